@@ -58,7 +58,7 @@ from server.readiness import alembic_config
 from server.settings import Settings
 from training.spec import Arm as ArmSpec
 from training.spec import Data, JobSpec, Schedule
-from workers import lease, runtime
+from workers import duty, lease, reconcile
 
 _MARKS = {"pass": 0.050, "claim": 0.010, "claim by a worker that fits none": 0.015}
 _PAGE_MARK, _CORES, _JUDGE_MARK = 0.050, 2.0, 2.0
@@ -238,7 +238,7 @@ def polls(
 
     def offer(number: int) -> None:
         with database.write() as session:
-            runtime.take(session, HOUSEKEEPING, some[number].id, 3 * _PERIOD_SECONDS)
+            duty.take(session, HOUSEKEEPING, some[number].id, 3 * _PERIOD_SECONDS)
 
     def replay() -> None:
         for tick in range(round(seconds / _PERIOD_SECONDS)):
@@ -388,10 +388,10 @@ def judge(
 
 def house(settings: Settings, database: Database) -> Callable[[], None]:
     """A housekeeping pass, as a worker makes it."""
-    watch, ended = runtime.LiveWatch(), runtime.EndedJobs()
+    watch, ended = reconcile.LiveWatch(), reconcile.EndedJobs()
 
     def one_pass() -> None:
-        runtime.give_back_expired(settings, database)
+        reconcile.give_back_expired(settings, database)
         mark_or_fail_stale(settings, database)
         watch.look(database)
         ended.conclude(database)

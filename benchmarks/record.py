@@ -39,7 +39,8 @@ from server.jobs.submit import submit_job
 from server.readiness import alembic_config
 from server.web import auth
 from training.spec import Arm, Data, JobSpec, Model, Schedule
-from workers import lease, standalone
+from workers import lease
+from workers.standalone import broker
 
 ROOT = Path(__file__).resolve().parents[1]
 NAMES = ("loss", *(f"m{column}" for column in range(11)))
@@ -114,7 +115,7 @@ def service(folder: Path, url: str) -> Iterator[tuple[str, Database, str]]:
     database, port, sock = Database(url), free_port(), folder / "redis.sock"
     with database.write() as session:
         _, token = auth.create_token(session, "bench", ["admin"], None)
-    queue = [standalone.executable(), "--port", "0", "--unixsocket", str(sock), "--save", ""]
+    queue = [broker.executable(), "--port", "0", "--unixsocket", str(sock), "--save", ""]
     api = [
         sys.executable,
         "-m",

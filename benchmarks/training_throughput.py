@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from workers.training_process import HUGE_PAGES
+from workers.slots import HUGE_PAGES
 
 RECIPES = ("fp8_current", "nvfp4")
 STATISTICS_EVERY = 25

@@ -47,7 +47,7 @@ from server.queue import redis_client
 from server.readiness import alembic_config
 from server.settings import Settings
 from training.spec import Arm, Data, JobSpec, Model, Schedule
-from workers import standalone
+from workers.standalone import broker
 
 ROLES = ("parity_api", "parity_worker")
 # Of compiled programs in the user's cache.
@@ -102,7 +102,7 @@ def redis_url() -> Iterator[str]:
         socket = Path(folder) / "redis.sock"
         server = subprocess.Popen(
             [
-                standalone.executable(),
+                broker.executable(),
                 "--port",
                 "0",
                 "--unixsocket",

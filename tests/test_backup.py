@@ -27,7 +27,7 @@ from server.jobs.submit import submit_job
 from server.settings import CHECKOUT, Settings
 from server.web.auth import create_token
 from training.rules import StepStats
-from workers import lease, runtime
+from workers import lease, reconcile
 from workers import recorder as recorder_module
 from workers.lease import LeaseLostError
 from workers.recorder import Recorder
@@ -230,5 +230,5 @@ def _record_more(recorder, newer, step):
 
 
 def _given_back_and_claimed(copy, worker):
-    assert len(runtime.give_back_expired(Settings(), copy)) == 1
+    assert len(reconcile.give_back_expired(Settings(), copy)) == 1
     return _claim(copy, worker)

@@ -30,7 +30,7 @@ VARIABLES = re.compile(
     r"(PARITY|GIT|LC|SLURM|OMPI|PMI|JAX|NVTE|NCCL|PYTHON|CUDA|XLA|LD|SSL)[A-Z_]*|VIRTUAL_ENV|TMPDIR|GLIBC_TUNABLES|DECOUPLE_GCLOUD"
 )
 VARIABLES_OF = {
-    "workers/training_process.py",
+    "workers/slots.py",
     "training/environment/processes.py",
     "training/device.py",
 }

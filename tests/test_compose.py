@@ -21,7 +21,7 @@ import yaml
 from server.database.sessions import Database
 from server.database.tables import Job, Worker
 from server.settings import CHECKOUT
-from workers import standalone
+from workers.standalone import broker
 
 PASSWORD = "0123456789abcdef" * 4
 VARIABLES = {"POSTGRES_PASSWORD": PASSWORD, "REDIS_PASSWORD": PASSWORD}
@@ -260,7 +260,7 @@ def test_the_commands_of_the_services_as_processes(postgresql, tmp_path):
 
     bin_folder = tmp_path / "bin"
     bin_folder.mkdir()
-    (bin_folder / "redis-server").symlink_to(standalone.executable())
+    (bin_folder / "redis-server").symlink_to(broker.executable())
     path = {"PATH": f"{bin_folder}:{os.environ['PATH']}"}
     # On loopback at a free port instead of the container's own network.
     redis_command = [

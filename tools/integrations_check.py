@@ -36,8 +36,8 @@ from server.database import store
 from server.database.sessions import Database
 from server.database.tables import Job
 from server.settings import CHECKOUT, Settings
-from workers import standalone
-from workers.standalone import StartError
+from workers.standalone import stack
+from workers.standalone.processes import StartError
 
 STEPS = 30
 NAN_AT = 12
@@ -130,7 +130,7 @@ def main() -> int:
             str(settings.port),
         )
         server = f"http://{settings.host}:{settings.port}"
-        with standalone.running(settings, Console(stderr=True)), Client(server) as client:
+        with stack.running(settings, Console(stderr=True)), Client(server) as client:
             for trainer in trainers:
                 _check(trainer, Path(folder) / trainer.name, settings, client, server)
                 sys.stdout.write(f"{trainer.name}: all as it must be\n")
@@ -225,6 +225,6 @@ def _curves(settings: Settings, job_id: str, trainer: Trainer) -> dict[str, Any]
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except (CheckError, standalone.RefusedError, StartError) as error:
+    except (CheckError, stack.RefusedError, StartError) as error:
         sys.stderr.write(f"failed: {error}\n")
         sys.exit(1)

@@ -35,8 +35,8 @@ from server.settings import CHECKOUT, Settings
 from training.engines import maxtext_process
 from training.environment.maxtext import VARIABLE, MaxTextError, installed
 from training.spec import Arm, Data, JobSpec
-from workers import standalone
-from workers.standalone import StartError
+from workers.standalone import stack
+from workers.standalone.processes import StartError
 
 
 class CheckError(Exception):
@@ -67,7 +67,7 @@ def main() -> int:
         )
         os.environ["PARITY_DATA_ROOTS"] = json.dumps([folder])
         with (
-            standalone.running(settings, console) as keeper,
+            stack.running(settings, console) as keeper,
             Client(f"http://{settings.host}:{settings.port}") as client,
         ):
             submitted = client.submit(job, {"margin": "2.0%"})
@@ -169,6 +169,6 @@ def _check_runs(settings: Settings, job_id: str, steps: int, evaluated: int) -> 
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except (CheckError, MaxTextError, standalone.RefusedError, StartError) as error:
+    except (CheckError, MaxTextError, stack.RefusedError, StartError) as error:
         sys.stderr.write(f"failed: {error}\n")
         sys.exit(1)

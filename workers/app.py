@@ -1,5 +1,5 @@
-"""The Celery application (`celery -A workers.app worker`), its only task, a doorbell, and the start
-and stop of the worker around it.
+"""The Celery application (`celery -A workers.app worker`), its only task, which wakes the worker,
+and the worker's start and stop.
 """
 
 import logging
@@ -12,9 +12,6 @@ from server.queue import TRAIN_TASK, broker, queue_name
 from server.settings import Settings
 from workers.runtime import Runtime
 
-# The Celery application that `celery -A workers.app worker` runs; its settings come from the
-# environment.
-
 settings = Settings()
 app = broker(settings)
 app.conf.update(
@@ -26,17 +23,13 @@ app.conf.update(
     worker_soft_shutdown_timeout=0,
 )
 
-
-# The only task, a doorbell, and the start and stop of the worker around it. The task is empty, so
-# ringing twice is harmless.
-
 _runtimes: list[Runtime] = []
 _log = logging.getLogger(__name__)
 
 
 @app.task(name=TRAIN_TASK)
 def train() -> None:
-    """Wake the worker's free slots, which then look for due runs."""
+    """Wake the worker's free slots, which then look for due runs; twice is harmless."""
     _runtimes[-1].ring()
 
 

@@ -1,41 +1,38 @@
-"""Which run a worker claims next, the claim with its lease, and the fence behind which it
-writes.
+"""Claims, leases and the fence: a worker's operations on the run that it holds.
+
+A claim gives a run to one worker for as long as its lease is renewed. Each claim begins an
+attempt and makes a run token. Every write of a worker checks both in the same transaction, so a
+worker that was declared dead and wakes up cannot write, and neither can another one that only
+knows the run and its attempt_number.
 """
 
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
-from functools import cache
 from typing import Any
 
 from pydantic import ValidationError
 from sqlalchemy import (
     ColumnElement,
     Row,
-    Select,
     and_,
     bindparam,
-    case,
     exists,
     func,
-    or_,
     select,
-    tuple_,
     update,
 )
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.orm import Session, aliased, contains_eager
+from sqlalchemy.orm import Session
 
 from parity.frozen import frozen
 from server.database import sessions, tokens
-from server.database.sessions import hold_lock
-from server.database.states import JOB_OPEN, RUN_ENDED
-from server.database.tables import Arm, Attempt, Job, Run, RunState, Token, Worker
+from server.database.states import RUN_ENDED
+from server.database.tables import Attempt, Job, Run, RunState, Worker
 from server.jobs import lifecycle, submissions
 from server.jobs.fingerprint import columns_of_reused, equal_run, run_spec, unsound
 from server.jobs.job_kinds import needed_kind
 from server.jobs.workers import (
-    device_counts,
     devices_fit,
     is_bound_to,
     is_left_to_another,
@@ -44,147 +41,8 @@ from server.jobs.workers import (
 from server.logs import without_secrets
 from server.wrong_values import sentence
 from training.command import ENGINE as COMMAND
-from training.spec import SPEC_VERSION, RunSpec
-
-# Chooses the run that a worker claims next: by priority, then age, among those that it can train
-# and the job's token allows.
-
-
-def next_run(
-    session: Session, worker: Worker, left: Collection[str] = (), *, submitted: bool = False
-) -> Run | None:
-    """The run that a worker should claim, with its row locked, or None.
-
-    `left` are the ids of jobs that it leaves to others. `submitted`: for a scheduler, not for one
-    of its slots.
-
-    Looks whether any open job fits the worker's device, which an index answers however long the
-    queue is. Then searches one priority at a time, highest first. Within a priority the index
-    returns the rows in order; the first match is taken.
-    """
-    registered: dict[str, Any] = worker.device.get("can_run", {})
-    if registered:
-        able = tuple(tuple(name.split("/")) for name, can in registered.items() if can["ok"])
-    else:
-        able = None
-    devices = device_counts(worker, "maxtext"), device_counts(worker, "emulated")
-    launchers = None
-    if worker.capability == COMMAND:
-        launchers = tuple(
-            (name, "scheduler" in own) for name, own in worker.device["launchers"].items()
-        )
-    on = worker.device["device_class"], worker.device["threads_per_run"]
-    highest, below, first = _statements(worker.capability, *on, able, devices, launchers, submitted)
-    level = session.scalar(highest)
-    while level is not None:
-        run = session.scalars(first, {"level": level, "left": [*left]}).first()
-        if run is not None:
-            return run
-        level = session.scalar(below, {"level": level})
-    return None
-
-
-@cache
-def _statements(
-    capability: str,
-    device_class: str,
-    threads: int,
-    able: tuple[tuple[str, ...], ...] | None,
-    devices: tuple[tuple[int, int], tuple[int, int]],
-    launchers: tuple[tuple[str, bool], ...] | None,
-    submitted: bool,
-) -> tuple[Select[int], Select[int], Select[Run]]:
-    """The highest priority, if an open job fits such a worker's device; the highest below a
-    `level`; the first run of a `level` that fits.
-
-    `able`: the (engine, recipe) pairs that the worker can train; None if it registered none.
-    `devices`: the least and the most that a run has there, of MaxText and of other engines.
-    `launchers`: the names of those that it has, each with whether it submits to a scheduler. A run
-    that has a job with a scheduler goes on with that (`submitted`), whatever its launcher says by
-    now.
-
-    Cached, because building these statements takes longer than running them.
-    """
-    waiting = (Run.state == "queued", Run.capability == capability)
-    of_maxtext, of_others = (Job.devices.between(*counts) for counts in devices)
-    counts: ColumnElement[bool] = of_others
-    if devices[0] != devices[1]:
-        counts = case((Job.engine == "maxtext", of_maxtext), else_=of_others)
-    on_device = (or_(Job.threads.is_(None), Job.threads == threads), counts)
-    bound = (Job.device_class.is_(None), Job.device_class == device_class)
-    open_jobs = exists().where(
-        Job.capability == capability, Job.status.in_(sorted(JOB_OPEN)), *on_device
-    )
-    any_fits = or_(*(open_jobs.where(each) for each in bound))
-    highest = select(func.max(Run.priority)).where(*waiting)
-    fits = [or_(*bound), *on_device, Job.spec_version <= SPEC_VERSION]
-    if able is not None:
-        fits.append(tuple_(Job.engine, Arm.recipe).in_(able))
-    if launchers is not None:
-        names, has_a_job = Job.model.in_([name for name, _ in launchers]), submissions.is_open()
-        own = Job.model.in_([name for name, submits in launchers if submits == submitted])
-        fits.append(and_(names, or_(own, has_a_job)) if submitted else and_(own, ~has_a_job))
-    first = (
-        select(Run)
-        .join(Job, Run.job_id == Job.id)
-        .join(Arm, Run.arm_id == Arm.id)
-        .where(
-            *waiting,
-            Run.priority == bindparam("level"),
-            *fits,
-            Job.id.not_in(bindparam("left", expanding=True)),
-            _below_its_limit(),
-        )
-        .options(contains_eager(Run.arm))
-        .order_by(Run.created_at, Run.job_id, Run.position)
-        .limit(1)
-        .with_for_update(of=Run, skip_locked=True)
-    )
-    return (
-        select(case((any_fits, highest.scalar_subquery()))),
-        highest.where(Run.priority < bindparam("level")),
-        first,
-    )
-
-
-def _below_its_limit() -> ColumnElement[bool]:
-    """Whether the job's token allows one more training run."""
-    token = select(Token.max_running).where(Token.id == Job.submitted_by).scalar_subquery()
-    other_run, other_job = aliased(Run), aliased(Job)
-    training = (
-        select(func.count())
-        .select_from(other_run)
-        .join(other_job, other_run.job_id == other_job.id)
-        .where(other_run.state == "running", other_job.submitted_by == Job.submitted_by)
-        .scalar_subquery()
-    )
-    return or_(token.is_(None), training < token)
-
-
-def token_allows(session: Session, job: Job) -> bool:
-    """The same under a lock of the token, so that two simultaneous claims cannot both take the last
-    place.
-    """
-    limit = select(Token.max_running).where(Token.id == job.submitted_by)
-    if job.submitted_by is None or session.scalar(limit) is None:
-        return True
-    hold_lock(session, f"token {job.submitted_by}")  # a worker's role may not lock the row itself
-    most = session.scalar(limit)
-    count = (
-        select(func.count())
-        .select_from(Run)
-        .join(Job)
-        .where(Run.state == "running", Job.submitted_by == job.submitted_by)
-    )
-    return most is None or (session.scalar(count) or 0) < most
-
-
-# Claims, leases and the fence: a worker's operations on the run that it holds.
-#
-# A claim gives a run to one worker for as long as its lease is renewed. Each claim begins an
-# attempt and makes a run token. Every write of a worker checks both in the same transaction, so a
-# worker that was declared dead and wakes up cannot write, and neither can another one that only
-# knows the run and its attempt_number.
+from training.spec import RunSpec
+from workers.queue_order import next_run, token_allows
 
 BASELINE_DIFFERS = "BASELINE_DIFFERS"
 _FORGIVEN = 20

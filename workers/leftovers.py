@@ -1,5 +1,9 @@
 """Training processes that outlive their worker: a watcher for each, a record of each, and the next
 worker that ends them.
+
+A record (`processes/RUN-ATTEMPT.json` in the state folder) names the process and its worker, each
+by process id and start time, and the place where these ids are valid. It is removed with the
+process. Linux only.
 """
 
 import json
@@ -15,13 +19,6 @@ from typing import IO, Any
 
 from workers import watcher
 from workers.watcher import Process
-
-# Training processes that outlive their worker: a watcher for each, a record of each, and the next
-# worker that ends what is left.
-#
-# A record (`processes/RUN-ATTEMPT.json` in the state folder) names the process and its worker, each
-# by process id and start time, and the place where these ids are valid. It is removed with the
-# process. Linux only.
 
 _log = logging.getLogger(__name__)
 

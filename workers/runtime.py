@@ -1,5 +1,9 @@
-"""A running worker: registered with its device, threads for slots and heartbeats, and what one
-worker repairs for all.
+"""A running worker: registered with its device, with a thread for each slot, for heartbeats and for
+housekeeping.
+
+A slot looks for a run when the doorbell rings, after each run, and periodically; a message only
+makes it look sooner. So a worker also works while the broker is unreachable, or if the broker's
+client does not reconnect.
 """
 
 import json
@@ -9,177 +13,36 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Select, func, or_, select, update
+from sqlalchemy import update
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from server import logs, retention
 from server.database import sessions, tables
 from server.database.sessions import Database
-from server.database.tables import HOUSEKEEPING, Duty, Job, Run, Worker
-from server.jobs import forecasts
-from server.jobs.conclude import conclude, conclude_each, unjudged_jobs
+from server.database.tables import HOUSEKEEPING, Worker
+from server.jobs.conclude import conclude
 from server.jobs.stale_runs import mark_or_fail_stale
 from server.settings import CHECKOUT, Settings
 from training import device as provenance
 from training.command import ENGINE as COMMAND
 from training.spec import SPEC_VERSION
-from workers import lease, leftovers, supervisor
+from workers import data_roots, lease, leftovers, supervisor
 from workers.commands.checkout import remove_unused
 from workers.commands.launchers import Launcher, LauncherError, read_launchers
+from workers.duty import give_up, take
+from workers.reconcile import EndedJobs, LiveWatch, give_back_expired
+from workers.slots import Slot, environment
+from workers.slots import slots as slots_of
 from workers.submitted import Submitter
-from workers.training_process import Slot, command, environment, terminate_seconds
-from workers.training_process import slots as slots_of
-
-# What one worker does for all: it holds the duty in the database for a while, and any other takes
-# over when it is silent.
-
-
-def take(session: Session, name: str, holder: str, seconds: float) -> bool:
-    """Take a duty, or keep it, for `seconds`; False while another holds it. Two who take it at once
-    get different answers.
-    """
-    now = sessions.now(session)
-    free = or_(Duty.holder == holder, Duty.expires_at < now)
-    taken = (
-        update(Duty).where(Duty.name == name, free).values(holder=holder, expires_at=now + seconds)
-    )
-    return bool(session.execute(taken.returning(Duty.name)).first())
-
-
-def give_up(session: Session, name: str, holder: str) -> None:
-    """Let another take the duty at once, if it is held."""
-    session.execute(
-        update(Duty).where(Duty.name == name, Duty.holder == holder).values(expires_at=0.0)
-    )
-
-
-# Repairs the effects of crashes from the database alone: runs of dead workers, lost doorbells,
-# unjudged jobs.
+from workers.training_process import command, terminate_seconds
 
 _log = logging.getLogger(__name__)
-_LOOKS_PER_SEARCH = 60
-_LONGEST_TRANSACTION_SECONDS = 60.0  # between the time that a run's end states and its commit
-
-
-def give_back_expired(settings: Settings, database: Database) -> list[str]:
-    """Queue (or fail) every run whose lease has ended; returns their ids."""
-    with database.read() as session:
-        expired = [run.id for run in session.scalars(_expired(sessions.now(session)))]
-    moved = []
-    why = f"its worker was silent for {settings.lease_seconds:g} s"
-    for run_id in expired:
-        # One transaction each: it locks the run and then its job, like every other writer.
-        with database.write() as session:
-            run = session.scalars(
-                _expired(sessions.now(session))
-                .where(Run.id == run_id)
-                .with_for_update(skip_locked=True)
-            ).first()
-            if run and lease.give_back(
-                session, run, why, attempt="lost", max_attempts=settings.max_attempts
-            ):
-                _log.warning("run %s: %s", run_id, why)
-                moved.append(run_id)
-    return moved
-
-
-def _expired(now: float) -> Select[Run]:
-    return select(Run).where(
-        Run.state == "running", Run.capability != "external", Run.lease_expires_at < now
-    )
-
-
-class EndedJobs:
-    """Concludes every job whose last run has ended, where the worker that ended it did not, or its
-    judge has died.
-
-    The first look, and one in `_LOOKS_PER_SEARCH`, searches all open jobs; the others only those
-    with a run that ended lately.
-    """
-
-    def __init__(self) -> None:
-        self._looks = 0
-        self._since = 0.0
-        self._again: set[str] = set()
-
-    def conclude(self, database: Database) -> None:
-        """Look once; a job that could not be concluded, or that another judge has, is looked at
-        again the next time.
-        """
-        everything = self._looks % _LOOKS_PER_SEARCH == 0
-        with database.read() as session:
-            begun = sessions.now(session)
-            ended = session.scalars(
-                _all_runs_ended(None if everything else self._since, self._again)
-            ).all()
-        self._again = conclude_each(database, ended)
-        self._looks += 1
-        self._since = begun - _LONGEST_TRANSACTION_SECONDS
-
-
-def _all_runs_ended(since: float | None, again: Collection[str]) -> Select[str]:
-    """The open jobs without an open run; with `since`, of those with a run that ended after it, and
-    those named.
-    """
-    jobs = unjudged_jobs()
-    if since is None:
-        return jobs
-    return jobs.where(
-        or_(Job.id.in_(select(Run.job_id).where(Run.finished_at >= since)), Job.id.in_(again))
-    )
-
-
-class LiveWatch:
-    """Forecasts the running jobs that have new steps since its last look; the last steps of a job
-    are looked at when it is concluded.
-    """
-
-    def __init__(self) -> None:
-        self._seen: dict[str, tuple[int, int]] = {}
-
-    def look(self, database: Database) -> list[str]:
-        """Look once; returns the jobs that were looked at. A job that could not be is tried
-        again.
-        """
-        with database.read() as session:
-            progress = {
-                job_id: (steps, attempts)
-                for job_id, steps, attempts in session.execute(_progress())
-            }
-        looked_at = [job_id for job_id, now in progress.items() if self._seen.get(job_id) != now]
-        for job_id in looked_at:
-            try:
-                forecasts.watch(database, job_id)
-            except Exception:  # noqa: BLE001
-                _log.exception("job %s could not be forecast", job_id)
-                del progress[job_id]
-        self._seen = progress
-        return looked_at
-
-
-def _progress() -> Select[str, int, int]:
-    """How many steps and attempts the training runs of each job have, all together: either changes
-    with every recorded step.
-    """
-    return (
-        select(Run.job_id, func.sum(Run.steps_done), func.sum(Run.attempt_number))
-        .where(Run.state == "running")
-        .group_by(Run.job_id)
-    )
-
-
-# A running worker: registered with its device, with a thread for each slot, for heartbeats and for
-# housekeeping.
-#
-# A slot looks for a run when the doorbell rings, after each run, and periodically; a message only
-# makes it look sooner. So a worker also works while the broker is unreachable, or if the broker's
-# client does not reconnect.
 
 _DUTY_PERIODS = 3  # of silence, after which another worker does the housekeeping
 
@@ -287,12 +150,12 @@ class Runtime:
         with logs.bound(
             worker=self._worker.id, job=held.job_id, run=held.run_id, attempt=held.attempt_number
         ):
-            refusal = supervisor.refusal(supervisor.in_force(self._settings), held.spec)
+            refusal = data_roots.refusal(data_roots.in_force(self._settings), held.spec)
             if refusal is None:
                 supervisor.train(self._settings, self._database, held, slot, self._stopping)
             else:
                 with self._database.write() as session:
-                    lease.fail(session, held, code=supervisor.CODE, message=refusal)
+                    lease.fail(session, held, code=data_roots.CODE, message=refusal)
         conclude(self._database, held.job_id)
         return True
 
@@ -399,7 +262,7 @@ def _device(settings: Settings) -> dict[str, Any]:
             "spec_version": SPEC_VERSION,
             **_trainer(settings),
         }
-    roots = {"data_roots": supervisor.registered_roots(settings)}
+    roots = {"data_roots": data_roots.registered_roots(settings)}
     device = _asked_device(settings)
     if settings.capability == "gpu":  # a job of MaxText that asks for a cpu stays on one
         others = {

@@ -39,7 +39,8 @@ from server.jobs import submissions
 from server.jobs.conclude import conclude
 from server.jobs.lifecycle import BrokenAttempt
 from server.settings import Settings
-from workers import lease, submitting
+from workers import lease, listings, negative_controls, submitting
+from workers.attempt_record import JUDGED_ANYWAY, AttemptRecord
 from workers.commands import script
 from workers.commands.checkout import CheckoutError
 from workers.commands.follow import Follower, LogRefusedError, Report, open_below
@@ -47,8 +48,9 @@ from workers.commands.launchers import STDOUT, LauncherError
 from workers.commands.schedulers import LOG, OVER, Job, RefusedError, UnreachableError, best_effort
 from workers.commands.watch import EndedError, Watch, tail_of
 from workers.lease import Claim, LeaseLostError
-from workers.recorder import JUDGED_ANYWAY, AttemptRecord, write_all
-from workers.submitting import Schedulers, last_change, plan_of, scheduler_of
+from workers.listings import Schedulers, last_change
+from workers.recorder import write_all
+from workers.submitting import plan_of, scheduler_of
 from workers.supervisor import clear_checkpoints
 
 MOST_RUNS = 400  # of one worker; the others wait for it, or for another one
@@ -601,7 +603,7 @@ class _Submitted:
         if folder is None or self._trainer is not None or not (plan := plan_of(row)).proves:
             return
         settings, digest = self._all.settings, row.launcher_digest
-        if submitting.is_unproven(settings, digest, row.launcher, plan.paths):
+        if negative_controls.is_unproven(settings, digest, row.launcher, plan.paths):
             if self._proof is None:
                 self._proof = _Reported.opened(
                     folder, row, _OF_PROOF, self.held.spec.schedule.steps, time.monotonic()
@@ -613,13 +615,13 @@ class _Submitted:
             if not reports and not has_begun:
                 self._proof.watch.check_limits()
                 return
-            submitting.write_proof(
+            negative_controls.write_proof(
                 settings, digest, self._proof.watch.last_step if reports else None
             )
         if self._proof is not None:
             self._proof.close()
             self._proof = None
-        submitting.is_unproven(settings, digest, row.launcher, plan.paths)
+        negative_controls.is_unproven(settings, digest, row.launcher, plan.paths)
 
     def _add(self, reports: Iterable[Report]) -> None:
         """Keep the new rows of reports that are not recorded yet."""
@@ -684,7 +686,7 @@ class _Submitted:
                 f"{_LOST}: {why}; the end of its log: {_tail(self._folder, LOG)}", "crashed"
             )
 
-    def _listing(self) -> submitting.Listing | None:
+    def _listing(self) -> listings.Listing | None:
         """What the scheduler said last, since the run is followed."""
         listing = self._all.schedulers.listings.get(self._place)
         if listing is None or listing.asked_at < self._followed_since:

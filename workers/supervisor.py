@@ -1,15 +1,17 @@
-"""Train one claimed run in a child process and record it: messages, lease, limits, and which files
-it may name.
+"""Train one claimed run in a child process and record it: reads its messages, flushes, renews the
+lease, applies limits, ends the run.
+
+The supervisor never imports jax. If the run ends for another reason than its last step (cancel,
+lost lease, limit, shutdown, full disk), the training process is killed with its whole group.
 """
 
 import logging
 import shutil
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 
 from sqlalchemy.exc import OperationalError
 
@@ -17,71 +19,20 @@ from server.database import store
 from server.database.sessions import Database
 from server.database.states import RUN_ENDED
 from server.database.tables import Run
-from server.jobs.data_roots import lies_in, paths_of
 from server.jobs.lifecycle import BrokenAttempt
-from server.logs import without_secrets
-from server.settings import CHECKOUT, Settings
+from server.settings import Settings
 from training.command import ENGINE as COMMAND
 from training.rules import StepStats
-from training.spec import RunSpec
 from workers import lease, training_process
+from workers.attempt_record import JUDGED_ANYWAY, RETRY_SECONDS, AttemptRecord
+from workers.lab_results import Results
 from workers.lease import Claim, LeaseLostError
 from workers.protocol import CheckpointRequest, CommandRequest, Message, TrainRequest
-from workers.recorder import JUDGED_ANYWAY, RETRY_SECONDS, AttemptRecord, Results
-from workers.training_process import Slot, TrainingProcess, environment
-
-# Which files a job may name: those inside the folders that the worker's operator has declared
-# (`PARITY_DATA_ROOTS`).
-#
-# If none is declared, those are the state folder and the checkout's examples: a job must not read
-# its worker's secrets, such as /proc/self/environ, by naming them as training data.
-
-CODE = "PATH_NOT_ALLOWED"
-
-
-def in_force(settings: Settings) -> Sequence[str]:
-    """The folders and URL prefixes that jobs may read on this worker."""
-    return settings.data_roots or (str(settings.state_dir.resolve()), str(CHECKOUT / "examples"))
-
-
-def registered_roots(settings: Settings) -> list[str]:
-    """The same as a worker registers them, also where links lead, for workers that cannot look; no
-    root keeps a secret.
-    """
-    return [
-        *dict.fromkeys(
-            without_secrets(each) for root in in_force(settings) for each in (root, _resolved(root))
-        )
-    ]
-
-
-def refusal(roots: Sequence[str], spec: RunSpec) -> str | None:
-    """Why a run may not read the paths in its specification, or None. Links are followed; the
-    target of a path counts.
-    """
-    for field, path in paths_of(spec.document()):
-        if not any(lies_in(_resolved(path), _resolved(root)) for root in roots):
-            return (
-                f"{field} is {path!r:.200}, expected a path inside {' or '.join(roots)}, the "
-                "folders that jobs may read on this worker; copy the data there, or add its "
-                "folder to the worker's PARITY_DATA_ROOTS"
-            )
-    return None
-
-
-def _resolved(path: str) -> str:
-    if "://" in path:
-        return path
-    return str(Path(path).expanduser().resolve())
-
-
-# Train one claimed run in a child process and record it: reads its messages, flushes, renews the
-# lease, applies limits, ends the run.
-#
-# The supervisor never imports jax. If the run ends for another reason than its last step (cancel,
-# lost lease, limit, shutdown, full disk), the training process is killed with its whole group.
+from workers.slots import Slot, environment
+from workers.training_process import TrainingProcess
 
 _log = logging.getLogger(__name__)
+
 _SIGNAL_SECONDS = 2.0  # within which a signal for all reaches the worker too
 
 

@@ -1,7 +1,7 @@
 """Which files a job may name: those inside the folders that a worker's operator has declared
 (`PARITY_DATA_ROOTS`), as it registered them.
 
-The worker itself decides, because it follows links (`workers.supervisor.refusal`). A name on a hub
+The worker itself decides, because it follows links (`workers.data_roots.refusal`). A name on a hub
 (`org/name`) is not a path.
 """
 

@@ -2,7 +2,7 @@
 so that no request waits for it.
 
 The housekeeping worker judges what this thread leaves behind when its process ends
-(`workers.runtime.EndedJobs`).
+(`workers.reconcile.EndedJobs`).
 """
 
 import queue

@@ -53,8 +53,8 @@ from server.queue import redis_client
 from server.readiness import alembic_config
 from server.settings import CHECKOUT, Settings
 from training.spec import JobSpec
-from workers import standalone
-from workers.standalone import Part, start
+from workers.standalone.broker import executable
+from workers.standalone.processes import Part, start
 
 LEASE_SECONDS = 1.5
 QUIET_SECONDS = 120.0
@@ -178,7 +178,7 @@ class Stack:
         self._environment |= {"XDG_RUNTIME_DIR": str(folder)}
         python = sys.executable
         redis = [
-            standalone.executable(),
+            executable(),
             "--port",
             "0",
             "--unixsocket",

@@ -40,11 +40,12 @@ from server.readiness import alembic_config
 from server.settings import Settings
 from tests.workers.commands.conftest import LOOP, Repository, Stack, head_of
 from tests.workers.commands.schedulers import PlayKubernetes, PlaySlurm
-from workers import lease, runtime
+from workers import lease, reconcile
+from workers.attempt_record import AttemptRecord
 from workers.commands import script
 from workers.commands.kubernetes import Kubernetes
 from workers.commands.slurm import Slurm
-from workers.recorder import AttemptRecord, Recorder
+from workers.recorder import Recorder
 from workers.submitted import Submitter
 
 STEPS, MOST_SECONDS = 40, 600.0
@@ -196,7 +197,7 @@ def _killed(
         # their worker is dead: nothing is gained by waiting for the leases
         with database.write() as session:
             session.execute(update(Run).where(Run.state == "running").values(lease_expires_at=1.0))
-        runtime.give_back_expired(own.settings, database)
+        reconcile.give_back_expired(own.settings, database)
         more = sum(killed.values()) < kills
         if more and _open_runs(database) < 4:
             jobs += 1
@@ -240,7 +241,7 @@ def _worker(
         thread.start()
         end, submitted = time.monotonic() + 60.0, own.settings.state_dir / "submitted"
         while (_open_runs(database) or any(submitted.glob("*"))) and time.monotonic() < end:
-            runtime.give_back_expired(own.settings, database)
+            reconcile.give_back_expired(own.settings, database)
             time.sleep(0.1)
         time.sleep(3 * own.settings.reconcile_seconds)  # for what the sweep ends
         while not moment and cluster.left() and time.monotonic() < end:

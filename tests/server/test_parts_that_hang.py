@@ -24,7 +24,7 @@ from sqlalchemy.exc import OperationalError
 from server.database import sessions
 from server.database.sessions import Database
 from server.web.auth import create_token
-from workers import standalone
+from workers.standalone import broker
 
 
 @contextmanager
@@ -39,7 +39,7 @@ def stopped_redis() -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="parity-") as folder:
         path = Path(folder) / "redis.sock"
         command = [
-            standalone.executable(),
+            broker.executable(),
             "--port",
             "0",
             "--unixsocket",

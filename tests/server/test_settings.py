@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from server.settings import Settings
-from workers.standalone import _settings_problem
+from workers.standalone.stack import _settings_problem
 
 SECRET = "whsec_" + 43 * "A" + "="
 HOOK = {"url": "https://hooks.example/T0K3N", "secret": SECRET, "events": ["job.ended"]}

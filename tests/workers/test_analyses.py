@@ -17,7 +17,7 @@ from server.jobs.conclude import conclude
 from training.spec import Arm
 from training.switches import Override
 from workers import lease, supervisor
-from workers.training_process import Slot
+from workers.slots import Slot
 
 STEPS, STEP = 40, 24
 PLANTED = Override(recipe="mxfp4", blocks=(0,), projections=("down",))

@@ -5,7 +5,7 @@ import pytest
 from server.settings import CHECKOUT
 from training.environment.maxtext import MaxTextOptions
 from training.spec import Arm, Data
-from workers import supervisor
+from workers import data_roots
 
 
 @pytest.fixture
@@ -43,9 +43,9 @@ def folder(tmp_path):
     ["data", "data/deep/corpus", "data/../data/deep", "data/inside/corpus", "data/not-there-yet"],
 )
 def test_a_path_inside_a_root_may_be_read(folder, spec, path):
-    assert supervisor.refusal([str(folder / "data")], spec(str(folder / path))) is None
+    assert data_roots.refusal([str(folder / "data")], spec(str(folder / path))) is None
     assert (
-        supervisor.refusal(["/elsewhere", str(folder / "data")], spec(str(folder / path))) is None
+        data_roots.refusal(["/elsewhere", str(folder / "data")], spec(str(folder / path))) is None
     )
 
 
@@ -55,7 +55,7 @@ def test_a_path_inside_a_root_may_be_read(folder, spec, path):
 )
 def test_a_path_that_leads_out_is_refused_by_name(folder, spec, path):
     given = str(folder / path)
-    refused = supervisor.refusal([str(folder / "data")], spec(given))
+    refused = data_roots.refusal([str(folder / "data")], spec(given))
     assert f"data.path is {given!r}" in refused
     assert f"inside {folder / 'data'}" in refused
 
@@ -79,13 +79,13 @@ def test_a_path_that_leads_out_is_refused_by_name(folder, spec, path):
     ],
 )
 def test_everything_that_maxtext_reads_is_looked_at(spec, path, source, options, field):
-    refused = supervisor.refusal(["/data", "gs://corpus"], spec(path, source, **options))
+    refused = data_roots.refusal(["/data", "gs://corpus"], spec(path, source, **options))
     assert (refused or "").partition(" is ")[0] == (field or "")
 
 
 def test_what_comes_with_the_worker_needs_no_root(make_job):
     run = next(iter(make_job().runs()))[1]
-    assert supervisor.refusal(["/data"], run) is None
+    assert data_roots.refusal(["/data"], run) is None
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_without_declared_roots_a_job_reads_the_state_folder_and_the_examples(
         "state/corpus": str(settings.state_dir / "corpus"),
         "curves": str(CHECKOUT / "examples" / "curves"),
     }
-    refused = supervisor.refusal(supervisor.in_force(settings), spec(places.get(path, path)))
+    refused = data_roots.refusal(data_roots.in_force(settings), spec(places.get(path, path)))
     assert (refused is None) == allowed
 
 
@@ -114,7 +114,7 @@ def test_a_worker_registers_its_roots_with_their_targets_and_without_secrets(set
         "s3://reader:hunter2hunter2@bucket/corpus",
         "gs://corpus",
     )
-    registered = supervisor.registered_roots(settings.model_copy(update={"data_roots": roots}))
+    registered = data_roots.registered_roots(settings.model_copy(update={"data_roots": roots}))
     assert registered[:2] == [roots[0], str(folder / "data" / "deep")]
     assert registered[-1] == "gs://corpus"
     assert "hunter2" not in str(registered)
@@ -122,4 +122,4 @@ def test_a_worker_registers_its_roots_with_their_targets_and_without_secrets(set
 
 def test_declared_roots_replace_those(settings, spec):
     every = settings.model_copy(update={"data_roots": ("/",)})
-    assert supervisor.refusal(supervisor.in_force(every), spec("/etc/shadow")) is None
+    assert data_roots.refusal(data_roots.in_force(every), spec("/etc/shadow")) is None

@@ -25,7 +25,7 @@ from server.jobs.submit import Order, submit_job
 from training.spec import Arm
 from training.switches import Override
 from workers import lease, supervisor
-from workers.training_process import Slot
+from workers.slots import Slot
 
 STEPS, STEP, FORK_STEPS = 40, 24, 4
 TAKEN_BACK = Override(recipe="bf16", projections=("down",))

@@ -19,7 +19,7 @@ from server.jobs.workers import can_take, why_waiting
 from tests.server.analyses import make_explained
 from training.spec import Arm, Data
 from training.switches import Override
-from workers import lease
+from workers import lease, queue_order
 from workers.lease import LeaseLostError
 
 pytestmark = pytest.mark.both_databases
@@ -552,7 +552,7 @@ def test_a_claim_sorts_nothing(database, submit, make_worker):
                 said[0] = "\n".join(str(row) for row in plan)
 
         event.listen(session.get_bind(), "before_cursor_execute", explained)
-        assert lease.next_run(session, make_worker()) is not None
+        assert queue_order.next_run(session, make_worker()) is not None
         event.remove(session.get_bind(), "before_cursor_execute", explained)
     assert "runs_by_claim" in said[0]
     assert "Sort" not in said[0]

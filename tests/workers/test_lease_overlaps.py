@@ -14,9 +14,12 @@ from server.database.tables import Attempt, Duty, Job, Run, Submission, Token, W
 from server.jobs.lifecycle import cancel_job
 from tests.overlap import locked_out_of_order, overlap, overlap_with
 from workers import lease
+from workers.attempt_record import AttemptRecord
+from workers.duty import give_up, take
 from workers.lease import LeaseLostError, Progress
-from workers.recorder import AttemptRecord, Recorder
-from workers.runtime import Runtime, give_back_expired, give_up, take
+from workers.reconcile import give_back_expired
+from workers.recorder import Recorder
+from workers.runtime import Runtime
 
 pytestmark = pytest.mark.postgresql
 OLD = 40 * 86_400.0

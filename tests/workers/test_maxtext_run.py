@@ -22,7 +22,7 @@ from training.environment.maxtext import MaxTextOptions
 from training.spec import Arm, Data, Model, Schedule, ShortReruns
 from workers import lease, supervisor, training_process
 from workers.protocol import TrainRequest
-from workers.training_process import Slot, environment
+from workers.slots import Slot, environment
 
 PLAYER = Path(__file__).parents[1] / "training" / "engines" / "play_maxtext.py"
 

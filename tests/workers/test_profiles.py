@@ -8,7 +8,7 @@ from server.database import store
 from server.database.tables import Run
 from training.spec import Arm
 from workers import lease, supervisor
-from workers.training_process import Slot
+from workers.slots import Slot
 
 
 def test_a_traced_run_is_profiled(settings, database, submit, make_worker):

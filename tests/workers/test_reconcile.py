@@ -8,7 +8,7 @@ from server.database import sessions
 from server.database.tables import HOUSEKEEPING, Job, Run
 from server.jobs import conclude as conclude_module
 from server.jobs.conclude import conclude
-from workers import lease, runtime
+from workers import duty, lease, reconcile
 
 pytestmark = pytest.mark.both_databases
 
@@ -29,20 +29,20 @@ def test_a_silent_workers_run_is_queued_again(settings, database, submit, make_w
     worker = make_worker()
     held = _claim(database, worker, 0.01)
     time.sleep(0.05)
-    assert runtime.give_back_expired(settings, database) == [held.run_id]
-    assert runtime.give_back_expired(settings, database) == []
+    assert reconcile.give_back_expired(settings, database) == [held.run_id]
+    assert reconcile.give_back_expired(settings, database) == []
     assert _claim(database, worker, 5.0).attempt_number == 2
 
 
 def test_a_live_lease_is_left_alone(settings, database, submit, make_worker):
     submit()
     _claim(database, make_worker(), 60.0)
-    assert runtime.give_back_expired(settings, database) == []
+    assert reconcile.give_back_expired(settings, database) == []
 
 
 def test_an_unjudged_job_is_concluded_once(database, recorded):
     job_id = recorded({"nvfp4": 0.0}, state="finished")
-    ended = runtime.EndedJobs()
+    ended = reconcile.EndedJobs()
     for _ in range(2):
         ended.conclude(database)
     with database.read() as session:
@@ -68,7 +68,7 @@ def test_one_job_that_can_not_be_concluded_holds_up_no_other(database, recorded,
         return write_outcome(session, job_id, outcome)
 
     monkeypatch.setattr(conclude_module, "write_outcome", broken)
-    ended = runtime.EndedJobs()
+    ended = reconcile.EndedJobs()
     ended.conclude(database)
     with database.read() as session:
         assert session.get_one(Job, second).status == "concluded"
@@ -92,7 +92,7 @@ def test_a_judge_that_breaks_ends_the_job_with_the_reason(database, owner_databa
 
 
 def test_a_later_look_finds_jobs_whose_runs_ended_since(database, recorded):
-    ended = runtime.EndedJobs()
+    ended = reconcile.EndedJobs()
     ended.conclude(database)
     job_id = recorded({"nvfp4": 0.0}, state="finished")
     with database.write() as session:
@@ -105,7 +105,7 @@ def test_a_later_look_finds_jobs_whose_runs_ended_since(database, recorded):
 
 def test_only_jobs_with_new_steps_are_watched(database, recorded):
     job_id = recorded({"nvfp4": 0.0}, state="running")
-    watch = runtime.LiveWatch()
+    watch = reconcile.LiveWatch()
     assert watch.look(database) == [job_id]
     assert watch.look(database) == []
     with database.write() as session:
@@ -116,7 +116,7 @@ def test_only_jobs_with_new_steps_are_watched(database, recorded):
 def test_one_worker_at_a_time_has_the_duty(database):
     def take(holder, seconds):
         with database.write() as session:
-            return runtime.take(session, HOUSEKEEPING, holder, seconds)
+            return duty.take(session, HOUSEKEEPING, holder, seconds)
 
     assert take("a", 60.0)
     assert not take("b", 60.0)
@@ -124,10 +124,10 @@ def test_one_worker_at_a_time_has_the_duty(database):
     time.sleep(0.05)
     assert take("b", 60.0)
     with database.write() as session:
-        runtime.give_up(session, HOUSEKEEPING, "a")
+        duty.give_up(session, HOUSEKEEPING, "a")
     assert not take("a", 60.0)
     with database.write() as session:
-        runtime.give_up(session, HOUSEKEEPING, "b")
+        duty.give_up(session, HOUSEKEEPING, "b")
     time.sleep(0.05)
     assert take("a", 60.0)
 
@@ -146,7 +146,7 @@ def test_a_lost_lease_counts_as_a_crash_only_if_the_trainer_died_with_it(
         held = _claim(database, worker, 60.0)
         with database.write() as session:
             session.get_one(Run, held.run_id).lease_expires_at = sessions.now(session) - 1.0
-        assert runtime.give_back_expired(settings, database) == [held.run_id]
+        assert reconcile.give_back_expired(settings, database) == [held.run_id]
         with database.write() as session:
             if lives:
                 lease.forgive(session, held)

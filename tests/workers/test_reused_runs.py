@@ -21,7 +21,7 @@ from server.jobs.lifecycle import cancel_job
 from server.jobs.submit import Order, submit_job
 from training.spec import Arm, Data
 from workers import lease, supervisor
-from workers.training_process import Slot
+from workers.slots import Slot
 
 
 @pytest.fixture

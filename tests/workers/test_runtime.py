@@ -12,7 +12,8 @@ from server.database.tables import HOUSEKEEPING, Attempt, Job, Run
 from server.jobs.workers import live_workers
 from training.spec import Data
 from workers import runtime as runtime_module
-from workers.runtime import Runtime, take
+from workers.duty import take
+from workers.runtime import Runtime
 
 pytestmark = pytest.mark.both_databases
 

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from server.settings import Settings
-from workers.training_process import Slot, environment, slots
+from workers.slots import Slot, environment, slots
 
 
 def _settings(tmp_path, **values):

@@ -20,9 +20,9 @@ from server.database.tables import Attempt, Job, Run
 from server.jobs.conclude import decide
 from server.jobs.lifecycle import cancel_job
 from training.spec import Arm, Data, Model, Schedule, ShortReruns
-from workers import child, lease, runtime, supervisor
+from workers import child, lease, reconcile, supervisor
 from workers.recorder import Recorder
-from workers.training_process import Slot
+from workers.slots import Slot
 
 
 @pytest.fixture
@@ -391,7 +391,7 @@ def test_a_machine_that_slept_and_a_database_that_was_away_are_no_crash_of_the_r
             raise OSError("the disk is full")
         with database.write() as session:
             session.get_one(Run, self._held.run_id).lease_expires_at = sessions.now(session) - 1.0
-        assert runtime.give_back_expired(settings, database) == [self._held.run_id]
+        assert reconcile.give_back_expired(settings, database) == [self._held.run_id]
         raise lease.LeaseLostError("it woke up")
 
     monkeypatch.setattr(supervisor.Supervisor, "train", stopped)

@@ -19,7 +19,8 @@ from server.jobs.lifecycle import cancel_job
 from server.settings import CHECKOUT
 from training.spec import Arm, Data, Model, Schedule
 from workers import lease, runtime, supervisor, training_process
-from workers.training_process import Slot, command, environment, slots
+from workers.slots import Slot, environment, slots
+from workers.training_process import command
 
 SRUN = (sys.executable, str(Path(__file__).with_name("play_srun.py")), "2")
 SMALL = {

@@ -44,8 +44,9 @@ from server.settings import Settings
 from tools.gpu_evidence.results import write_atomically, write_facts
 from tools.gpu_evidence.steps import STEPS
 from tools.gpu_evidence.text import VOCABULARY
-from workers import standalone
-from workers.standalone import Keeper, StartError
+from workers.standalone import stack as standalone
+from workers.standalone.keeping import Keeper
+from workers.standalone.processes import StartError
 
 _CANDIDATES = {"emulated": ("fp8_current", "nvfp4"), "transformer_engine": ("fp8_current",)}
 _MARGIN = "1.0%"

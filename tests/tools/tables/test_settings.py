@@ -23,6 +23,6 @@ def test_each_variable_that_the_service_reads_is_on_the_page():
         for file in (CHECKOUT / folder).rglob("*.py"):
             names |= set(re.findall(r'"(PARITY_[A-Z_]+[A-Z])"', file.read_text(encoding="utf-8")))
     section = (DOCS / "settings.md").read_text(encoding="utf-8")
-    # workers/training_process.py also has prefixes of variables, such as PARITY_PROCESS.
+    # workers/slots.py also has prefixes of variables, such as PARITY_PROCESS.
     missing = {name for name in names - CLIENT if f"`{name}" not in section}
     assert not missing

@@ -23,7 +23,7 @@ from training.command import Command
 from training.spec import SPEC_VERSION, Arm, JobSpec, Schedule
 from workers import lease, supervisor
 from workers.commands.launchers import read_launchers
-from workers.training_process import Slot
+from workers.slots import Slot
 
 STEPS = 60
 LOOP = (Path(__file__).parent / "loop.py").read_text(encoding="utf-8")

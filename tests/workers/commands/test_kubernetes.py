@@ -12,7 +12,7 @@ from server.jobs import submissions
 from server.jobs.lifecycle import cancel_job
 from tests.workers.commands.conftest import STEPS, head_of
 from tests.workers.commands.schedulers import PlayKubernetes, Stepping
-from workers import runtime, submitted
+from workers import reconcile, submitted
 from workers.commands.kubernetes import Kubernetes
 from workers.commands.launchers import LauncherError, read_launchers
 from workers.commands.schedulers import UnreachableError
@@ -139,7 +139,7 @@ def test_a_killed_worker_and_a_cancelled_job_leave_nothing(on_kubernetes, kubern
     first.forget()
     with own.database.write() as session:
         session.execute(update(Run).values(lease_expires_at=1.0))
-    runtime.give_back_expired(own.settings, own.database)
+    reconcile.give_back_expired(own.settings, own.database)
     second = Stepping(own)
     second.until(lambda: all(own.run(row.run_id).steps_done > 3 for row in _rows(own)))
     assert len(kubernetes.started()) == 2

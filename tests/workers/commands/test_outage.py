@@ -16,7 +16,7 @@ from server.api.jobs import job_document
 from server.database.tables import Job, Run, Submission
 from tests.workers.commands.conftest import STEPS, head_of
 from tests.workers.commands.schedulers import PlayKubernetes, PlaySlurm, Stepping
-from workers import submitted, submitting
+from workers import listings, submitted
 from workers.commands import watch
 
 pytestmark = pytest.mark.both_databases
@@ -80,7 +80,7 @@ def clock(monkeypatch):
         thread_time=time.thread_time,
         sleep=time.sleep,
     )
-    for module in (submitted, submitting, watch):
+    for module in (submitted, listings, watch):
         monkeypatch.setattr(module, "time", moved)
     return SimpleNamespace(forward=forward)
 

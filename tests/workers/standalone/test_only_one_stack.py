@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from workers.standalone import RefusedError, _only_one
+from workers.standalone.stack import RefusedError, _only_one
 
 
 @pytest.fixture

@@ -4,7 +4,8 @@ import subprocess
 
 import pytest
 
-from workers.standalone import TIMES_IN_A_ROW, Keeper, Part, StartError
+from workers.standalone.keeping import TIMES_IN_A_ROW, Keeper
+from workers.standalone.processes import Part, StartError
 
 
 class Clock:

@@ -24,7 +24,8 @@ from server.database.sessions import Database
 from server.database.tables import Attempt, Run
 from server.settings import CHECKOUT, Settings
 from tests.workers.conftest import part_of
-from workers import standalone
+from workers.standalone import demo
+from workers.standalone import stack as standalone
 
 
 def _free_port() -> int:
@@ -224,7 +225,7 @@ def test_a_demo_whose_data_is_missing_says_so(stack, tmp_path, capsys):
     data = {"source": "text", "path": "/no/such/corpus", "sequence_length": 32, "batch_size": 2}
     job_file = tmp_path / "demo.yaml"
     job_file.write_text(yaml.safe_dump({"job": JOB | {"data": data}, "policy": {"margin": "20 %"}}))
-    assert not standalone.run(
+    assert not demo.run(
         f"http://127.0.0.1:{port}",
         Console(stderr=True, width=80),
         lambda: None,

@@ -1,0 +1,176 @@
+"""One attempt at a run on record: its manifest, which may end it, its steps, notes and end."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TypeVar
+
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.orm import Session
+
+from server.database.sessions import Database
+from server.database.tables import Job, Run
+from server.jobs.data_digests import record_data
+from server.jobs.fingerprint import fingerprint_of, named_baseline_mismatch
+from server.jobs.lifecycle import BrokenAttempt
+from server.settings import Settings
+from training.command import ENGINE as COMMAND
+from training.command import PINNED
+from training.switches import Rounding
+from workers import lease
+from workers.lease import Claim
+from workers.recorder import Recorder
+
+# The judge reads from its curve that a run diverged, has a gap, is short or goes on: it is
+# finished.
+JUDGED_ANYWAY = ("DIVERGED", "METRICS_GAP", "ENDED_EARLY", "STEPS_ABOVE_PLAN")
+RETRY_SECONDS = 1.0
+Written = TypeVar("Written")
+_log = logging.getLogger(__name__)
+
+
+class AttemptRecord:
+    """What one attempt at a claimed run writes, whoever trains it; each write waits for a database
+    that is away.
+    """
+
+    def __init__(
+        self, settings: Settings, database: Database, held: Claim, stopping: threading.Event
+    ) -> None:
+        self._settings = settings
+        self._database = database
+        self._held = held
+        self._stopping = stopping
+        self.recorder = Recorder(database, held, settings.lease_seconds)
+
+    def record_manifest(self, manifest: Mapping[str, str], rounding: Rounding | None) -> bool:
+        """Record the manifest; True if that ends the run, by reuse of an equal run's curve or by a
+        mismatch with the job's baseline.
+        """
+        if self.written(partial(self._write_manifest, manifest, rounding)):
+            return True
+        with self._database.read() as session:
+            difference = named_baseline_mismatch(session.get_one(Job, self._held.job_id), manifest)
+        if difference is not None:
+            self.written(partial(lease.fail_with_job, held=self._held, reason=difference))
+        return difference is not None
+
+    def _write_manifest(
+        self, manifest: Mapping[str, str], rounding: Rounding | None, session: Session
+    ) -> bool:
+        """Write the manifest; True if the run ended with the curve of an equal run, or because its
+        launcher is another one now.
+        """
+        held, fingerprint = self._held, fingerprint_of(self._held.spec, manifest)
+        if changed := _changed_launcher(session.get_one(Run, held.run_id), manifest):
+            lease.fail(session, held, code="LAUNCHER_CHANGED", message=changed)
+            return True
+        lease.renew(
+            session,
+            held,
+            self._settings.lease_seconds,
+            manifest=manifest,
+            fingerprint=fingerprint,
+            rounding=rounding,
+        )
+        lease.note(session, held, fingerprint=fingerprint)
+        record_data(session, held.spec, held.run_id, manifest)
+        # the launcher does not say which libraries it has
+        if held.spec.engine == COMMAND and PINNED not in manifest:
+            return False
+        return lease.finish_with_equal_run(session, held, fingerprint)
+
+    def note(self, text: str) -> None:
+        """Note a sentence for readers of the attempt."""
+        self.fenced(partial(lease.note, held=self._held, message=text))
+
+    def finish(self, code: str | None = None, message: str | None = None) -> None:
+        """Write the last steps, and end the run with its curve."""
+        self.write_last_steps()
+        self.written(partial(lease.finish, held=self._held, code=code, message=message))
+
+    def fail(self, code: str, message: str) -> None:
+        """Write the last steps, and fail the run."""
+        self.write_last_steps()
+        self.written(partial(lease.fail, held=self._held, code=code, message=message))
+
+    def give_back(self, why: str, attempt: BrokenAttempt) -> None:
+        """Queue the run again, or fail it after too many crashes."""
+        with self._database.write() as session:
+            self.give_back_in(session, why, attempt)
+
+    def give_back_in(self, session: Session, why: str, attempt: BrokenAttempt) -> bool:
+        """The same in a transaction of the caller's; False if this worker no longer holds the
+        run.
+        """
+        run = session.get_one(Run, self._held.run_id, with_for_update=True)
+        is_held = lease.is_held(session, run, self._held)
+        if is_held:
+            lease.give_back(
+                session, run, why, attempt=attempt, max_attempts=self._settings.max_attempts
+            )
+        return is_held
+
+    def forgive(self) -> None:
+        """Do not count the loss of this attempt as a crash of the run."""
+        with self._database.write() as session:
+            lease.forgive(session, self._held)
+
+    def flush(self) -> None:
+        """Write what was collected, and renew the lease."""
+        self.retried(self.recorder.flush)
+
+    def write_last_steps(self) -> None:
+        """Write what was collected, and merge the chunks of the attempt."""
+        self.flush()
+        self.retried(self.recorder.seal)
+
+    def written(self, change: Callable[[Session], Written]) -> Written:
+        """Make a change in one transaction; see `retried`."""
+
+        def write() -> Written:
+            with self._database.write() as session:
+                return change(session)
+
+        return self.retried(write)
+
+    def fenced(self, change: Callable[[Session], Written]) -> Written:
+        """The same behind the fence of the run: LeaseLostError, without a change, if this worker no
+        longer holds it.
+        """
+
+        def write(session: Session) -> Written:
+            lease.renew(session, self._held, self._settings.lease_seconds)
+            return change(session)
+
+        return self.written(write)
+
+    def retried(self, write: Callable[[], Written]) -> Written:
+        """Write, and retry while the database is busy or unreachable; training continues, and the
+        fence still protects the run.
+        """
+        deadline = time.monotonic() + self._settings.database_patience_seconds
+        while True:
+            try:
+                return write()
+            except OperationalError as error:
+                if time.monotonic() > deadline or self._stopping.is_set():
+                    raise
+                _log.warning("a write to the database failed; retrying: %s", error.orig)
+            time.sleep(RETRY_SECONDS)
+
+
+def _changed_launcher(run: Run, manifest: Mapping[str, str]) -> str | None:
+    """Why a run whose recorded steps another version of its launcher trained cannot go on; None if
+    it can.
+    """
+    before, now = ((each or {}).get("launcher_digest") for each in (run.manifest, manifest))
+    if not run.steps_done or before is None or before == now:
+        return None
+    return (
+        f"launcher {manifest['launcher']} changed after step {run.steps_done - 1:,} of this run "
+        f"({before[:12]} then, {str(now)[:12]} now), "
+        "and a curve of two launchers says nothing of either; submit the job again"
+    )

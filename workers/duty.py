@@ -1,0 +1,28 @@
+"""What one worker does for all: it holds the duty in the database for a while, and any other takes
+over when it is silent.
+"""
+
+from sqlalchemy import or_, update
+from sqlalchemy.orm import Session
+
+from server.database import sessions
+from server.database.tables import Duty
+
+
+def take(session: Session, name: str, holder: str, seconds: float) -> bool:
+    """Take a duty, or keep it, for `seconds`; False while another holds it. Two who take it at once
+    get different answers.
+    """
+    now = sessions.now(session)
+    free = or_(Duty.holder == holder, Duty.expires_at < now)
+    taken = (
+        update(Duty).where(Duty.name == name, free).values(holder=holder, expires_at=now + seconds)
+    )
+    return bool(session.execute(taken.returning(Duty.name)).first())
+
+
+def give_up(session: Session, name: str, holder: str) -> None:
+    """Let another take the duty at once, if it is held."""
+    session.execute(
+        update(Duty).where(Duty.name == name, Duty.holder == holder).values(expires_at=0.0)
+    )
