@@ -210,7 +210,7 @@ def test_a_worker_claims_only_what_its_allocation_holds(database, submit, batch,
 @pytest.mark.parametrize(("wanted", "gpus"), [(1, 1), (2, 2), (2, 1)])
 def test_a_worker_has_a_slot_for_each_allotted_gpu_and_no_more(cluster, wanted, gpus):
     source = (
-        "from server.settings import Settings; from workers.training_process import slots; "
+        "from server.settings import Settings; from workers.slots import slots; "
         f"print([slot.gpu for slot in slots(Settings(capability='sm100', slots={wanted}))])"
     )
     command = [
