@@ -126,17 +126,22 @@ def _operand(
     return operand_of(recipe, quantizer, x, axis, scale, seed)
 
 
-def _variants(own: Quantizer) -> Mapping[str, Quantizer]:
+def _variants(quantizer: Quantizer) -> Mapping[str, Quantizer]:
     """The quantizer of each kind that has another one."""
     return {
         "mxfp4": replace(
-            own, scaling="mx", block=32, two_dimensional=False, stochastic=False, rotated=False
+            quantizer,
+            scaling="mx",
+            block=32,
+            two_dimensional=False,
+            stochastic=False,
+            rotated=False,
         ),
-        "blocks of 128": replace(own, block=128),
-        "no rotation": replace(own, rotated=False),
-        "no stochastic rounding": replace(own, stochastic=False),
-        "1D weights": replace(own, two_dimensional=False),
-        "healthy": own,
+        "blocks of 128": replace(quantizer, block=128),
+        "no rotation": replace(quantizer, rotated=False),
+        "no stochastic rounding": replace(quantizer, stochastic=False),
+        "1D weights": replace(quantizer, two_dimensional=False),
+        "healthy": quantizer,
     }
 
 

@@ -129,12 +129,12 @@ def covers(line: Line, truths: Mapping[str, Line]) -> bool | None:
         if line["gemms"] and set(line["gemms"]) <= named
         else truths.get(line["case"])
     )
-    own = line["unexplained"]
+    interval = line["unexplained"]
     # all units are named: that cannot miss
-    if not named or truth is None or own is None or own["low"] == own["high"]:
+    if not named or truth is None or interval is None or interval["low"] == interval["high"]:
         return None
-    half = math.hypot((own["high"] - own["low"]) / 2, _Z * truth["se"])
-    return bool(abs(own["value"] - truth["unexplained"]) <= half)
+    half = math.hypot((interval["high"] - interval["low"]) / 2, _Z * truth["se"])
+    return bool(abs(interval["value"] - truth["unexplained"]) <= half)
 
 
 def _fault(line: Line) -> tuple[str, tuple[str, ...], int]:
@@ -150,12 +150,12 @@ def _effect_rows(effects: Mapping[Any, Estimate], failed: Collection[Any]) -> It
     groups: dict[tuple[str, int], list[Any]] = {}
     for fault in effects:
         groups.setdefault((fault[0], len(fault[1])), []).append(fault)
-    for (kind, count), own in groups.items():
-        values = [effects[fault].value for fault in own]
+    for (kind, count), faults in groups.items():
+        values = [effects[fault].value for fault in faults]
         spread = f"{np.median(values):+.3f} ({min(values):+.3f} to {max(values):+.3f})"
-        seen = sum(is_seen(effects[fault]) for fault in own)
-        fails = sum(fault in failed for fault in own)
-        yield f"| {kind} | {count} | {len(own)} | {seen} | {fails} | {spread} |"
+        seen = sum(is_seen(effects[fault]) for fault in faults)
+        fails = sum(fault in failed for fault in faults)
+        yield f"| {kind} | {count} | {len(faults)} | {seen} | {fails} | {spread} |"
 
 
 def _naming_rows(
@@ -167,31 +167,33 @@ def _naming_rows(
     )
     yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
     for kind in dict.fromkeys(line["fault"] for line in counted):
-        own = [line for line in counted if line["fault"] == kind]
-        ranked = [_ranking(line, answers) for line in own]
+        fault_lines = [line for line in counted if line["fault"] == kind]
+        ranked = [_ranking(line, answers) for line in fault_lines]
         hits = f"{_hits(ranked, 0)} | {_hits(ranked, 1)}"
-        yield f"| {kind} | {len(own)} | {_outcomes(own)} | {hits} |"
+        yield f"| {kind} | {len(fault_lines)} | {_outcomes(fault_lines)} | {hits} |"
     models = list(dict.fromkeys(line["settings"] for line in counted))
     groups = [
         (model.split()[0], [line for line in counted if line["settings"] == model])
         for model in models
         if len(models) > 1
     ]
-    for name, own in (*groups, ("all", counted), *others.items()):
-        if own:
-            ranked = [_ranking(line, answers) for line in own]
+    for name, group_lines in (*groups, ("all", counted), *others.items()):
+        if group_lines:
+            ranked = [_ranking(line, answers) for line in group_lines]
             numbers = " | ".join(
-                share(sum(outcome(line) == each for line in own), len(own))
-                for each in ("right", "wider", "none", "wrong")
+                share(
+                    sum(outcome(line) == kind_of_outcome for line in group_lines), len(group_lines)
+                )
+                for kind_of_outcome in ("right", "wider", "none", "wrong")
             )
             shares = f"{_shares(ranked, 0)} | {_shares(ranked, 1)}"
-            yield f"| {name} | {len(own)} | {numbers} | {shares} |"
+            yield f"| {name} | {len(group_lines)} | {numbers} | {shares} |"
 
 
-def _outcomes(own: Sequence[Line]) -> str:
+def _outcomes(group_lines: Sequence[Line]) -> str:
     return " | ".join(
-        str(sum(outcome(line) == each for line in own))
-        for each in ("right", "wider", "none", "wrong")
+        str(sum(outcome(line) == kind_of_outcome for line in group_lines))
+        for kind_of_outcome in ("right", "wider", "none", "wrong")
     )
 
 
@@ -202,25 +204,24 @@ def _ranking(line: Line, answers: Sequence[Line]) -> tuple[bool | None, bool | N
         return None, None
     largest = max(errors, key=lambda unit: errors[unit])
     same = (
-        each
-        for each in answers
-        if not each["gemms"] and (each["seed"], each["step"]) == (line["seed"], line["step"])
+        other
+        for other in answers
+        if not other["gemms"] and (other["seed"], other["step"]) == (line["seed"], line["step"])
     )
-    before = next((each["gradient_errors"] for each in same), None)
+    before = next((other["gradient_errors"] for other in same), None)
     grown = max(errors, key=lambda unit: errors[unit] / before[unit]) if before else None
     return largest in line["gemms"], None if grown is None else grown in line["gemms"]
 
 
 def _hits(ranked: Sequence[tuple[bool | None, ...]], at: int) -> str:
     return (
-        f"{sum(each[at] is True for each in ranked)} of "
-        f"{sum(each[at] is not None for each in ranked)}"
+        f"{sum(row[at] is True for row in ranked)} of {sum(row[at] is not None for row in ranked)}"
     )
 
 
 def _shares(ranked: Sequence[tuple[bool | None, ...]], at: int) -> str:
-    known = [each[at] for each in ranked if each[at] is not None]
-    return share(sum(map(bool, known)), len(known)) if known else "none"
+    recorded = [row[at] for row in ranked if row[at] is not None]
+    return share(sum(map(bool, recorded)), len(recorded)) if recorded else "none"
 
 
 def _other_rows(

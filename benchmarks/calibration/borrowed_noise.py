@@ -43,14 +43,14 @@ def pair(
     that of both or of the baseline.
     """
     spreads = [own_spread(arm, [0] * len(arm)) for arm in runs]
-    own = OwnRuns(
+    own_runs = OwnRuns(
         squares=(spreads[0][0], spreads[1][0]),
         df=(spreads[0][1], spreads[1][1]),
         gap_squares=0.0,
         gap_df=0,
         gap_runs=(len(runs[0]), len(runs[1])),
     )
-    priors = borrow((ASSUMED, ASSUMED), (lender, of_candidate or lender), own, 1.0)
+    priors = borrow((ASSUMED, ASSUMED), (lender, of_candidate or lender), own_runs, 1.0)
     noise_table = [
         run_floor(prior, arm, [0] * len(arm)) for prior, arm in zip(priors, runs, strict=True)
     ]

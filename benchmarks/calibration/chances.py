@@ -79,8 +79,8 @@ def simulated(jobs: int, pairs: int, factor: float) -> list[Sample]:
         arms: tuple[list[Curve], list[Curve]] = ([], [])
         for seed in range(pairs + 1):
             batch = rng.normal(0.0, BATCH_SD, len(STEPS))
-            for arm, own in zip(arms, (0.0, gap), strict=True):
-                arm.append(run_of(rng, seed, batch, tau, own))
+            for arm, arm_gap in zip(arms, (0.0, gap), strict=True):
+                arm.append(run_of(rng, seed, batch, tau, arm_gap))
         chances = chances_of(document_of(arms[0][:pairs], arms[1][:pairs]))
         if chances is not None:
             then = document_of(*arms)
@@ -103,28 +103,28 @@ class Bin:
 
 def bins(samples: Sequence[Sample], outcome: str) -> list[Bin]:
     """The chances of one outcome against what happened, in bins of the stated chance."""
-    stated = np.array([each.chances[outcome] for each in samples])  # type: ignore[literal-required]
+    stated = np.array([sample.chances[outcome] for sample in samples])  # type: ignore[literal-required]
     intervals, verdicts = (
-        np.array([getattr(each, which) == outcome for each in samples])
+        np.array([getattr(sample, which) == outcome for sample in samples])
         for which in ("interval", "verdict")
     )
     at = np.clip(np.searchsorted(BINS, stated, side="right") - 1, 0, len(BINS) - 2)
-    inside = [at == each for each in range(len(BINS) - 1) if (at == each).any()]
+    inside = [at == place for place in range(len(BINS) - 1) if (at == place).any()]
     return [
         Bin(
-            stated=float(stated[own].mean()),
-            came_true=float(intervals[own].mean()),
-            verdicts=float(verdicts[own].mean()),
-            jobs=int(own.sum()),
+            stated=float(stated[in_bin].mean()),
+            came_true=float(intervals[in_bin].mean()),
+            verdicts=float(verdicts[in_bin].mean()),
+            jobs=int(in_bin.sum()),
         )
-        for own in inside
+        for in_bin in inside
     ]
 
 
-def _words(own: Bin) -> str:
+def _words(row: Bin) -> str:
     return (
-        f"{100 * own.stated:.0f} % -> {100 * own.came_true:.0f} % ({100 * own.verdicts:.0f} %) of "
-        f"{own.jobs}"
+        f"{100 * row.stated:.0f} % -> {100 * row.came_true:.0f} % ({100 * row.verdicts:.0f} %) of "
+        f"{row.jobs}"
     )
 
 
@@ -148,7 +148,7 @@ def main() -> None:
             for verdict in ("pass", "fail", "undecided"):
                 rows = bins(samples, verdict)
                 off = max(
-                    (abs(each.stated - each.came_true) for each in rows if each.jobs >= LEAST_JOBS),
+                    (abs(row.stated - row.came_true) for row in rows if row.jobs >= LEAST_JOBS),
                     default=0.0,
                 )
                 marked = "" if factor != 1.0 else f", {'holds' if off <= MARK else 'DOES NOT HOLD'}"
@@ -156,7 +156,7 @@ def main() -> None:
                     f"tau x {factor}, {pairs} pairs, {verdict}: off by {100 * off:.1f} points at "
                     f"most{marked}"
                 )
-                print("  " + "; ".join(_words(each) for each in rows))
+                print("  " + "; ".join(_words(row) for row in rows))
 
 
 if __name__ == "__main__":

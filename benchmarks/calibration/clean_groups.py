@@ -150,9 +150,9 @@ def f11(_quick: bool) -> Iterator[Line]:
     for with_clean in (False, True):
         label = "with the clean groups" if with_clean else "without"
         found = list(left_out(with_clean=with_clean))
-        own = [each for each in found if each[0] not in CLEAN]
-        hits, half = (float(np.mean([each[place] for each in own])) for place in (1, 2))
-        worst = min(own, key=lambda each: each[1])
+        others = [row for row in found if row[0] not in CLEAN]
+        hits, half = (float(np.mean([row[place] for row in others])) for place in (1, 2))
+        worst = min(others, key=lambda row: row[1])
         value = (
             f"coverage {share(hits)}, half-width {100 * half:.3f} %, worst {worst[0]} "
             f"{share(worst[1])}"
@@ -167,7 +167,7 @@ def f11(_quick: bool) -> Iterator[Line]:
         noise_table, hit = [], []
         for name, groups in cases.items():
             noise_table.append(
-                needed({other: own for other, own in cases.items() if other != name})
+                needed({other: case for other, case in cases.items() if other != name})
             )
             if name not in CLEAN:
                 hit.append(coverage(groups, noise_table[-1]))

@@ -190,7 +190,10 @@ def calculated(runs: Runs, policy: Policy) -> Iterator[Line]:
     the loss.
     """
     late = {
-        recipe: {seed: np.array([late_mean(run) for run in own]) for seed, own in seeds.items()}
+        recipe: {
+            seed: np.array([late_mean(run) for run in seed_runs])
+            for seed, seed_runs in seeds.items()
+        }
         for recipe, seeds in runs.items()
     }
     level = float(np.mean([means.mean() for means in late[BASELINE].values()]))
@@ -330,9 +333,9 @@ def gap_over_seeds(late: dict[str, dict[int, np.ndarray]], recipe: str) -> np.nd
 def within_error(runs: Runs, recipe: str) -> float:
     """The standard error of the mean gap inside pairs of arms of two runs, nats."""
     errors = []
-    for seed, own in runs[recipe].items():
-        if len(own) > 1 and len(runs[BASELINE].get(seed, ())) > 1:
-            gap = np.mean([run.loss for run in own[:2]], axis=0) - np.mean(
+    for seed, seed_runs in runs[recipe].items():
+        if len(seed_runs) > 1 and len(runs[BASELINE].get(seed, ())) > 1:
+            gap = np.mean([run.loss for run in seed_runs[:2]], axis=0) - np.mean(
                 [run.loss for run in runs[BASELINE][seed][:2]], axis=0
             )
             late = gap[-len(gap) // 5 :]

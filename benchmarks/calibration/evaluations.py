@@ -82,12 +82,12 @@ def splits(name: str, runs: Sequence[Curve], rng: np.random.Generator) -> bool:
     for _ in range(SPLITS):
         order = rng.permutation(len(runs))
         arms = [runs[i] for i in order[:half]], [runs[i] for i in order[half : 2 * half]]
-        m = measured(*arms)
-        assert m.over_runs is not None
-        assert m.bands is not None
-        lo, hi = m.over_runs.bounds(0.95)
+        measurements = measured(*arms)
+        assert measurements.over_runs is not None
+        assert measurements.bands is not None
+        lo, hi = measurements.over_runs.bounds(0.95)
         covered += lo <= 0.0 <= hi
-        bands += bool(((m.bands.lo <= 0.0) & (m.bands.hi >= 0.0)).all())
+        bands += bool(((measurements.bands.lo <= 0.0) & (measurements.bands.hi >= 0.0)).all())
         sizes.append((hi - lo) / 2.0)
     share = covered / SPLITS
     ok = LOW <= share <= HIGH and bands / SPLITS >= LOW
@@ -101,11 +101,11 @@ def splits(name: str, runs: Sequence[Curve], rng: np.random.Generator) -> bool:
 
 def small_splits(name: str, runs: Sequence[Curve], size: int, rng: np.random.Generator) -> None:
     """The same with few runs an arm: reported, and checked through the groups."""
-    m = measured(runs, runs)
+    measurements = measured(runs, runs)
     covered = 0
     for _ in range(SPLITS):
-        drawn = rng.permutation(m.baseline)[: 2 * size]
-        lo, hi = of_values(drawn[:size], drawn[size:], m.priors[0]).bounds(0.95)
+        drawn = rng.permutation(measurements.baseline)[: 2 * size]
+        lo, hi = of_values(drawn[:size], drawn[size:], measurements.priors[0]).bounds(0.95)
         covered += lo <= 0.0 <= hi
     print(f"{name} against {name}, {size} and {size} runs: covers 0 in {covered / SPLITS:.1%}")
 
@@ -118,7 +118,7 @@ def groups(path: Path, rng: np.random.Generator) -> bool:
         spreads = [
             float(row["sd_nats"]) / float(row["mean_loss_nats"]) for row in csv.DictReader(file)
         ]
-    held, prior = True, prior_for("bf16", None, Policy(margin="1%"), 1.0)
+    reached, prior = True, prior_for("bf16", None, Policy(margin="1%"), 1.0)
     for runs in (2, 3, 5, 8):
         covered = passes = 0
         for draw in range(DRAWS):
@@ -131,20 +131,20 @@ def groups(path: Path, rng: np.random.Generator) -> bool:
             covered += lo <= 0.0 <= hi
             passes += hi < 0.0  # a true gap of the margin shifts the interval and the margin alike
         ok = covered / DRAWS >= LOW and passes / DRAWS <= 0.035
-        held = held and ok
+        reached = reached and ok
         print(
             f"{len(spreads)} groups of reruns, {runs} runs an arm: covers 0 in "
             f"{covered / DRAWS:.1%} (mark at least 93 %), "
             f"passes at the margin {passes / DRAWS:.1%} (mark 3.5 %), {_mark(ok)}"
         )
-    return held
+    return reached
 
 
 def clusters(rng: np.random.Generator) -> bool:
     """2 systems against 4, ten runs each, with a between-system spread of 0, 0.5, 1 and 2 times
     that of runs.
     """
-    held = True
+    reached = True
     for between in (0.0, 0.5, 1.0, 2.0):
         inside = {"runs": 0, "clusters": 0}
         for _ in range(DRAWS):
@@ -160,13 +160,13 @@ def clusters(rng: np.random.Generator) -> bool:
                 inside[name] += lo <= 0.0 <= hi
         share = {name: number / DRAWS for name, number in inside.items()}
         ok = share["clusters"] >= LOW
-        held = held and ok
+        reached = reached and ok
         print(
             f"2 against 4 systems of 10 runs, between systems {between:g} x between runs: "
             f"covers 0 over runs in {share['runs']:.1%}, over systems in {share['clusters']:.1%} "
             f"(mark at least 93 %), {_mark(ok)}"
         )
-    return held
+    return reached
 
 
 def _mark(ok: bool) -> str:
@@ -180,10 +180,10 @@ if __name__ == "__main__":
     options = parser.parse_args()
     generator = np.random.default_rng(0)
     results = []
-    for precision, own in sorted(read_runs(options.runs).items()):
-        results.append(splits(precision, own, generator))
+    for precision, precision_runs in sorted(read_runs(options.runs).items()):
+        results.append(splits(precision, precision_runs, generator))
         for few in (2, 3, 5):
-            small_splits(precision, own, few, generator)
+            small_splits(precision, precision_runs, few, generator)
     if options.groups:
         results.append(groups(options.groups, generator))
     results.append(clusters(generator))

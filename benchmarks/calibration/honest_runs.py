@@ -227,10 +227,10 @@ def r3(quick: bool) -> Iterator[Line]:
                 trend + factor * np.roll(mean - trend, int(shift))
                 for shift in rng.choice(np.arange(50, 1700, 10), 3, replace=False)
             ]
-            own = losses[chosen] - mean
+            offsets = losses[chosen] - mean
             base, cand = (
                 [
-                    curve_from_arrays(at, (noise[k] + own[k + side])[at], label=str(k))
+                    curve_from_arrays(at, (noise[k] + offsets[k + side])[at], label=str(k))
                     for k in range(3)
                 ]
                 for side in (0, 3)
@@ -292,11 +292,13 @@ def public_sets() -> Iterator[tuple[str, list[Curve]]]:
 
 def printed(runs: Sequence[Curve], decimals: int, every: int) -> list[Curve]:
     """The runs rounded to `decimals`, thinned to every `every`-th point, with their last one."""
-    kept = []
+    rounded = []
     for run in runs:
         at = slice((len(run.steps) - 1) % every, None, every)
-        kept.append(curve_from_arrays(run.steps[at], run.loss[at].round(decimals), label=run.label))
-    return kept
+        rounded.append(
+            curve_from_arrays(run.steps[at], run.loss[at].round(decimals), label=run.label)
+        )
+    return rounded
 
 
 def r4(quick: bool) -> Iterator[Line]:
@@ -338,28 +340,28 @@ def r4(quick: bool) -> Iterator[Line]:
     runs = read_runs(str(RERUNS))
     for every in (1, 10, 60):
         at = slice(1749 % every, None, every)
-        own = [curve_from_arrays(run.steps[at], run.loss[at], label=run.label) for run in runs]
+        thinned = [curve_from_arrays(run.steps[at], run.loss[at], label=run.label) for run in runs]
         for what, copy in COPIES.items():
             found = [
                 len(independent_runs([run, _with(run, copy(run.loss, k))])[1])
-                for k, run in enumerate(own)
+                for k, run in enumerate(thinned)
             ]
             few = every == 60
             hard = few and what.startswith("noise")
             least = 0 if hard else len(found)
             yield Line(
-                what=f"{what}, {len(own[0].steps)} points",
+                what=f"{what}, {len(thinned[0].steps)} points",
                 value=f"found {sum(found)} of {len(found)}",
                 mark="printed" if hard else "all",
                 ok=sum(found) >= least,
             )
         blends = [
             independent_runs([a, b, _with(c, 0.5 * (a.loss + b.loss))])[1]
-            for a, b, c in itertools.permutations(own[:4], 3)
+            for a, b, c in itertools.permutations(thinned[:4], 3)
         ]
         hit = sum(map(len, blends))
         yield Line(
-            what=f"a blend, {len(own[0].steps)} points",
+            what=f"a blend, {len(thinned[0].steps)} points",
             value=f"found {hit} of {len(blends)}",
             mark="all, but of 29",
             ok=hit == len(blends) or every == 60,

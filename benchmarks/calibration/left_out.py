@@ -261,8 +261,8 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--sets", type=int, default=420)
     parser.add_argument("--worse", type=int, default=2000)
-    given = parser.parse_args(arguments)
-    lines = [*honest(given.sets), *law_of_worsening(given.worse)]
+    options = parser.parse_args(arguments)
+    lines = [*honest(options.sets), *law_of_worsening(options.worse)]
     for line in lines:
         print(f"{'ok  ' if line.ok else 'MISS'}  {line.what}: {line.value} (mark: {line.mark})")
     return int(not all(line.ok for line in lines))

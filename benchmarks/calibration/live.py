@@ -213,7 +213,7 @@ def l1(quick: bool) -> Iterator[Line]:
     """
     pairs = public_pairs()
     for text, policy in MARGINS.items():
-        count = sum(alarm(each, (NEAREST, NEAREST), policy) is not None for each in pairs)
+        count = sum(alarm(progress, (NEAREST, NEAREST), policy) is not None for progress in pairs)
         yield Line(
             what=f"A/A, 7 public reruns, margin {text}: stopped of {len(pairs)} ordered pairs (3 "
             "independent)",
@@ -225,7 +225,7 @@ def l1(quick: bool) -> Iterator[Line]:
     for (_, recipe), parts in emulated().items():
         arms = (NEAREST, NEAREST) if recipe != "nvfp4" else (STOCHASTIC, STOCHASTIC)
         several = emulated_pairs(parts[:6] if quick else parts)
-        stopped += sum(alarm(each, arms) is not None for each in several)
+        stopped += sum(alarm(progress, arms) is not None for progress in several)
         total += len(several)
     yield Line(
         what="A/A, emulated reruns, floors assumed (0.09, 0.135 %; in truth 0.15 to 0.43 %), of "
@@ -389,19 +389,19 @@ def l5(quick: bool) -> Iterator[Line]:
     totals = []
     for parts in emulated().values():
         of_group = emulated_pairs(parts[:6] if quick else parts)
-        truths = [(each, float(np.array(each.gaps)[-16:].mean())) for each in of_group]
+        truths = [(progress, float(np.array(progress.gaps)[-16:].mean())) for progress in of_group]
         totals.append(coverage(truths, measured_arms(parts)))
     late, soon = (float(np.mean(column)) for column in zip(*totals, strict=True))
-    each = ", ".join(f"{100 * one:.0f}" for one, _ in totals)
+    percentages = ", ".join(f"{100 * one:.0f}" for one, _ in totals)
     yield Line(
         what="the same, emulated reruns with measured floors, 8 groups",
-        value=f"{share(late)} (before half {share(soon)}; groups {each})",
+        value=f"{share(late)} (before half {share(soon)}; groups {percentages})",
         mark="87 to 93 %",
         ok=0.87 - slack <= late <= 0.93 + slack,
     )
     public = [
-        (each, float((np.array(each.gaps) / np.array(each.counts))[-16:].mean()))
-        for each in public_pairs()
+        (progress, float((np.array(progress.gaps) / np.array(progress.counts))[-16:].mean()))
+        for progress in public_pairs()
     ]
     late, soon = coverage(public, (NEAREST, NEAREST))
     yield Line(
@@ -424,7 +424,7 @@ def l6(quick: bool) -> Iterator[Line]:
         for path in paths(rng, count, floors, process, gaps):
             made = list(looks(pair(path), floors.arms))
             would_pass = made[-1].passes > 0.5
-            at = next((each.share for each in made[:-1] if state_of(each) in ENDED_BY), None)
+            at = next((look.share for look in made[:-1] if state_of(look) in ENDED_BY), None)
             passing += would_pass
             stopped += at is not None
             wrong += would_pass and at is not None
@@ -461,7 +461,9 @@ def l7(quick: bool) -> Iterator[Line]:
             pair(np.repeat(cand[j] - base[i], 2), np.repeat(base[i], 2))
             for i, j in itertools.product(runs, runs)
         ]
-        ends = [at for each in pairs if (at := alarm(each, (NEAREST, STOCHASTIC))) is not None]
+        ends = [
+            at for progress in pairs if (at := alarm(progress, (NEAREST, STOCHASTIC))) is not None
+        ]
         gap = float(cand[:, -8:].mean() / base[:, -8:].mean() - 1.0)
         yield Line(
             what=f"replayed: emulated FP8 against NVFP4, {cell}, gap {share(gap)}: candidate's "

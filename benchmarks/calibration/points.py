@@ -52,13 +52,13 @@ def p1(quick: bool) -> Iterator[Line]:
         noise = np.random.default_rng((n, int(100 * rho))).normal(size=(count, n + 200))
         rows = lfilter([1.0], [1.0, -rho], noise, axis=1)[:, 200:]
         values, df = mean_ses(rows)
-        halves = np.array([t_quantile(0.95, own) for own in df]) * values
+        halves = np.array([t_quantile(0.95, freedom) for freedom in df]) * values
         hits = float(np.mean(np.abs(rows.mean(axis=1)) <= halves))
-        known = 1.96 * float(rows.mean(axis=1).std())
+        true_half = 1.96 * float(rows.mean(axis=1).std())
         marked = (n >= 12 and rho <= 0.8) or n >= 20
         yield Line(
             what=f"n={n} rho={rho}: coverage, half-width",
-            value=f"{share(hits)}, {float(np.median(halves)) / known:.2f} x",
+            value=f"{share(hits)}, {float(np.median(halves)) / true_half:.2f} x",
             mark=">= 93 %" if marked else "printed",
             ok=not marked or hits >= 0.93 - 0.01 * quick,
         )

@@ -41,7 +41,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def changes(source: str) -> dict[str, str]:
     """The text with each mistake, by what changes."""
     every = mutations(source.encode())
-    return {each.change: each.applied(source.encode()).decode() for each in every}
+    return {mutation.change: mutation.applied(source.encode()).decode() for mutation in every}
 
 
 def test_what_a_test_notices_is_killed_and_the_rest_is_told(checkout, capsys):
@@ -82,7 +82,7 @@ def test_an_endless_loop_is_undecided(checkout, tmp_path):
     (checkout / "tests/pkg/test_numbers.py").write_text(
         TESTS.replace("NOTICED == 1", "down(3) == 0")
     )
-    (endless,) = [each for each in mutations(source) if each.change == "-= -> +="]
+    (endless,) = [mutation for mutation in mutations(source) if mutation.change == "-= -> +="]
     copy = Copy(checkout, tmp_path / "copy")
     outcome = copy.judge(
         Mutant("pkg/numbers.py", source, endless), ["tests/pkg/test_numbers.py"], 5.0
@@ -123,7 +123,7 @@ def test_a_draw_does_not_depend_on_the_format(checkout):
     for text in (short, long):
         (checkout / "pkg/numbers.py").write_text(text)
         found = [mutant.mutation for mutant in drawn(checkout, ["pkg"], 4, "1")]
-        draws.append([(each.statement, each.change) for each in found])
+        draws.append([(mutant.statement, mutant.change) for mutant in found])
     assert draws[0] == draws[1]
     assert len(draws[0]) == 4
 

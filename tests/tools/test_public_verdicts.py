@@ -30,21 +30,25 @@ def table(name):
 
 
 def test_every_question_is_answered_as_allowed():
-    assert {(each.of.name, each.question) for each in answers()} == set(expected())
+    assert {(answer.of.name, answer.question) for answer in answers()} == set(expected())
     wrong = [
-        f"{each.place}: {each.word} {each.document['codes'][0]}"
-        for each in answers()
-        if not holds(each)
+        f"{answer.place}: {answer.word} {answer.document['codes'][0]}"
+        for answer in answers()
+        if not holds(answer)
     ]
     assert len(wrong) <= 1
     assert not [
-        each.place for each in answers() if not holds(each) and each.word in ("pass", "fail")
+        answer.place
+        for answer in answers()
+        if not holds(answer) and answer.word in ("pass", "fail")
     ]
 
 
 def test_the_picture_and_the_bundle_have_the_answer_of_today():
     (answer,) = (
-        each for each in answers() if each.place.endswith("llama31-8b/parity.yaml:one-percent")
+        answer
+        for answer in answers()
+        if answer.place.endswith("llama31-8b/parity.yaml:one-percent")
     )
     assert minus(words(answer.document).line) in PICTURE.read_text(encoding="utf-8"), (
         "run python -m tools.public_verdicts --bundle"
@@ -94,13 +98,13 @@ def test_no_system_of_the_first_set_ran_both_precisions_and_the_gap_stays_above_
 
 
 def test_a_ladder_ends_where_its_sizes_end():
-    for each in ladders():
-        assert len(each.sizes) >= 3
-        low, high = each.predicted(each.sizes[-1])
-        assert low < each.gaps[-1] < high
-        for outside in (each.sizes[0] / 1.01, each.sizes[-1] * 1.01):
+    for rungs in ladders():
+        assert len(rungs.sizes) >= 3
+        low, high = rungs.predicted(rungs.sizes[-1])
+        assert low < rungs.gaps[-1] < high
+        for outside in (rungs.sizes[0] / 1.01, rungs.sizes[-1] * 1.01):
             with pytest.raises(ValueError, match="expected one between"):
-                each.predicted(outside)
+                rungs.predicted(outside)
 
 
 def test_a_prediction_interval_is_that_of_the_textbook():
@@ -126,10 +130,10 @@ def test_the_times_that_were_made_follow_from_the_facts():
         if row["minutes_at_stop"]
     }
     for row in table("llama31-8b-mi355x/times.csv"):
-        own = stops.pop((row["arm"], row["run"]))
-        assert row["minutes_to_target"] == own["minutes_at_stop"]
+        stop = stops.pop((row["arm"], row["run"]))
+        assert row["minutes_to_target"] == stop["minutes_at_stop"]
         assert float(row["step_seconds"]) == pytest.approx(
-            60 * float(own["minutes_at_stop"]) / int(own["evaluation"]), abs=1e-3
+            60 * float(stop["minutes_at_stop"]) / int(stop["evaluation"]), abs=1e-3
         )
     assert not stops
     assert (
@@ -141,8 +145,10 @@ def test_the_times_that_were_made_follow_from_the_facts():
 def test_the_packaged_page_has_no_script_and_no_style():
     packaged = ROOT / "server" / "pages" / "public.json"
     content = json.loads(packaged.read_text(encoding="utf-8"))
-    screens = [each["screen"] for each in content["answers"] if each["screen"]]
+    screens = [row["screen"] for row in content["answers"] if row["screen"]]
     assert len(screens) == len(grouped())
     assert not [
-        each for each in screens if "<script" in each or "style=" in each or "onclick" in each
+        screen
+        for screen in screens
+        if "<script" in screen or "style=" in screen or "onclick" in screen
     ]

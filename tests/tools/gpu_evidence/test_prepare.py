@@ -19,8 +19,8 @@ OPTIONS = {"sm": 90, "slim": False, "python": "3.12", "with_jax": False, "text":
 
 
 def test_an_entry_of_a_lock_is_taken_with_its_hashes():
-    others, own = split_lock(SMALL, "jax")
-    assert own == "jax==0.11.2 \\\n    --hash=sha256:bb \\\n    --hash=sha256:cc\n"
+    others, extension = split_lock(SMALL, "jax")
+    assert extension == "jax==0.11.2 \\\n    --hash=sha256:bb \\\n    --hash=sha256:cc\n"
     assert names_of(others) == {"absl-py", "jax-cuda13-plugin"}
     assert names_of(SMALL) == {"absl-py", "jax", "jax-cuda13-plugin"}
     assert names_of(entries(SMALL, {"jax", "absl-py"})) == {"absl-py", "jax"}
@@ -38,9 +38,9 @@ def test_a_package_with_an_entry_for_each_python_is_taken_with_both():
 
 def test_the_lock_pins_the_extensions_source_with_its_hash():
     """A second file of it would be a wheel, which is built here."""
-    _, own = split_lock(LOCK.read_text(encoding="utf-8"), NAME)
-    assert own.startswith(f"{NAME}==2.20.2 ")
-    assert own.count("--hash=sha256:") == 1
+    _, extension = split_lock(LOCK.read_text(encoding="utf-8"), NAME)
+    assert extension.startswith(f"{NAME}==2.20.2 ")
+    assert extension.count("--hash=sha256:") == 1
 
 
 def test_the_lock_has_all_that_is_asked_of_it():

@@ -23,7 +23,7 @@ def test_a_result_is_written_at_once_with_its_number(short):
         "01-device.json",
         "02-pair.json",
     ]
-    assert [each["outcome"] for each in written] == ["done", "failed"]
+    assert [row["outcome"] for row in written] == ["done", "failed"]
     assert written[0]["machine"] == {"device": "NVIDIA H200"}
     assert written[1].keys() >= {
         "command",

@@ -38,20 +38,20 @@ def fat_binary(parts):
 def test_only_the_code_of_other_generations_is_cleared(binaries, after):
     def library(cleared):
         parts = []
-        for before, own in binaries:
-            kept = [
+        for before, fatbin_parts in binaries:
+            kept_parts = [
                 (capability, payload if capability == 90 or not cleared else bytes(len(payload)))
-                for capability, payload in own
+                for capability, payload in fatbin_parts
             ]
-            parts += [before, fat_binary(kept)]
+            parts += [before, fat_binary(kept_parts)]
         return b"".join(parts) + after
 
     data = bytearray(library(cleared=False))
-    every = [part for _, own in binaries for part in own]
-    kept, cleared = keep_only(data, 90)
+    every = [part for _, fatbin_parts in binaries for part in fatbin_parts]
+    kept_bytes, cleared = keep_only(data, 90)
     assert data == library(cleared=True)
-    assert kept == sum(len(payload) for capability, payload in every if capability == 90)
-    assert kept + cleared == sum(len(payload) for _, payload in every)
+    assert kept_bytes == sum(len(payload) for capability, payload in every if capability == 90)
+    assert kept_bytes + cleared == sum(len(payload) for _, payload in every)
 
 
 @pytest.mark.parametrize("cut", range(1, 60))

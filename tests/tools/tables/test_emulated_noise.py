@@ -33,10 +33,10 @@ def test_the_demos_noise_is_that_of_one_run_of_its_own_seed(seed_sd):
         "nvfp4": (1.43, 0.0057, (1, 3), seed_sd),
     }
     records = [
-        demo_run(recipe, seed, number, level + offset + own + sd * rng.normal())
+        demo_run(recipe, seed, number, level + offset + seed_offset + sd * rng.normal())
         for recipe, (level, sd, runs, of_seed) in means.items()
         for seed, offset in enumerate(offsets)
-        for own in [of_seed * rng.normal()]
+        for seed_offset in [of_seed * rng.normal()]
         for number in range(runs[seed % 2])
     ]
     by_recipe = spreads(late_means("\n".join(records)))
