@@ -44,7 +44,7 @@ from parity.gate.exit_under_rules import exit_code_under
 from parity.gate.outcome import FILES, Outcome, ended, lapsed, origin, result_of
 from parity.gate.rules import GateRules, gate_rules_from_mapping
 from parity.inert import inert, inert_value
-from parity.judging.bundles.bundle import JsonError, parse_json
+from parity.judging.bundles.strict_json import JsonError, parse_json
 from parity.judging.codes import GAP_EXCEEDS_MARGIN
 from parity.judging.decision import WORST_FIRST
 from parity.judging.document_types import VerdictDocument

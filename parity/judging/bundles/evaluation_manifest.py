@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from parity.canonical_json import picked
-from parity.judging.bundles.bundle import Arms, multiplicity_of, policy_of
+from parity.judging.bundles.manifest import Arms, multiplicity_of, policy_of
 from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.evaluations.run_times import RunTimes
 from parity.typed_json import ManifestError, optional, record, typed

@@ -20,28 +20,25 @@ from typing import Any, cast
 
 from parity.canonical_json import canonical_json, fields_of, json_value, picked
 from parity.frozen import frozen
-from parity.judging.bundles.bundle import (
+from parity.judging.bundles.columns import pack_array
+from parity.judging.bundles.evaluation_manifest import KIND, evaluation_case, manifest_of
+from parity.judging.bundles.manifest import (
     BASELINE,
     CANDIDATE,
     CONTROL,
     SHORT_RERUN,
     SHORTER,
-    UNREADABLE,
-    ArchiveError,
     Arms,
-    JsonError,
     against_of,
     compares_of,
     families_of,
     layer_snrs,
     multiplicity_of,
-    pack_array,
-    parse_json,
     policy_of,
-    read_members,
     task_results,
 )
-from parity.judging.bundles.evaluation_manifest import KIND, evaluation_case, manifest_of
+from parity.judging.bundles.strict_json import JsonError, parse_json
+from parity.judging.bundles.zip_members import UNREADABLE, ArchiveError, read_members
 from parity.judging.curves.context import Comparison
 from parity.judging.curves.curve import Curve
 from parity.judging.decision import WORST_FIRST, State

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from parity.judging.bundles import bundle
-from parity.judging.bundles.bundle import UNREADABLE, ArchiveError, read_members
+from parity.judging.bundles import zip_members
+from parity.judging.bundles.zip_members import UNREADABLE, ArchiveError, read_members
 
 Write = Callable[[zipfile.ZipFile], object]
 
@@ -149,7 +149,7 @@ def test_a_manifest_beyond_its_limit(written: Callable[..., Path]) -> None:
 
 
 def test_too_many_members(written: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bundle, "MAX_MEMBERS", 10)
+    monkeypatch.setattr(zip_members, "MAX_MEMBERS", 10)
     assert "11 members" in refused(written(*(member(f"{i}.json") for i in range(11))))
 
     def claim_one(data: bytearray, _: int) -> None:
@@ -164,7 +164,7 @@ def test_too_many_members(written: Callable[..., Path], monkeypatch: pytest.Monk
 def test_a_large_directory_is_not_read(
     written: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bundle, "MAX_DIRECTORY_BYTES", 100)
+    monkeypatch.setattr(zip_members, "MAX_DIRECTORY_BYTES", 100)
     assert "a directory of" in refused(written(*(member(f"{i}.json") for i in range(5))))
 
 

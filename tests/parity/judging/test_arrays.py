@@ -3,7 +3,7 @@ import io
 import numpy as np
 import pytest
 
-from parity.judging.bundles.bundle import pack_array, unpack_array
+from parity.judging.bundles.columns import pack_array, unpack_array
 
 
 @pytest.mark.parametrize(

@@ -11,15 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parity.judging.bundles import bundle
-from parity.judging.bundles.bundle import (
-    ArchiveError,
-    Arms,
-    JsonError,
-    parse_json,
-    read_members,
-    unpack_array,
-)
+from parity.judging.bundles import strict_json, zip_members
+from parity.judging.bundles.columns import unpack_array
+from parity.judging.bundles.manifest import Arms
+from parity.judging.bundles.strict_json import JsonError, parse_json
+from parity.judging.bundles.zip_members import ArchiveError, read_members
 from parity.typed_json import ManifestError
 
 
@@ -44,7 +40,7 @@ def _archive(tmp_path: Path, *names: str) -> Path:
     [("9223372036854775808", False), ("9223372036854775809", True)],
 )
 def test_a_whole_number_is_at_most_2_to_the_63(number: str, refused: bool) -> None:
-    assert bundle.MAX_INTEGER == 2**63
+    assert strict_json.MAX_INTEGER == 2**63
     for text in (number, f"-{number}"):
         assert is_refused(partial(parse_json, text.encode()), JsonError) == refused
 
@@ -53,8 +49,8 @@ def test_a_whole_number_is_at_most_2_to_the_63(number: str, refused: bool) -> No
 def test_an_archive_has_ten_thousand_members(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, refused: bool
 ) -> None:
-    assert bundle.MAX_MEMBERS == 10_000
-    monkeypatch.setattr(bundle, "MAX_MEMBERS", 10)
+    assert zip_members.MAX_MEMBERS == 10_000
+    monkeypatch.setattr(zip_members, "MAX_MEMBERS", 10)
     path = _archive(tmp_path, *(f"{at}.json" for at in range(number)))
     assert is_refused(lambda: read_members(path), ArchiveError) == refused
 
@@ -64,14 +60,14 @@ def test_its_directory_has_four_mebibytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, less: int, refused: bool
 ) -> None:
     """An entry of the directory has 46 bytes and its name."""
-    assert bundle.MAX_DIRECTORY_BYTES == 4 * 2**20
-    monkeypatch.setattr(bundle, "MAX_DIRECTORY_BYTES", 5 * (46 + len("0.json")) - less)
+    assert zip_members.MAX_DIRECTORY_BYTES == 4 * 2**20
+    monkeypatch.setattr(zip_members, "MAX_DIRECTORY_BYTES", 5 * (46 + len("0.json")) - less)
     path = _archive(tmp_path, *(f"{at}.json" for at in range(5)))
     assert is_refused(lambda: read_members(path), ArchiveError) == refused
 
 
 def _is_refused_directory(infos: list[zipfile.ZipInfo], file_bytes: int) -> bool:
-    return is_refused(lambda: bundle._check_directory(infos, file_bytes), ArchiveError)
+    return is_refused(lambda: zip_members._check_directory(infos, file_bytes), ArchiveError)
 
 
 @pytest.mark.parametrize("more", [0, 1])

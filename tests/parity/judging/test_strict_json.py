@@ -1,6 +1,6 @@
 import pytest
 
-from parity.judging.bundles.bundle import JsonError, parse_json
+from parity.judging.bundles.strict_json import JsonError, parse_json
 
 
 def test_plain_json_is_read() -> None:

@@ -1,26 +1,18 @@
-"""The parts of an evidence bundle, whose author is unknown: zip members, columns, JSON and a
-manifest are read within limits or refused.
+"""Read the parts of a bundle's manifest, whose author is unknown: every value has its type, or the
+part is refused by its place.
+
+An array file belongs to one column of one run, so that a small manifest can't ask for a thousand
+copies of a large file.
 """
 
-import io
-import json
-import re
-import struct
-import zipfile
-import zlib
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from parity.judging.bundles.columns import unpack_array
 from parity.judging.curves.context import COMPARISONS, Comparison
 from parity.judging.curves.curve import (
     MAX_LOSS,
     Curve,
-    FloatArray,
-    IntArray,
     Rounding,
     curve_from_arrays,
 )
@@ -29,234 +21,8 @@ from parity.judging.multiplicity import Multiplicity
 from parity.judging.policy import Policy, policy_from_mapping
 from parity.judging.secondary.accuracy import TaskResult
 from parity.judging.verdict.advice import LayerSnr
-from parity.names_once import NameTwiceError, object_of_pairs
 from parity.recipes import OTHER, RecipeError, check_recipe, check_rounding
 from parity.typed_json import ManifestError, optional, record, shown, typed
-
-# Parse JSON of an unknown author: no NaN or infinity, no name twice in one object, no nesting or
-# number beyond Python's own limits.
-
-MAX_INTEGER = 2**63  # beyond it no count, step or seed of a run lies
-
-
-class JsonError(ValueError):
-    """A text that is refused; the message says why, without quoting it at length."""
-
-
-def parse_json(data: bytes) -> Any:
-    """The value of a JSON text in UTF-8. Raises JsonError for everything that the standard or the
-    limits above exclude.
-    """
-    try:
-        return json.loads(
-            data.decode("utf-8"),
-            object_pairs_hook=object_of_pairs,
-            parse_constant=_no_constant,
-            parse_int=_integer,
-        )
-    except UnicodeDecodeError as error:
-        raise JsonError(f"byte {error.start:,} is not UTF-8; expected JSON in UTF-8") from None
-    except RecursionError:
-        raise JsonError("it is nested too deeply; expected a few levels") from None
-    except NameTwiceError as error:
-        raise JsonError(str(error)) from None
-    except json.JSONDecodeError as error:
-        raise JsonError(
-            f"it is not JSON at line {error.lineno:,}, column {error.colno:,}"
-        ) from None
-
-
-def _no_constant(word: str) -> NoReturn:
-    raise JsonError(
-        f"it holds {word}, which is not JSON; expected finite numbers, or the text 'nan', 'inf' or "
-        "'-inf'"
-    )
-
-
-def _integer(text: str) -> int:
-    if len(text) > len(str(-MAX_INTEGER)) or abs(number := int(text)) > MAX_INTEGER:
-        raise JsonError(
-            f"it holds a whole number of {len(text.lstrip('-')):,} digits; expected at most 2^63"
-        )
-    return number
-
-
-# Read the members of an untrusted zip file within fixed limits of size, number and names.
-#
-# The directory at the end of the file is checked before anything is inflated: its size, the number
-# of members, their names, their declared sizes and the ratio of those to the file. Then each member
-# is inflated in pieces and refused at its declared size. So a file that lies about its content
-# costs little more memory than its own size.
-
-MAX_MEMBERS = 10_000
-MAX_DIRECTORY_BYTES = 4 << 20
-# of all members together: two runs of 10,000,000 steps with nine columns have 1.4 GiB
-MAX_BYTES = 2 << 30
-MAX_MANIFEST_BYTES, MAX_JSON_BYTES = 4 << 20, 16 << 20
-# steps deflate 5-fold, losses of one decimal 14-fold; more than 50-fold are blanks
-FREE_BYTES, MAX_RATIO = 64 << 20, 50
-_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,79}(/[a-z0-9][a-z0-9_.-]{0,79})?")
-_PIECE_BYTES = 1 << 20
-# end of the central directory: signature, 2 disks, 2 counts, size, offset, comment
-_END = struct.Struct("<4s4H2LH")
-_END64 = b"PK\x06\x07"
-_END64_BYTES = 20
-_ENCRYPTED = 0x1
-
-UNREADABLE = (
-    OSError,
-    zipfile.BadZipFile,
-    zlib.error,
-    NotImplementedError,
-    RuntimeError,
-    EOFError,
-    struct.error,
-    ValueError,
-)
-
-
-class ArchiveError(ValueError):
-    """A zip file that is refused: what is wrong, its value and the limit, without the file's
-    name.
-    """
-
-
-def read_members(path: str | Path) -> dict[str, bytes]:
-    """The members of a zip file by name. Raises ArchiveError beyond a limit, one of `UNREADABLE`
-    where it is no sound zip file.
-    """
-    with Path(path).open("rb") as stream:
-        file_bytes = _check_end(stream)
-        with zipfile.ZipFile(stream) as archive:
-            members = archive.infolist()
-            _check_directory(members, file_bytes)
-            return {info.filename: _inflate(archive, info) for info in members}
-
-
-def _check_end(stream: BinaryIO) -> int:
-    """Check the record at the end of the file, and return the file's size in bytes."""
-    size = stream.seek(0, 2)
-    tail = min(size, _END.size + _END64_BYTES)
-    stream.seek(size - tail)
-    end = stream.read(tail)
-    if tail < _END.size:
-        raise zipfile.BadZipFile("File is not a zip file")
-    signature, _, _, _, count, directory_bytes, _, comment = _END.unpack(end[-_END.size :])
-    if signature != b"PK\x05\x06":
-        raise zipfile.BadZipFile("File is not a zip file, or has a comment")
-    if end.startswith(_END64) and tail == _END.size + _END64_BYTES:
-        raise ArchiveError("it is a ZIP64 file; expected a plain zip file")
-    if count > MAX_MEMBERS or directory_bytes > MAX_DIRECTORY_BYTES or comment:
-        raise ArchiveError(
-            f"it has {count:,} members, a directory of {directory_bytes:,} bytes and a comment of "
-            f"{comment:,}; expected at most {MAX_MEMBERS:,} members and {MAX_DIRECTORY_BYTES:,} "
-            "bytes, and no comment"
-        )
-    return size
-
-
-def _check_directory(members: list[zipfile.ZipInfo], file_bytes: int) -> None:
-    names: set[str] = set()
-    if len(members) > MAX_MEMBERS:
-        raise ArchiveError(f"it has {len(members):,} members; expected at most {MAX_MEMBERS:,}")
-    for info in members:
-        _check_member(info)
-        if info.filename in names:
-            raise ArchiveError(f"{info.filename} is in it twice; expected each name once")
-        names.add(info.filename)
-    total = sum(info.file_size for info in members)
-    if total > MAX_BYTES:
-        raise ArchiveError(f"its members have {total:,} bytes; expected at most {MAX_BYTES:,}")
-    if total > FREE_BYTES and total > MAX_RATIO * file_bytes:
-        raise ArchiveError(
-            f"{file_bytes:,} bytes inflate to {total:,}; expected at most {MAX_RATIO} times its "
-            "size"
-        )
-
-
-def _check_member(info: zipfile.ZipInfo) -> None:
-    if not _NAME.fullmatch(info.filename) or info.orig_filename != info.filename:
-        raise ArchiveError(
-            f"a member is named {info.filename[:80]!a}; expected names such as "
-            "series/000-000-00.npy"
-        )
-    if info.flag_bits & _ENCRYPTED:
-        raise ArchiveError(f"{info.filename} is encrypted; expected a zip file without a password")
-    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise ArchiveError(
-            f"{info.filename} is compressed by method {info.compress_type}; expected stored (0) or "
-            "deflated (8)"
-        )
-    limit = _member_limit(info.filename)
-    if info.file_size > limit:
-        raise ArchiveError(
-            f"{info.filename} has {info.file_size:,} bytes; expected at most {limit:,}"
-        )
-
-
-def _member_limit(name: str) -> int:
-    if name == "manifest.json":
-        return MAX_MANIFEST_BYTES
-    if name.endswith(".npy"):
-        return MAX_BYTES
-    return MAX_JSON_BYTES
-
-
-def _inflate(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
-    """The content of one member, refused as soon as it is longer than declared."""
-    pieces, length = [], 0
-    with archive.open(info) as stream:
-        while piece := stream.read(_PIECE_BYTES):
-            pieces.append(piece)
-            length += len(piece)
-    if length != info.file_size:  # zipfile itself stops at the declared size
-        raise ArchiveError(
-            f"{info.filename} has {length:,} bytes, but {info.file_size:,} are declared; expected "
-            "both to agree"
-        )
-    return b"".join(pieces)
-
-
-# Columns of numbers as bytes: NumPy's .npy format, one dimension, 64-bit integers or floats, and
-# nothing else.
-
-_TYPES = ("<i8", "<f8")
-_MAX_HEADER = 1024
-
-
-def pack_array(array: NDArray[Any]) -> bytes:
-    """The bytes of a column (n,)."""
-    buffer = io.BytesIO()
-    np.save(buffer, array, allow_pickle=False)
-    return buffer.getvalue()
-
-
-def unpack_array(data: bytes, name: str) -> IntArray | FloatArray:
-    """The column (n,) in some bytes, read-only and without a copy. Raises ValueError where the
-    header promises anything else.
-    """
-    stream = io.BytesIO(data[: 12 + _MAX_HEADER])  # magic, version, length
-    try:
-        if np.lib.format.read_magic(stream) != (1, 0):
-            raise ValueError("another version of the format")
-        shape, _, dtype = np.lib.format.read_array_header_1_0(stream, max_header_size=_MAX_HEADER)
-    except Exception:  # noqa: BLE001
-        raise ValueError(f"{name} is not a NumPy array of version 1.0") from None
-    content = len(data) - stream.tell()
-    if dtype.str not in _TYPES or len(shape) != 1 or shape[0] * 8 != content:
-        header = f"type {dtype.str} and shape {shape}"
-        raise ValueError(
-            f"{name} has {header} in {content:,} bytes; expected one dimension of "
-            f"{' or '.join(_TYPES)}"
-        )
-    return np.frombuffer(data, dtype=dtype, offset=stream.tell())
-
-
-# Read the parts of a bundle's manifest, whose author is unknown: every value has its type, or the
-# part is refused by its place.
-#
-# An array file belongs to one column of one run, so that a small manifest can't ask for a thousand
-# copies of a large file.
 
 # Short reruns have a limit per arm. Every candidate is compared with every other, every run of an
 # arm with every other.
