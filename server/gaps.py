@@ -27,7 +27,7 @@ from parity.judging.live.gap_chart import (
 )
 from parity.judging.multiplicity import Multiplicity
 from parity.judging.policy import policy_from_mapping
-from parity.report.figures import interval_level, on_edges, verdict_priors
+from parity.report.verdict_gap import interval_level, on_edges, verdict_priors
 from server.concurrency import Cache
 from server.curves import loading
 from server.curves.loading import begun_runs, multiplicity_of

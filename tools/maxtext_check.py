@@ -27,7 +27,7 @@ from rich.console import Console
 
 from parity.cli import watching
 from parity.client.rest import Client
-from parity.report import text
+from parity.report.terminal import render_text
 from server.database import store
 from server.database.sessions import Database
 from server.database.tables import Job
@@ -74,7 +74,7 @@ def main() -> int:
             document = watching.follow(client, submitted["id"], console, check=keeper.check)
             if document["status"] != "concluded":
                 raise CheckError(f"the job ended as {document['status']}: {document['message']}")
-            Console().print(text.render_text(document["verdicts"]))
+            Console().print(render_text(document["verdicts"]))
             _check_runs(
                 settings, submitted["id"], options.steps, job["schedule"]["validation_every"]
             )

@@ -240,7 +240,7 @@ ERROR_CODES = {
     "parity.readers.columns.ReadError": "usage",
     "parity.judging.secondary.accuracy.EvaluationError": "usage",
     "parity.judging.bundles.evidence.EvidenceError": "usage",
-    "parity.report.figures.FigureError": "usage",
+    "parity.report.figure_file.FigureError": "usage",
     _CLIENT_ERROR: "usage",
     "parity.client.rest.UnreachableError": "infrastructure",
     "parity.cli.watching.JobEndedError": "infrastructure",

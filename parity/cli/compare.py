@@ -69,10 +69,10 @@ from parity.readers import read_run
 from parity.readers.accuracy import read_accuracy
 from parity.readers.run_table import is_typed_number, number_curve
 from parity.recipes import RECIPES
-from parity.report.facts import FullRun, worth
-from parity.report.figures import draw_figure
 from parity.report.page import case_report, evaluation_report
-from parity.report.words import AnyDocument
+from parity.report.verdict_figure import draw_figure
+from parity.report.view import AnyDocument
+from parity.report.worth import FullRun, worth
 from parity.wording import did_you_mean
 
 # Numbers in place of files: `parity compare bf16=2.242 fp8=2.276`, one loss an arm, as published

@@ -49,7 +49,8 @@ from parity.judging.codes import GAP_EXCEEDS_MARGIN
 from parity.judging.decision import WORST_FIRST
 from parity.judging.document_types import VerdictDocument
 from parity.judging.policy import PolicyError
-from parity.report.text import markdown_sections
+from parity.report.markdown import markdown_sections
+from parity.report.view import view_of
 from parity.report.words import words
 
 # A gate without a server: its verdicts are the output of `parity compare --json`.
@@ -91,7 +92,7 @@ def judged_files(path: str, revision: str) -> Outcome:
     try:
         markdown_sections(verdicts)
         for each in verdicts:
-            words(each)
+            words(view_of(each))
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise UsageError(f"{name}: a verdict is not whole ({error!r:.60}); {_EXPECTED}") from None
     return Outcome(result=result_of(verdicts), revision=revision, verdicts=verdicts, source=FILES)

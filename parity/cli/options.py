@@ -16,9 +16,11 @@ from parity.cli.output import WIDTH, print_json, print_lines, print_rows
 from parity.cli.terminal import FOLLOW, LABELS, OUTPUT, REUSE, SERVER, UsageError, help_all
 from parity.client import DEFAULT_URL
 from parity.inert import inert_value
-from parity.report.facts import Accepted
-from parity.report.text import plain_text, render_json, render_markdown, render_text
-from parity.report.words import AnyDocument
+from parity.report.json_text import render_json
+from parity.report.markdown import render_markdown
+from parity.report.sign_off_words import Accepted
+from parity.report.terminal import plain_text, render_text
+from parity.report.view import AnyDocument
 
 Value = TypeVar("Value")
 

@@ -18,7 +18,7 @@ from parity.cli.options import Labels, Options, argument, flat, option
 from parity.cli.terminal import OUTPUT, UsageError
 from parity.client.rest import Document
 from parity.judging.verdict.sign_offs import LEAST_REASON, MOST_DAYS
-from parity.report.facts import NOT_A_PASS, accepted_words, lapsed_words
+from parity.report.sign_off_words import NOT_A_PASS, accepted_words, lapsed_words
 from parity.wording import interval_words, percent, signed
 
 # What a job is found by (tags, and the branch of the code), and what people added to it, as the

@@ -35,7 +35,7 @@ from parity.readers.table import SHOWN
 from parity.readers.trackers import is_source
 from parity.recipes import RECIPES
 from parity.report.evaluation_figure import draw_evaluation_figure
-from parity.report.text import render_junit
+from parity.report.junit import render_junit
 from parity.wording import count, did_you_mean, first_few
 
 NEEDS_ARM_BY = "needs --arm-by COLUMN, the column that names the arms in a table of many runs"

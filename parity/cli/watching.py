@@ -30,7 +30,7 @@ from parity.client.rest import (
     is_transient,
     retry,
 )
-from parity.report.text import answer_parts
+from parity.report.terminal import answer_parts
 from parity.wording import age_in_words, count, did_you_mean, signed, version_words
 
 # What a job can decide, printed before it trains: one line per candidate, from one request to the

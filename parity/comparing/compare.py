@@ -45,10 +45,11 @@ from parity.judging.verdict.sign_offs import why_not_acceptable
 from parity.readers import run_name
 from parity.readers.trackers.run import FAMILY
 from parity.recipes import check_recipe
-from parity.report.figures import verdict_figure
 from parity.report.page import notebook_html
 from parity.report.scene import case_scene
-from parity.report.text import plain_text
+from parity.report.terminal import plain_text
+from parity.report.verdict_figure import verdict_figure
+from parity.report.view import view_of
 from parity.report.words import with_words, words
 from parity.wording import did_you_mean, minus
 
@@ -132,7 +133,7 @@ class Comparison:
 
     def __repr__(self) -> str:
         """Lead, measure, interval, and what to do next, a line each."""
-        told = words(self.document)
+        told = words(view_of(self.document))
         lines = [
             f"{told.chip}  {told.lead}",
             minus(told.measure),

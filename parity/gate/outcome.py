@@ -8,8 +8,9 @@ from parity.frozen import frozen
 from parity.judging.decision import INCONCLUSIVE, PASS, WORST_FIRST, State
 from parity.judging.document_types import VerdictDocument
 from parity.judging.verdict.sign_offs import SignOffDocument, accepted
-from parity.report.facts import NOT_A_PASS, Accepted, accepted_words, lapsed_words
-from parity.report.words import candidate_title, words
+from parity.report.sign_off_words import NOT_A_PASS, Accepted, accepted_words, lapsed_words
+from parity.report.view import view_of
+from parity.report.words import words
 from parity.wording import age_in_words, version_words
 
 FILES = "files"
@@ -96,7 +97,8 @@ class Outcome:
                 f"{what} ({self.result}): {' '.join((self.trouble or 'the job has none').split())}"
             )
         others = "".join(
-            f", {candidate_title(one)} {str(one['verdict']).upper()}" for one in self.verdicts
+            f", {view_of(one).candidate.title} {str(one['verdict']).upper()}"
+            for one in self.verdicts
         )
         stated = f"{STATED_ONLY}. " if self.result == INCONCLUSIVE and self.is_stated_only else ""
         several = f" All candidates: {others[2:]}." if len(self.verdicts) > 1 else ""
@@ -116,7 +118,7 @@ class Outcome:
 
 def _told(document: VerdictDocument) -> str:
     """The verdict on one line, with what to do next where it is no pass."""
-    told = words(document)
+    told = words(view_of(document))
     if document["verdict"] == PASS or not told.next:
         return told.line
     return f"{told.line} Next: {told.next}"

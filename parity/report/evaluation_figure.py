@@ -17,8 +17,8 @@ from parity.judging.evaluations.document_types import (
     IntervalDocument,
 )
 from parity.judging.gap.interval import t_quantile
-from parity.report.facts import point_words, share, token_unit, tokens_per_step
-from parity.report.figures import (
+from parity.report.evaluation_tables import point_words, share, token_unit
+from parity.report.figure_file import (
     BASELINE_COLOUR,
     BETTER,
     CANDIDATE_COLOUR,
@@ -32,6 +32,7 @@ from parity.report.figures import (
     percent_axis,
     wrapped,
 )
+from parity.report.view import EvaluationView, evaluation_view
 from parity.report.words import words
 from parity.version import VERSION
 from parity.wording import count, cut, level_percent, margin_words, minus
@@ -63,16 +64,17 @@ def draw_evaluation_figure(path: str, document: EvaluationDocument) -> None:
     """Write the figure of a comparison of evaluations to `path`, whose ending chooses the format.
     Raises FigureError.
     """
-    told, rows = words(document), run_rows(document)
-    title = wrapped(minus(" ".join([told.measure, told.interval])), 108)
+    view, rows = evaluation_view(document), run_rows(document)
+    said = words(view)
+    title = wrapped(minus(" ".join([said.measure, said.interval])), 108)
     above = 0.60 + 0.145 * (title.count("\n") + 1)  # inches, as all that follow
     dots = ROW_HEIGHT * max(len(rows), MIN_ROWS)
     height = above + GAP_HEIGHT + 0.80 + dots + 0.70
-    with figure_file(path, (PAGE_WIDTH, height), told.line) as figure:
+    with figure_file(path, (PAGE_WIDTH, height), said.line) as figure:
         figure.text(
             0.03,
             1.0 - 0.13 / height,
-            f"{told.chip}: {told.lead}",
+            f"{said.chip}: {said.lead}",
             fontsize=12,
             fontweight="bold",
             va="top",
@@ -90,7 +92,7 @@ def draw_evaluation_figure(path: str, document: EvaluationDocument) -> None:
             figure.add_axes(
                 (0.115, 1.0 - (above + GAP_HEIGHT) / height, 0.77, GAP_HEIGHT / height)
             ),
-            document,
+            view,
         )
         is_timed = any(_minutes_of(run) is not None for row in rows for run in row.runs)
         panels = [
@@ -105,7 +107,7 @@ def draw_evaluation_figure(path: str, document: EvaluationDocument) -> None:
                 (left + number * (width + between), 0.70 / height, width, dots / height)
             )
             _set_rows(axes, rows, named=number == 0)
-            panel(axes, document, rows)
+            panel(axes, view, rows)
 
 
 def run_rows(document: EvaluationDocument) -> list[Row]:
@@ -123,17 +125,18 @@ def run_rows(document: EvaluationDocument) -> list[Row]:
             Row(name=arm["name"], runs=arm["runs"], arm=number, whole=True, has_dots=not clusters)
         )
         for cluster in clusters:
-            own = [run for run in arm["runs"] if run["cluster"] == cluster]
-            rows.append(Row(name=names[cluster], runs=own, arm=number, whole=False))
+            runs = [run for run in arm["runs"] if run["cluster"] == cluster]
+            rows.append(Row(name=names[cluster], runs=runs, arm=number, whole=False))
     return rows
 
 
-def _gap(axes: Any, document: EvaluationDocument) -> None:
+def _gap(axes: Any, view: EvaluationView) -> None:
     """The gap at every common point with limits that hold at all points at once, zero, the margins,
     and the point compared.
     """
+    document = view.document
     curve, judged = document["curve"], document["gap"]["judged"]
-    scale, unit = _unit(axes, document)
+    scale, unit = _unit(axes, view)
     axes.set_xlabel(unit)
     if curve is None:
         axes.set(xticks=[], yticks=[], ylabel=GAP)
@@ -170,11 +173,12 @@ def _gap(axes: Any, document: EvaluationDocument) -> None:
         percent_axis(axes, mean)
     else:
         axes.spines["right"].set_visible(False)
-    _compared(axes, document, scale)
+    _compared(axes, view, scale)
 
 
-def _compared(axes: Any, document: EvaluationDocument, scale: float) -> None:
+def _compared(axes: Any, view: EvaluationView, scale: float) -> None:
     """The intervals over runs and over clusters at the point compared, side by side."""
+    document = view.document
     gap, as_of, over = document["gap"], document["as_of"], document["gap"]["over_clusters"]
     if not as_of or not (gap["over_runs"] or over):
         return
@@ -200,7 +204,7 @@ def _compared(axes: Any, document: EvaluationDocument, scale: float) -> None:
             zorder=5,
         )
     words = (
-        f"{level_percent(gap['confidence'])} CI{point_words(document, ' at ')} "
+        f"{level_percent(gap['confidence'])} CI{point_words(view, ' at ')} "
         f"{', '.join(name for _, name, _ in shown)}"
     )
     axes.annotate(
@@ -214,16 +218,17 @@ def _compared(axes: Any, document: EvaluationDocument, scale: float) -> None:
     )
 
 
-def _unit(axes: Any, document: EvaluationDocument) -> tuple[float, str]:
+def _unit(axes: Any, view: EvaluationView) -> tuple[float, str]:
     """What a step is multiplied by on the axis, and the axis's name; numbers of steps are written
     in full.
     """
-    each, curve = tokens_per_step(document), document["curve"]
-    if each is None or curve is None:
+    document = view.document
+    tokens, curve = view.tokens_per_step, document["curve"]
+    if tokens is None or curve is None:
         axes.xaxis.set_major_formatter("{x:,.0f}")
         return 1.0, "step"
-    size, letter = token_unit(curve["steps"][-1] * each)
-    return each / size, f"tokens, {letter}" if letter else "tokens"
+    size, letter = token_unit(curve["steps"][-1] * tokens)
+    return tokens / size, f"tokens, {letter}" if letter else "tokens"
 
 
 def _set_rows(axes: Any, rows: Sequence[Row], *, named: bool) -> None:
@@ -315,10 +320,11 @@ def _label(axes: Any, title: str, below: str) -> None:
     axes.locator_params(axis="x", nbins=5)
 
 
-def _losses(axes: Any, document: EvaluationDocument, rows: Sequence[Row]) -> None:
+def _losses(axes: Any, view: EvaluationView, rows: Sequence[Row]) -> None:
     """Each run's loss at the points compared, and the arms' means with their intervals over
     runs.
     """
+    document = view.document
     arms = document["baseline"], document["candidate"]
     for place, row in enumerate(rows):
         values = [run["loss"] for run in row.runs if isinstance(run["loss"], float)]
@@ -327,7 +333,7 @@ def _losses(axes: Any, document: EvaluationDocument, rows: Sequence[Row]) -> Non
             _mean_mark(axes, place, *ends)
         elif values and not row.whole:
             _mean_mark(axes, place, sum(values) / len(values), None)
-    _label(axes, f"loss{point_words(document, ' at ')}", "nats")
+    _label(axes, f"loss{point_words(view, ' at ')}", "nats")
 
 
 def _mean_ends(
@@ -340,12 +346,13 @@ def _mean_ends(
     return mean, (mean - half, mean + half)
 
 
-def _reached(axes: Any, document: EvaluationDocument, rows: Sequence[Row]) -> None:
+def _reached(axes: Any, view: EvaluationView, rows: Sequence[Row]) -> None:
     """Each run's samples (or tokens) to the target; hollow where they are only a bound."""
+    document = view.document
     target = document["target"]
     if target is None:
         return
-    scale, unit = _unit(axes, document)
+    scale, unit = _unit(axes, view)
     means = target["baseline_samples"], target["candidate_samples"]
     has_bounds = False
     for place, row in enumerate(rows):
@@ -361,7 +368,7 @@ def _reached(axes: Any, document: EvaluationDocument, rows: Sequence[Row]) -> No
         if row.whole and mean is not None:
             _mean_mark(axes, place, mean * scale, None)
     tax = target["tax"]
-    title = f"{'steps' if tokens_per_step(document) is None else 'tokens'} to {target['nats']:g}"
+    title = f"{'steps' if view.tokens_per_step is None else 'tokens'} to {target['nats']:g}"
     _label(
         axes,
         f"{title}: {share(tax['estimate'])}" if tax else title,
@@ -376,10 +383,11 @@ def _minutes_of(run: EvaluatedRunDocument) -> float | None:
     return seconds / 60.0
 
 
-def _minutes(axes: Any, document: EvaluationDocument, rows: Sequence[Row]) -> None:
+def _minutes(axes: Any, view: EvaluationView, rows: Sequence[Row]) -> None:
     """Each run's minutes to the target; filled where both arms ran on that hardware, the only runs
     that the net speed compares.
     """
+    document = view.document
     shared = {speed["hardware"] for speed in document["speed"]}
     has_others = False
     for place, row in enumerate(rows):

@@ -23,34 +23,18 @@ from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.evaluations.document_types import EvaluationDocument
 from parity.judging.verdict.path import evaluation_path_of
 from parity.judging.verdict.sign_offs import SignOffDocument, accepted
-from parity.report.facts import (
-    NOT_A_PASS,
-    SUMMARY,
-    Detail,
-    accepted_words,
-    details,
-    evaluation_details,
-    summary_row,
-)
+from parity.report.candidates import safest_first
+from parity.report.details import Detail, details
+from parity.report.downloads import file_name
 from parity.report.picture import picture
 from parity.report.scene import Scene, case_scene, scene_of
 from parity.report.screen import Row, Screen, answer_of, candidates_table, screen_html
-from parity.report.words import (
-    AnyDocument,
-    candidate_name,
-    candidate_title,
-    decimals,
-    ends_words,
-    file_name,
-    is_evaluation,
-    mean_words,
-    pair_words,
-    safest_first,
-    told_gap,
-    words,
-)
+from parity.report.sign_off_words import NOT_A_PASS, accepted_words
+from parity.report.summary import SUMMARY, summary_row
+from parity.report.view import AnyDocument, TrainingView, View, view_of, views_of
+from parity.report.words import words
 from parity.version import VERSION
-from parity.wording import minus, signed
+from parity.wording import minus
 
 _STATIC = Path(__file__).parent / "static"
 _CSV_DIGITS = 5
@@ -105,7 +89,8 @@ def case_report(case: Case, documents: Sequence[VerdictDocument]) -> str:
 def evaluation_report(case: EvaluationCase, documents: Sequence[EvaluationDocument]) -> str:
     """The report of a comparison of evaluations, with the script."""
     drawn: list[EvaluationDocument] = [
-        {**each, "path": evaluation_path_of(case, candidate_name(each))} for each in documents
+        {**document, "path": evaluation_path_of(case, document["candidate"]["name"])}
+        for document in documents
     ]
     rows = [
         _code_row(
@@ -124,7 +109,7 @@ def job_report(job: ConcludedJob, url: str) -> str:
     """The report of a concluded job, without a script; `url` is where the job's own page is."""
     documents = job["verdicts"]
     holding = accepted(documents, job["policy"], job.get("sign_offs", ()))
-    signed = "; ".join(f"{NOT_A_PASS}: {accepted_words(each)}" for each in holding.values())
+    signed = "; ".join(f"{NOT_A_PASS}: {accepted_words(sign_off)}" for sign_off in holding.values())
     rows = [
         _code_row("p", "Policy", "margin, confidence and checks of this job", job["policy"]),
         _code_row("s", "Specification", "what was trained", job["spec"]),
@@ -143,7 +128,7 @@ def job_report(job: ConcludedJob, url: str) -> str:
 
 def _context(documents: Sequence[AnyDocument]) -> list[str]:
     if len(documents) == 1:
-        return [pair_words(documents[0])]
+        return [view_of(documents[0]).pair]
     bases = {document["baseline"]["name"] for document in documents}
     return [
         (
@@ -163,7 +148,7 @@ def report_page(
     with_script: bool = False,
 ) -> str:
     """The page of these verdicts: one file, details open. `rows` stand behind its own details."""
-    ordered, answer = safest_first(documents), answer_of(documents)
+    ordered, answer = safest_first(views_of(documents)), answer_of(documents)
     screen = Screen(
         context=context,
         answer=answer,
@@ -180,7 +165,7 @@ def report_page(
         is_dense=scene.is_dense,
         has_keys=with_script,
     )
-    told = words(ordered[0])
+    said = words(ordered[0])
     allowed = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
     script = ""
     if with_script:
@@ -194,7 +179,7 @@ def report_page(
         '<meta name="viewport" content="width=device-width, initial-scale=1"><meta '
         'name="color-scheme" content="light dark">'
         '<link rel="icon" '
-        f'href="data:,"><title>{escape(f"{told.verdict.upper()}: {told.lead}")}</title>'
+        f'href="data:,"><title>{escape(f"{said.verdict.upper()}: {said.lead}")}</title>'
         f"<style>{verdict_style()}body{{margin:0}}</style></head>\n"
         '<body class="v"><main class="v '
         f'wrap{plain}">{screen_html(screen)}</main>{script}</body></html>\n'
@@ -204,35 +189,17 @@ def report_page(
 # Its details.
 
 
-def _reasons(documents: Sequence[AnyDocument], told: str) -> Row:
-    """Reasons, facts and advice of each candidate, without the next step that is told above."""
-    several = len(documents) > 1
+def _reasons(views: Sequence[View], shown_above: str) -> Row:
+    """Reasons, facts and advice of each candidate, without the next step that is shown above."""
+    several = len(views) > 1
     codes = [
-        f"{candidate_name(each)} {each['codes'][0]}" if several else ", ".join(each["codes"])
-        for each in documents
+        f"{view.candidate.name} {view.code}" if several else ", ".join(view.codes) for view in views
     ]
     parts = []
-    for document, lines in zip(documents, _listed(documents), strict=True):
-        parts += [f"<p><b>{escape(candidate_title(document))}</b></p>"] if several else []
-        parts.append(details_html(line for line in lines if minus(line.words) != told))
+    for view, lines in zip(views, details(views), strict=True):
+        parts += [f"<p><b>{escape(view.candidate.title)}</b></p>"] if several else []
+        parts.append(details_html(line for line in lines if minus(line.words) != shown_above))
     return Row("r", "Reasons", escape(" · ".join(codes)), "".join(parts), is_open=True)
-
-
-def _listed(documents: Sequence[AnyDocument]) -> list[list[Detail]]:
-    """The details of training runs; of evaluations reasons, notes and advice."""
-    verdicts: list[VerdictDocument] = [
-        document  # type: ignore[misc]
-        for document in documents
-        if not is_evaluation(document)
-    ]
-    if len(verdicts) == len(documents):
-        return details(verdicts)
-    compared: list[EvaluationDocument] = [
-        document for document in documents if is_evaluation(document)
-    ]
-    return [
-        [line for part in evaluation_details(document) for line in part] for document in compared
-    ]
 
 
 def details_html(lines: Iterable[Detail]) -> str:
@@ -246,13 +213,13 @@ def details_html(lines: Iterable[Detail]) -> str:
     )
 
 
-def _numbers(documents: Sequence[AnyDocument], job: str) -> Row:
+def _numbers(views: Sequence[View], job: str) -> Row:
     """The judged numbers as a table, and the paths as a file whose name says of which job and
     verdict.
     """
-    table = table_html([SUMMARY, *map(_number_row, documents)])
-    text = path_csv(documents)
-    name = escape(file_name(job, documents, "gap nats")) + ".csv"
+    table = table_html([SUMMARY, *map(summary_row, views)])
+    text = path_csv(views)
+    name = escape(file_name(job, views, "gap nats")) + ".csv"
     link = (
         f'<p><a download="{name}" '
         f'href="data:text/csv;charset=utf-8,{urllib.parse.quote(text, safe=",.:+ ")}">{name}</a>: '
@@ -268,29 +235,18 @@ def _numbers(documents: Sequence[AnyDocument], job: str) -> Row:
     return Row("n", "Numbers", "gap, interval, margin in nats", body, is_open=True)
 
 
-def _number_row(document: AnyDocument) -> tuple[str, ...]:
-    """The cells of one candidate, in the order of `SUMMARY`."""
-    if not is_evaluation(document):
-        return summary_row(document)  # type: ignore[arg-type]
-    gap, margin = told_gap(document), document["margin"]
-    nats = f"{margin['nats']:.{decimals(document)}f}" if margin else "none"
-    share = f"{signed(100.0 * gap['rel'], 2)} %" if gap and gap["rel"] is not None else "none"
-    ends = ends_words(document, gap) if gap else "none"
-    return candidate_title(document), mean_words(document), ends, share, nats, document["verdict"]
-
-
-def path_csv(documents: Sequence[AnyDocument]) -> str:
+def path_csv(views: Sequence[View]) -> str:
     """The paths as CSV: a row for each point of a candidate, nats; of evaluations `over` says which
     interval it is.
     """
-    lines = [f"candidate,over,step,{','.join(f'{each}_nats' for each in _COLUMNS)}"]
-    for document in documents:
-        path: Any = document.get("path") or ()
+    lines = [f"candidate,over,step,{','.join(f'{column}_nats' for column in _COLUMNS)}"]
+    for view in views:
+        path: Any = view.document.get("path") or ()
         if isinstance(path, Mapping):
-            paths = [(kind.removeprefix("over_"), own) for kind, own in path.items()]
+            paths = [(kind.removeprefix("over_"), points) for kind, points in path.items()]
         else:
             paths = [("", path)]
-        name = _cell(candidate_title(document))
+        name = _cell(view.candidate.title)
         for over, points in paths:
             lines += [
                 f"{name},{over},{at['step']},{','.join(f'{at[key]:.{_CSV_DIGITS}g}' for key in _COLUMNS)}"  # noqa: E501
@@ -331,13 +287,13 @@ def _curves(scene: Scene) -> list[Row]:
     return [Row("c", "Curves", escape(answer), picture(alone, with_points=False), is_open=True)]
 
 
-def _evidence(documents: Sequence[AnyDocument]) -> Row:
+def _evidence(views: Sequence[View]) -> Row:
     """What the verdicts were computed from, and by whom."""
-    judge = documents[0]["engine_version"]
+    judge = views[0].judge
     digests = [
-        (candidate_name(each), each["inputs"]["sha256_aligned"])  # type: ignore[typeddict-item]
-        for each in documents
-        if not is_evaluation(each)
+        (view.candidate.name, view.document["inputs"]["sha256_aligned"])
+        for view in views
+        if isinstance(view, TrainingView)  # evaluations are not aligned step by step
     ]
     series = "".join(
         f"<li>{escape(name)}: <code>{escape(digest)}</code></li>" for name, digest in digests
@@ -368,13 +324,14 @@ _NOTEBOOK_STYLE = """
 
 def notebook_html(document: AnyDocument, scene: Scene) -> str:
     """The HTML of one verdict, with light or dark paper of its own."""
-    told = words(document)
-    (lines,) = _listed([document])
-    sentences = minus(" ".join(part for part in (told.lead, told.measure, told.interval) if part))
-    step = f"<p>Next: {escape(minus(told.next))}</p>" if told.next else ""
+    view = view_of(document)
+    said = words(view)
+    (lines,) = details([view])
+    sentences = minus(" ".join(part for part in (said.lead, said.measure, said.interval) if part))
+    step = f"<p>Next: {escape(minus(said.next))}</p>" if said.next else ""
     return (
         f'<div class="v parity-verdict"><style>{verdict_style()}{_NOTEBOOK_STYLE}</style>'
-        f'<p><strong class="c-{told.verdict} tinted">{told.chip}</strong> '
+        f'<p><strong class="c-{said.verdict} tinted">{said.chip}</strong> '
         f"{escape(sentences)}</p>{picture(scene, with_points=False)}{step}"
         f"<details><summary>Reasons and numbers</summary>{details_html(lines)}</details></div>"
     )

@@ -13,7 +13,7 @@ from html import escape
 
 from parity.frozen import frozen
 from parity.judging.document_types import PathPointDocument
-from parity.report.facts import token_unit
+from parity.report.evaluation_tables import token_unit
 from parity.report.scene import Judged, Losses, Marks, Points, Scene, Trace, half_of
 from parity.wording import cut, minus, nats_decimals, signed
 

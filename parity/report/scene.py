@@ -7,7 +7,7 @@ dots (the gap in blocks of steps), NaN and losses, from a case here or from the 
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Literal, cast
+from typing import Literal
 
 import numpy as np
 
@@ -15,28 +15,14 @@ from parity.frozen import frozen
 from parity.judging.bundles.evidence import Case
 from parity.judging.document_types import MarginDocument, PathPointDocument, State, VerdictDocument
 from parity.judging.live.gap_chart import BinnedGap, StepRange
-from parity.report.facts import tokens_per_step
-from parity.report.figures import loss_buckets, spike_steps, verdict_gap
-from parity.report.words import (
-    PROBABLE,
-    AnyDocument,
-    Fact,
-    Outlook,
-    baseline_name,
-    baseline_title,
-    candidate_name,
-    candidate_title,
-    decimals,
-    ends_words,
-    evaluation_intervals,
-    is_evaluation,
-    mean_words,
-    number,
-    own_facts,
-    safest_first,
-    told_gap,
-    words,
-)
+from parity.report.buckets import loss_buckets
+from parity.report.candidates import safest_first
+from parity.report.forecast import PROBABLE, Outlook
+from parity.report.number_words import ends_words, mean_words
+from parity.report.strip import Fact, own_facts
+from parity.report.verdict_gap import verdict_gap
+from parity.report.view import AnyDocument, EvaluationView, View, number, views_of
+from parity.report.words import words
 from parity.wording import (
     DECIMALS,
     cut,
@@ -167,36 +153,36 @@ def scene_of(
     """The scene of judged candidates, safest first; `dots` by candidate, `end` the planned last
     step.
     """
-    ordered = safest_first(documents)
+    ordered = safest_first(views_of(documents))
     first, dots = ordered[0], dots or {}
-    baselines = {baseline_name(document) for document in ordered}
+    baselines = {view.baseline.name for view in ordered}
     several, mixed = len(ordered) > 1, len(baselines) > 1
     traces = [
-        _trace(document, dots.get(candidate_name(document), Dots()), several=several, mixed=mixed)
-        for document in ordered
+        _trace(view, dots.get(view.candidate.name, Dots()), several=several, mixed=mixed)
+        for view in ordered
     ]
-    window = window_of(first)
+    window = first.window
     steps = [point["step"] for trace in traces for point in (*trace.path, *trace.outer)]
     steps += [int(step) for arm in losses for step, _ in arm.points[-1:]]
-    places = {candidate_name(document): place for place, document in enumerate(ordered)}
-    margin = next((document["margin"] for document in ordered if document["margin"]), None)
+    places = {view.candidate.name: place for place, view in enumerate(ordered)}
+    margin = next((view.margin for view in ordered if view.margin), None)
     return Scene(
-        baseline=OWN_BASELINE if mixed else baseline_title(first),
+        baseline=OWN_BASELINE if mixed else first.baseline.title,
         traces=traces,
-        decimals=decimals(first),
+        decimals=first.decimals,
         end=max([1, *steps, *([window[1]] if window else []), *([end] if end else [])]),
         window=window,
         margin=margin["nats"] if margin and math.isfinite(number(margin["nats"])) else None,
-        margin_note=_margin_note(margin, candidate_name(first) if mixed else "") if margin else "",
+        margin_note=_margin_note(margin, first.candidate.name if mixed else "") if margin else "",
         legend=_legend(first, dots, several=several)
-        if any(map(told_gap, ordered))
+        if any(view.gap for view in ordered)
         else "no gap is judged",
         note=_NOTE,
         losses=[
             Losses(name=arm.name, arm=places.get(arm.name, arm.arm), points=arm.points)
             for arm in losses
         ],
-        tokens_per_step=tokens_per_step(first) if is_evaluation(first) else None,
+        tokens_per_step=first.tokens_per_step,
     )
 
 
@@ -215,24 +201,22 @@ def _margin_note(margin: MarginDocument, of: str) -> str:
     return ", ".join(part for part in (worth, f"for {of}" if of else "") if part)
 
 
-def _trace(document: AnyDocument, dots: Dots, *, several: bool, mixed: bool) -> Trace:
-    gap = told_gap(document)
-    inner, outer = _paths(document) if gap else ((), ())
-    told = words(document)
-    notes = _notes(document, several=several) if gap else []
-    spikes = () if is_evaluation(document) else spike_steps(cast("VerdictDocument", document))
+def _trace(view: View, dots: Dots, *, several: bool, mixed: bool) -> Trace:
+    inner, outer = view.paths if view.gap else ((), ())
+    said = words(view)
+    spikes = view.spikes
     return Trace(
-        name=candidate_title(document),
-        state=document["verdict"],
-        judged=_judged(document),
-        label=minus(mean_words(document)),
+        name=view.candidate.title,
+        state=view.state,
+        judged=_judged(view),
+        label=minus(mean_words(view)),
         notes=[
-            minus(f"to {cut(baseline_name(document), _SHORT_NAME)}: {note}" if mixed else note)
-            for note in notes
+            minus(f"to {cut(view.baseline.name, _SHORT_NAME)}: {note}" if mixed else note)
+            for note in _notes(view, several=several)
         ],
-        line=minus(told.line),
-        facts=own_facts(told.strip) if several else (),
-        decimals=decimals(document),
+        line=minus(said.line),
+        facts=own_facts(said.strip) if several else (),
+        decimals=view.decimals,
         path=inner,
         outer=outer,
         dots=dots.points,
@@ -242,88 +226,47 @@ def _trace(document: AnyDocument, dots: Dots, *, several: bool, mixed: bool) -> 
     )
 
 
-def _judged(document: AnyDocument) -> list[Judged]:
+def _judged(view: View) -> list[Judged]:
     """The judged interval, and after it the other one of a comparison of evaluations."""
-    if is_evaluation(document):
-        if told_gap(document):
-            gaps = [gap for gap, _ in reversed(evaluation_intervals(document))]
-        else:
-            gaps = []
-    else:
-        own = cast("VerdictDocument", document)["gap"] if told_gap(document) else None
-        gaps = [own] if own else []  # type: ignore[list-item]
-    return [
-        Judged(mean=number(gap["mean"]), lo=number(gap["lo"]), hi=number(gap["hi"])) for gap in gaps
-    ]
+    if view.gap is None:
+        return []
+    return [Judged(mean=gap.mean, lo=gap.lo, hi=gap.hi) for gap in reversed(view.intervals)]
 
 
-def _paths(
-    document: AnyDocument,
-) -> tuple[Sequence[PathPointDocument], Sequence[PathPointDocument]]:
-    """The path with its inner band, and the one with the outer band of a comparison of evaluations
-    in clusters.
-    """
-    path = document.get("path")
-    if not path:
-        return (), ()
-    if is_evaluation(document):
-        both = document["path"]
-        if both["over_runs"]:
-            return both["over_runs"], both["over_clusters"]
-        return both["over_clusters"], ()
-    return cast("Sequence[PathPointDocument]", path), ()
-
-
-def _notes(document: AnyDocument, *, several: bool) -> list[str]:
+def _notes(view: View, *, several: bool) -> list[str]:
     """The lines below the label: the interval, and of one candidate alone the gap's share of the
     loss.
     """
-    gap = told_gap(document)
-    if gap is None:
+    if view.gap is None:
         return []
-    if is_evaluation(document):
-        intervals = evaluation_intervals(document)
-        named = len(intervals) > 1
-        return [
-            f"{unit}: {ends_words(document, own)}" if named else ends_words(document, own)
-            for own, unit in reversed(intervals)
-        ]
-    share = gap["rel"]
-    if share is not None and not several:
-        of_loss = [f"{signed(100.0 * number(share), 2)} % of the loss"]
-    else:
-        of_loss = []
-    return [ends_words(document, gap), *of_loss]
+    named = len(view.intervals) > 1
+    intervals = [
+        f"{gap.unit}: {ends_words(view, gap)}" if named else ends_words(view, gap)
+        for gap in reversed(view.intervals)
+    ]
+    share = view.gap.rel
+    if share is None or several or isinstance(view, EvaluationView):  # its table has the share
+        return intervals
+    return [*intervals, f"{signed(100.0 * share, 2)} % of the loss"]
 
 
-def window_of(document: AnyDocument) -> tuple[int, int] | None:
-    """First and last step of what is judged."""
-    if is_evaluation(document):
-        as_of = document["as_of"]
-        if as_of and as_of["points"]:
-            return as_of["points"][0], as_of["points"][-1]
-        return None
-    window = cast("VerdictDocument", document)["window"]
-    return window["first"], window["last"]
-
-
-def _legend(document: AnyDocument, dots: Mapping[str, Dots], *, several: bool) -> str:
-    if is_evaluation(document):
-        level = level_percent(document["gap"]["confidence"])
-        clusters = document["gap"]["over_clusters"]
-        if clusters and document["gap"]["over_runs"]:
+def _legend(view: View, dots: Mapping[str, Dots], *, several: bool) -> str:
+    level = level_percent(view.confidence)
+    if isinstance(view, EvaluationView):  # its bands are over runs and over clusters
+        gap = view.document["gap"]
+        clusters = gap["over_clusters"]
+        if clusters and gap["over_runs"]:
             return (
                 f"line: mean gap · inner band: over runs · outer: over {clusters['key']}s ({level})"
             )
         return f"line: mean gap · band: {level} interval"
-    verdict = cast("VerdictDocument", document)
-    gap = verdict["gap"]
-    band = f" · band: {level_percent(gap['confidence'])} interval" if gap else ""
-    blocks = max((each.steps for each in dots.values()), default=0)
+    has_gap = view.recorded_gap is not None
+    band = f" · band: {level} interval" if has_gap else ""
+    blocks = max((candidate.steps for candidate in dots.values()), default=0)
     shown = f" · dots: {blocks:,} step{'s' if blocks > 1 else ''}" if blocks else ""
     return (
-        f"line: gap over the last {short_percent(verdict['window']['fraction'])} so "
-        f"far{band if several or gap else ''}{shown}"
+        f"line: gap over the last {short_percent(view.document['window']['fraction'])} so "
+        f"far{band if several or has_gap else ''}{shown}"
     )
 
 
@@ -334,8 +277,8 @@ def case_scene(case: Case, documents: Sequence[VerdictDocument]) -> Scene:
     """The scene of a case that was judged."""
     bins = FEW_DOTS if len(documents) > MANY else DOTS
     dots = {
-        candidate_name(each): dots_of(verdict_gap(each, case, StepRange(bins=bins)))
-        for each in documents
+        document["candidate"]["name"]: dots_of(verdict_gap(document, case, StepRange(bins=bins)))
+        for document in documents
     }
     first = min((int(run.steps[0]) for run in case.baseline if len(run.steps)), default=0)
     return scene_of(

@@ -12,27 +12,15 @@ from typing import NamedTuple
 
 from parity.frozen import frozen
 from parity.judging.document_types import State
+from parity.report.candidates import advising, others_words, safest_first, tally
+from parity.report.forecast import Outlook, live_interval, live_lead, live_measure
+from parity.report.number_words import mean_words
 from parity.report.picture import shape
 from parity.report.scene import MANY, TraceState
+from parity.report.strip import Fact, own_facts
 from parity.report.svg import Axis, axis_of, estimate_of
-from parity.report.words import (
-    MARKS,
-    AnyDocument,
-    Fact,
-    Outlook,
-    advising,
-    candidate_title,
-    live_interval,
-    live_lead,
-    live_measure,
-    mean_words,
-    next_step,
-    others_words,
-    own_facts,
-    safest_first,
-    tally,
-    words,
-)
+from parity.report.view import AnyDocument, View, views_of
+from parity.report.words import MARKS, next_step, words
 from parity.wording import cut, minus
 
 FIGURE_SPACE = "\u2007"  # as wide as a digit
@@ -106,18 +94,18 @@ def answer_of(
     """The answer of judged candidates: that of the safest one, and what became of the others; the
     strip is that of the selected one.
     """
-    ordered = safest_first(documents)
-    told = words(ordered[0], cost)
+    ordered = safest_first(views_of(documents))
+    said = words(ordered[0], cost)
     advice, chosen = advising(ordered), ordered[selected]
     return Answer(
-        state=told.verdict,
-        chip=told.chip,
-        lead=told.lead,
-        measure=minus(told.measure),
-        interval=minus(told.interval),
+        state=said.verdict,
+        chip=said.chip,
+        lead=said.lead,
+        measure=minus(said.measure),
+        interval=minus(said.interval),
         next=minus(next_step(advice)) if advice else "",
         strip=words(chosen, cost).strip,
-        about=candidate_title(chosen) if len(ordered) > 1 else "",
+        about=chosen.candidate.title if len(ordered) > 1 else "",
         others=minus(others_words(ordered)) if len(ordered) <= MANY else "",
         counts=tally(ordered) if len(ordered) > MANY else (),
     )
@@ -271,22 +259,22 @@ def candidates_table(documents: Sequence[AnyDocument], selected: int = 0) -> str
     """The table of two or more candidates, in the order of the picture; "" for one."""
     if len(documents) < 2:
         return ""
-    ordered, dense = safest_first(documents), len(documents) > MANY
-    estimates = [estimate_of(document) for document in ordered]
-    axis = axis_of([each for each in estimates if each])
-    gaps = [minus(mean_words(document)) for document in ordered]
+    ordered, dense = safest_first(views_of(documents)), len(documents) > MANY
+    estimates = [estimate_of(view) for view in ordered]
+    axis = axis_of([estimate for estimate in estimates if estimate])
+    gaps = [minus(mean_words(view)) for view in ordered]
     places = max(len(gap.partition(".")[2]) for gap in gaps)
     gaps = [gap + _filler(gap, places) for gap in gaps]
     rows = []
-    for place, document in enumerate(ordered):
-        state, name = document["verdict"], escape(candidate_title(document))
-        is_last = dense and place + 1 < len(ordered) and ordered[place + 1]["verdict"] != state
+    for place, view in enumerate(ordered):
+        state, name = view.state, escape(view.candidate.title)
+        is_last = dense and place + 1 < len(ordered) and ordered[place + 1].state != state
         looks = f"c-{state}{' cutrow' if is_last else ''}{' on' if place == selected else ''}"
         mark = (
             f'<svg viewBox="-7 -7 14 14" role="img" aria-label="{state}">{shape(state, 4.5)}</svg>'
         )
         word = "" if dense else f'<td class="st">{state}</td>'
-        drawn = _interval(document, axis) if axis else ""
+        drawn = _interval(view, axis) if axis else ""
         rows.append(
             f'<tr class="{looks}" data-c="{place}" '
             f'aria-selected="{str(place == selected).lower()}"><td class="mkc">{mark}</td>'
@@ -318,22 +306,21 @@ def _filler(gap: str, places: int) -> str:
     return f'<span aria-hidden="true">{FIGURE_SPACE * missing}</span>'
 
 
-def _interval(document: AnyDocument, axis: Axis) -> str:
+def _interval(view: View, axis: Axis) -> str:
     """The interval of a row on the axis of all rows."""
     lines = [("zero", 0.0), *([("mar", axis.margin)] if axis.margin else [])]
     drawn = [
         f'<line class="{look}" x1="{at}" x2="{at}" y1="0" y2="100%"/>'
         for look, at in ((look, _place(axis, nats)) for look, nats in lines)
     ]
-    if estimate := estimate_of(document):
+    if estimate := estimate_of(view):
         drawn.append(
             f'<line class="wh" x1="{_place(axis, estimate.lo)}" x2="{_place(axis, estimate.hi)}" '
             'y1="50%" y2="50%"/>'
         )
         if axis.low <= estimate.mean <= axis.high:
             drawn.append(
-                f'<svg x="{_place(axis, estimate.mean)}" '
-                f'y="50%">{shape(document["verdict"], 4.5)}</svg>'
+                f'<svg x="{_place(axis, estimate.mean)}" y="50%">{shape(view.state, 4.5)}</svg>'
             )
     return f'<svg class="fx" aria-hidden="true">{"".join(drawn)}</svg>'
 

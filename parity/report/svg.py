@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from parity.frozen import frozen
-from parity.report.words import AnyDocument, number, told_gap
+from parity.report.view import View
 from parity.wording import MINUS, interval_words, signed
 
 WIDTH, _SMALL_WIDTH, HEIGHT, HEAD_HEIGHT = 240, 128, 20, 30
@@ -53,20 +53,17 @@ class Axis:
         return round(_PAD + (self.width - 2 * _PAD) * min(1.0, max(0.0, share)), 1)
 
 
-def estimate_of(document: AnyDocument) -> Estimate | None:
+def estimate_of(view: View) -> Estimate | None:
     """The gap of a verdict; None where it has none that can be drawn."""
-    gap, margin = told_gap(document), document["margin"]
-    if gap is None:
-        return None
-    mean, lo, hi = (number(gap[key]) for key in ("mean", "lo", "hi"))
-    if not all(map(math.isfinite, (mean, lo, hi))):
+    gap, margin = view.gap, view.margin
+    if gap is None or not all(map(math.isfinite, (gap.mean, gap.lo, gap.hi))):
         return None
     return Estimate(
-        mean=mean,
-        lo=lo,
-        hi=hi,
+        mean=gap.mean,
+        lo=gap.lo,
+        hi=gap.hi,
         margin=margin["nats"] if margin else None,
-        state=document["verdict"],
+        state=view.state,
     )
 
 
@@ -74,9 +71,9 @@ def axis_of(estimates: Sequence[Estimate]) -> Axis | None:
     """The axis of these figures; None without any."""
     if not estimates:
         return None
-    margins = [each.margin for each in estimates if each.margin]
+    margins = [estimate.margin for estimate in estimates if estimate.margin]
     margin = max(margins, default=None)
-    ends = [end for each in estimates for end in (each.lo, each.hi)]
+    ends = [end for estimate in estimates for end in (estimate.lo, estimate.hi)]
     if margin is None:
         reach = 1.1 * max(1e-6, *map(abs, ends))
         return Axis(low=-reach, high=reach, margin=None)

@@ -22,7 +22,7 @@ from parity.judging.document_types import VerdictDocument
 from parity.judging.policy import Policy, PolicyError, policy_from_mapping
 from parity.readers.columns import other_unit
 from parity.recipes import RecipeError, check_recipe
-from parity.report.figures import draw_figure
+from parity.report.verdict_figure import draw_figure
 from parity.report.words import MARKS, with_words
 from parity.version import VERSION
 from parity.wording import signed

@@ -138,7 +138,7 @@ class Job(Base):
     # The largest gap of its candidates as a share of the baseline's loss, to sort by; set when it
     # is judged.
     worst_gap: Mapped[float | None]
-    # The verdict on its safest candidate (`parity.report.words.safest_first`); set when it is
+    # The verdict on its safest candidate (`parity.report.candidates.safest_first`); set when it is
     # judged.
     answer: Mapped[State | None] = mapped_column(String(32))
     # A run that trains for longer than this, summed over its attempts, is failed; None: the

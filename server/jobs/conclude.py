@@ -24,7 +24,7 @@ from sqlalchemy.orm import Session
 
 from parity.judging.document_types import VerdictDocument
 from parity.judging.multiplicity import Multiplicity
-from parity.report.words import BEST_FIRST
+from parity.report.candidates import BEST_FIRST
 from server.database import sessions
 from server.database.sessions import Database, find_job
 from server.database.states import (

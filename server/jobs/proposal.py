@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -10,7 +10,8 @@ from parity.frozen import frozen
 from parity.judging.document_types import VerdictDocument
 from parity.judging.gap.chances import PAIRS, chances_of
 from parity.judging.verdict.advice import Change, named_change
-from parity.report.words import advising, candidate_name
+from parity.report.candidates import advising
+from parity.report.view import TrainingView, views_of
 from parity.wording import count, likely
 from server.database.tables import Job
 from server.jobs.fingerprint import job_spec
@@ -42,13 +43,14 @@ def proposal(job: Job) -> Proposal | None:
     if job.engine == "external" or not job.verdicts or kind_of(job) is not None:
         return None
     documents = verdict_documents(job)
-    told = cast("VerdictDocument | None", advising(documents))
+    view = advising(views_of(documents))
     try:
         spec = job_spec(job)
     except ValidationError:  # of a version whose specifications this one cannot read
         return None
-    if told is None:
+    if not isinstance(view, TrainingView):  # no verdict names a step
         return None
+    told = view.document
     if told["verdict"] == "fail":
         return _try(spec, told, job.spec.get("layer_policy"))
     return _more_runs(job, spec, documents, told)
@@ -56,7 +58,7 @@ def proposal(job: Job) -> Proposal | None:
 
 def _try(spec: JobSpec, told: VerdictDocument, layer_policy: str | None) -> Proposal | None:
     """The candidate with the change that the next step of its fail names."""
-    arm = next(arm for arm in spec.candidates if arm.name == candidate_name(told))
+    arm = next(arm for arm in spec.candidates if arm.name == told["candidate"]["name"])
     if spec.engine == COMMAND:  # its recipes are a launcher's
         return None
     changed = _changed(spec, named_change(told, layer_policy))
@@ -135,7 +137,11 @@ def _more_runs(
         or not base + cand
     ):
         return None
-    undecided = {candidate_name(each) for each in documents if each["verdict"] == "inconclusive"}
+    undecided = {
+        verdict["candidate"]["name"]
+        for verdict in documents
+        if verdict["verdict"] == "inconclusive"
+    }
     names = [arm.name for arm in spec.candidates if arm.name in undecided]
     arms = [
         {**_written(spec, arm), "replicates": arm.replicates + cand}

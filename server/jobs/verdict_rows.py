@@ -14,6 +14,7 @@ from parity.judging.document_types import PathPointDocument, VerdictDocument
 from parity.judging.gap.chances import chances_of
 from parity.judging.verdict.path import path_of
 from parity.judging.verdict.verdict import Verdict as Judged
+from parity.report.view import view_of
 from parity.report.words import lead_of, with_words
 from server.database.tables import Job, Verdict, new_id
 from server.jobs.fingerprint import job_spec
@@ -116,7 +117,9 @@ def verdict_summary(
     The lead of a row that has none is computed from the document: that of the row, if it is not
     given.
     """
-    lead = row.lead if row.lead is not None else lead_of(json.loads(document or row.document))
+    lead = row.lead
+    if lead is None:
+        lead = lead_of(view_of(json.loads(document or row.document)))
     return of(
         VerdictSummary,
         row,
@@ -130,7 +133,7 @@ def verdict_summary(
 def lead_or_none(document: Mapping[str, Any]) -> str | None:
     """The lead of a verdict; None where it cannot be told, which is logged."""
     try:
-        return lead_of(cast("VerdictDocument", document))
+        return lead_of(view_of(cast("VerdictDocument", document)))
     except Exception:  # noqa: BLE001
         _log.exception(
             "the lead of the verdict on %s could not be told", document["candidate"]["name"]

@@ -25,8 +25,9 @@ from parity.judging.curves.context import (
     values_of,
 )
 from parity.judging.document_types import VerdictDocument
+from parity.report.candidates import safest_first
 from parity.report.svg import Axis, Estimate, axis_of, estimate_of, head_svg, row_svg
-from parity.report.words import candidate_name, safest_first
+from parity.report.view import TrainingView, view_of, views_of
 from parity.wording import count
 from server.api.jobs import (
     WHOLE,
@@ -104,12 +105,9 @@ def candidate_table(job: JobDocument, candidate: str = "") -> Table:
     """
     arms = job.arms[1:]
     chosen = arms[0].name if len(arms) == 1 else candidate
-    documents = (
-        safest_first(cast("Sequence[VerdictDocument]", job.verdicts)) if job.verdicts else []
-    )
+    views = safest_first(views_of(cast("Sequence[VerdictDocument]", job.verdicts or ())))
     verdicts = {
-        candidate_name(document): document
-        for document in cast("Sequence[VerdictDocument]", documents)
+        view.candidate.name: view.document for view in views if isinstance(view, TrainingView)
     }
     estimates = {arm.name: _estimate(job, arm, verdicts.get(arm.name)) for arm in arms}
     axis = axis_of([each for each in estimates.values() if each])
@@ -161,7 +159,7 @@ def _estimate(
     verdict has neither.
     """
     if verdict is not None:
-        return estimate_of(verdict)
+        return estimate_of(view_of(verdict))
     if arm.live is None or job.status in JOB_ENDED:
         return None
     live = arm.live

@@ -19,7 +19,7 @@ from parity.judging.live.gap_chart import StepRange
 from parity.judging.live.pair_sums import BLOCKS
 from parity.judging.live.rules import Forecast
 from parity.judging.verdict.sign_offs import LEAST_REASON, MOST_DAYS, SignOffDocument
-from parity.report.facts import accepted_words
+from parity.report.candidates import safest_first
 from parity.report.picture import picture, steady_limits
 from parity.report.scene import DOTS, FEW_DOTS, MANY, Dots, Scene, dots_of, live_trace, scene_of
 from parity.report.screen import (
@@ -32,7 +32,9 @@ from parity.report.screen import (
     live_answer,
     screen_html,
 )
-from parity.report.words import Fact, candidate_name, safest_first
+from parity.report.sign_off_words import accepted_words
+from parity.report.strip import Fact
+from parity.report.view import views_of
 from parity.wording import count, nats_decimals, version_words
 from server.api.jobs import ArmDocument, JobDocument
 from server.api.live import observed
@@ -131,7 +133,7 @@ def _judged(
     buttons: Sequence[str],
 ) -> Screen:
     documents = cast("Sequence[VerdictDocument]", job.verdicts)
-    places = [candidate_name(document) for document in safest_first(documents)]
+    places = [view.candidate.name for view in safest_first(views_of(documents))]
     selected = places.index(candidate) if candidate in places else 0
     scene = scene_of(documents, dots, end=job.planned_steps - 1 if job.planned_steps else None)
     scene = replace(scene, selected=selected)

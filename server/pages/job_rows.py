@@ -12,7 +12,10 @@ from sqlalchemy.orm import Session, load_only
 
 from parity.frozen import frozen
 from parity.judging.live.rules import Forecast
-from parity.report.words import BEST_FIRST, NO_GAP_TO_TELL, PROBABLE, code_in_brief, live_lead
+from parity.report.candidates import BEST_FIRST
+from parity.report.forecast import PROBABLE, live_lead
+from parity.report.view import NO_GAP_CODES
+from parity.report.words import code_in_brief
 from parity.wording import MINUS, count, interval_words, nats_decimals, signed
 from server.api.lists import JobSummary, belonging_to
 from server.database.states import JOB_OPEN, JUDGING_AGAIN
@@ -102,7 +105,7 @@ def _gap(state: str, gap: tuple[float, float, float], margin: float | None) -> G
 
 def _gap_of(verdict: VerdictSummary) -> Gap:
     """The gap of a verdict; none where the runs were not compared."""
-    if verdict.gap_nats is None or verdict.code in NO_GAP_TO_TELL:
+    if verdict.gap_nats is None or verdict.code in NO_GAP_CODES:
         return NO_GAP
     if verdict.ci_low is None or verdict.ci_high is None:
         return Gap(mean=signed(verdict.gap_nats).replace("-", MINUS))
@@ -112,7 +115,7 @@ def _gap_of(verdict: VerdictSummary) -> Gap:
 
 
 # A job as one answer: that of its safest candidate, as everywhere
-# (`parity.report.words.safest_first`).
+# (`parity.report.candidates.safest_first`).
 
 
 @frozen
@@ -206,7 +209,7 @@ def _live(job: JobSummary, answer: Answer, forecasts: Mapping[str, Forecast]) ->
 
 
 def _risk(verdict: VerdictSummary) -> tuple[int, float]:
-    is_told = verdict.ci_high is not None and verdict.code not in NO_GAP_TO_TELL
+    is_told = verdict.ci_high is not None and verdict.code not in NO_GAP_CODES
     return BEST_FIRST.index(
         verdict.verdict
     ), verdict.ci_high if is_told and verdict.ci_high is not None else float("inf")

@@ -20,9 +20,11 @@ from starlette.types import Scope
 from parity import wording
 from parity.judging.document_types import VerdictDocument
 from parity.recipes import UNSTATED
+from parity.report.downloads import file_name
 from parity.report.facts import looks_words
 from parity.report.svg import estimate_of, own_row_svg
-from parity.report.words import file_name, words
+from parity.report.view import view_of, views_of
+from parity.report.words import words
 from server.errors import ForbiddenError, UnauthorizedError
 from server.settings import Settings
 from server.web import auth
@@ -126,7 +128,7 @@ def gap_in_margins(verdict: VerdictDocument) -> Markup:
     """The small figure of a verdict's gap on an axis of its own margins; empty without a finite gap
     and a margin.
     """
-    return Markup(own_row_svg(estimate_of(verdict)))  # noqa: S704
+    return Markup(own_row_svg(estimate_of(view_of(verdict))))  # noqa: S704
 
 
 @_of_number
@@ -213,6 +215,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
 HERE = Path(__file__).parent
 templates = Jinja2Templates(HERE / "templates")
 templates.env.filters |= FILTERS
+templates.env.globals |= {"view_of": view_of, "views_of": views_of}
 templates.env.globals["words"] = words
 templates.env.globals["file_name"] = file_name
 templates.env.globals["looks_words"] = looks_words

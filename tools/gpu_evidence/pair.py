@@ -35,6 +35,7 @@ from rich.console import Console
 
 from parity.cli import watching
 from parity.client.rest import Client, ClientError, UnreachableError
+from parity.report.view import view_of
 from parity.report.words import words
 from server.database import store
 from server.database.sessions import Database
@@ -234,7 +235,7 @@ class Pair:
         self._keep_runs()
 
     def _keep_verdicts(self, verdicts: Sequence[Any]) -> None:
-        lines = [words(verdict).line for verdict in verdicts]
+        lines = [words(view_of(verdict)).line for verdict in verdicts]
         self.facts |= {"verdicts": list(verdicts), "lines": lines}
         write_atomically(
             self._folder / "verdicts.json", json.dumps(list(verdicts), indent=1) + "\n"

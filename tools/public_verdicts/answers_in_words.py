@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
-from parity.report.facts import share
+from parity.report.evaluation_tables import share
 from parity.report.words import MARKS
 from parity.wording import interval_words, minus, signed
 from tools.public_verdicts.sets import Answer, answers, facts

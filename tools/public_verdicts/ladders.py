@@ -9,8 +9,8 @@ import numpy as np
 
 from parity.frozen import frozen
 from parity.judging.gap.interval import t_quantile
-from parity.report.facts import Cells
-from parity.report.text import markdown_table
+from parity.report.evaluation_tables import Cells
+from parity.report.markdown import markdown_table
 from parity.wording import interval_words, minus, signed
 from tools.public_verdicts.answers_in_words import parameters
 from tools.public_verdicts.sets import SETS, answers

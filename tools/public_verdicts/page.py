@@ -2,8 +2,8 @@
 
 import re
 
-from parity.report.facts import Cells
-from parity.report.text import markdown_table
+from parity.report.evaluation_tables import Cells
+from parity.report.markdown import markdown_table
 from parity.wording import minus
 from tools.public_verdicts.answers_in_words import (
     as_of,

@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from parity.report.facts import Cells
-from parity.report.text import markdown_table
+from parity.report.evaluation_tables import Cells
+from parity.report.markdown import markdown_table
 from parity.wording import interval_words, minus, signed
 from tools.public_verdicts.sets import facts, sets
 from tools.tables.generated import DOCS, ROOT

@@ -4,8 +4,8 @@ import functools
 import json
 from collections.abc import Mapping
 
-from parity.report.facts import Cells
-from parity.report.text import markdown_table
+from parity.report.evaluation_tables import Cells
+from parity.report.markdown import markdown_table
 from tools.tables.generated import DOCS, Parts, Table
 from tools.tables.printed import run
 

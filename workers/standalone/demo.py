@@ -12,6 +12,7 @@ from rich.console import Console
 from parity.cli import watching
 from parity.client.rest import Client, ClientError
 from parity.judging.document_types import VerdictDocument
+from parity.report.view import view_of
 from parity.report.words import words
 from parity.wording import minus
 from server.settings import CHECKOUT
@@ -64,7 +65,8 @@ def run(
             for verdict in settled(job["id"], shown):
                 shown.add(verdict["candidate"]["name"])
                 line = (
-                    f"{words(verdict).line} (Its runs have ended; the record gets this when the "
+                    f"{words(view_of(verdict)).line} "
+                    "(Its runs have ended; the record gets this when the "
                     "job concludes.)"
                 )
                 progress.print(line, markup=False, highlight=False)
@@ -79,7 +81,7 @@ def run(
             return False
         out.print()
         for verdict in document["verdicts"]:
-            out.print(minus(words(verdict).line))
+            out.print(minus(words(view_of(verdict)).line))
         out.print()
         out.print(
             "A model of this size cannot predict an 8 B run, because recipes differ more as models "

@@ -13,6 +13,7 @@ from parity.cli.runs import runs_of_table
 from parity.cli.terminal import UsageError
 from parity.gate.exit_codes import EXIT_CODES
 from parity.judging.curves.curve import curve_from_arrays
+from parity.report.view import view_of
 from parity.report.words import words
 from parity.wording import minus
 
@@ -215,9 +216,8 @@ def test_evaluations_have_every_kind_of_report(
         "◇ INCONCLUSIVE No loss beyond the margin as of step 159,744 (mean of 3 points); too early "
         "to switch. As of step 159,744 "
     )
-    told = words(
-        json.loads(run("compare", tables["evaluations"], *EVALUATED, "--json")[1])["verdicts"][0]
-    )
+    report = json.loads(run("compare", tables["evaluations"], *EVALUATED, "--json")[1])
+    told = words(view_of(report["verdicts"][0]))
     assert told.line in html.unescape(figure.read_text(encoding="utf-8"))
     assert told.lead in html.unescape(junit.read_text(encoding="utf-8"))
     _, markdown, _ = run("compare", tables["evaluations"], *EVALUATED, "--markdown")

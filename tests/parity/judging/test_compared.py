@@ -22,7 +22,7 @@ from parity.judging.gap.chances import chances_of
 from parity.judging.policy import Policy
 from parity.judging.verdict.path import path_of
 from parity.judging.verdict.verdict import Verdict, judge
-from parity.report.figures import verdict_gap
+from parity.report.verdict_gap import verdict_gap
 
 MakeRun = Callable[..., Curve]
 SEEDS = (0, 1, 2)

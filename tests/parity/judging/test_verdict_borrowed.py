@@ -17,7 +17,9 @@ from parity.judging.curves.curve import Curve
 from parity.judging.noise.noise_table import NoiseTable, RerunGroup, read_noise_table
 from parity.judging.policy import Policy, policy_from_mapping
 from parity.judging.verdict.verdict import Verdict, judge
-from parity.report.words import noise_basis, words
+from parity.report.strip import noise_basis
+from parity.report.view import view_of
+from parity.report.words import words
 
 MakeRun = Callable[..., Curve]
 FAMILY = "f"
@@ -84,8 +86,8 @@ def test_one_pair_with_a_family_rests_on_borrowed_noise(
     document = with_family.document()
     assert "RUN_NOISE_BORROWED" in with_family.codes
     assert "RUN_NOISE_ASSUMED" not in with_family.codes
-    assert noise_basis(document) == "borrowed"
-    assert words(document).strip[3].value == "Borrowed"
+    assert noise_basis(view_of(document)) == "borrowed"
+    assert words(view_of(document)).strip[3].value == "Borrowed"
     assert document["tau"]["candidate"]["source"] == "borrowed"
     assert document["tau"]["candidate"]["borrowed"]["groups"] == 6
     assert with_family.gap.half_width(0.95) < without.gap.half_width(0.95)
@@ -94,16 +96,19 @@ def test_one_pair_with_a_family_rests_on_borrowed_noise(
 def test_without_a_family_nothing_changes(make_run: MakeRun, noise_table: NoiseTable) -> None:
     pair = arm(make_run, 10), arm(make_run, 20)
     assert verdict_of(*pair, noise_table, {}).document() == verdict_of(*pair, None, {}).document()
-    assert noise_basis(verdict_of(*pair, None, {}).document()) == "assumed"
+    assert noise_basis(view_of(verdict_of(*pair, None, {}).document())) == "assumed"
 
 
 def test_the_weakest_arm_gives_the_word(make_run: MakeRun, noise_table: NoiseTable) -> None:
     pair = arm(make_run, 10), arm(make_run, 20)
-    assert noise_basis(verdict_of(*pair, noise_table, {"base": FAMILY}).document()) == "assumed"
+    assert (
+        noise_basis(view_of(verdict_of(*pair, noise_table, {"base": FAMILY}).document()))
+        == "assumed"
+    )
     many = arm(make_run, 10, 4, 0.0008), arm(make_run, 20, 4, 0.0008)
-    assert noise_basis(verdict_of(*many, noise_table).document()) == "measured"
+    assert noise_basis(view_of(verdict_of(*many, noise_table).document())) == "measured"
     half = arm(make_run, 10, 5, 0.0008), arm(make_run, 20)
-    assert noise_basis(verdict_of(*half, noise_table).document()) == "borrowed"
+    assert noise_basis(view_of(verdict_of(*half, noise_table).document())) == "borrowed"
 
 
 def test_borrowed_noise_counts_as_data_where_assumed_noise_is_rejected(
@@ -172,7 +177,7 @@ def test_only_groups_of_the_arms_own_rounding_lend(
 ) -> None:
     verdict = verdict_of(arm(make_run, 10), arm(make_run, 20, recipe="nvfp4"), noise_table)
     assert "FAMILY_UNUSED" in verdict.codes
-    assert noise_basis(verdict.document()) == "assumed"
+    assert noise_basis(view_of(verdict.document())) == "assumed"
     stated = [
         dataclasses.replace(run, rounding="nearest", recipe=None) for run in arm(make_run, 20)
     ]
@@ -202,7 +207,7 @@ def test_several_seeds_borrow_too(make_run: MakeRun, noise_table: NoiseTable) ->
         [dataclasses.replace(run, seed=number) for number, run in enumerate(runs)] for runs in arms
     ]
     verdict = verdict_of(seeded[0], seeded[1], noise_table)
-    assert noise_basis(verdict.document()) == "borrowed"
+    assert noise_basis(view_of(verdict.document())) == "borrowed"
     assert verdict.document()["se_parts"]["seeds"] == 2
 
 

@@ -17,7 +17,8 @@ from parity.judging.noise.noise_table import ANY_DECODER, NoiseTable, read_noise
 from parity.judging.noise.public_table import public_noise_table
 from parity.judging.policy import Policy, policy_from_mapping
 from parity.judging.verdict.verdict import Verdict, judge
-from parity.report.words import noise_basis
+from parity.report.strip import noise_basis
+from parity.report.view import view_of
 
 MakeRun = Callable[..., Curve]
 POLICY = policy_from_mapping({"margin": "0.5%"})
@@ -90,7 +91,7 @@ def test_a_finished_pair_of_no_family_has_a_narrower_interval_where_it_is_named(
     assert (verdict.verdict, without.verdict) == ("pass", "pass")
     assert verdict.gap.half_width(0.95) < without.gap.half_width(0.95)
     assert unused(verdict) == []
-    assert noise_basis(verdict.document()) == "assumed"
+    assert noise_basis(view_of(verdict.document())) == "assumed"
     (sentence,) = [
         reason["sentence"]
         for reason in verdict.document()["reasons"]

@@ -1,6 +1,6 @@
 import pytest
 
-from parity.report.facts import FullRun, worth
+from parity.report.worth import FullRun, worth
 
 DOCUMENT = {
     "candidate": {"name": "nvfp4"},

@@ -12,7 +12,8 @@ from parity.report.evaluation_figure import (
     draw_evaluation_figure,
     run_rows,
 )
-from parity.report.figures import FigureError
+from parity.report.figure_file import FigureError
+from parity.report.view import view_of
 from parity.report.words import words
 
 Compare = Callable[..., EvaluationDocument]
@@ -53,7 +54,7 @@ def test_the_file_is_titled_with_the_answer(compared: Compare, tmp_path: Path) -
     pytest.importorskip("matplotlib")
     document, path = compared(**WHOLE), tmp_path / "figure.svg"
     draw_evaluation_figure(str(path), document)
-    assert words(document).line in path.read_text(encoding="utf-8")
+    assert words(view_of(document)).line in path.read_text(encoding="utf-8")
 
 
 def test_another_ending_is_refused(compared: Compare) -> None:

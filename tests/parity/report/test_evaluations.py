@@ -10,8 +10,11 @@ import pytest
 
 from parity.judging.curves.curve import Curve
 from parity.judging.evaluations.document_types import EvaluationDocument
-from parity.report.facts import arm_rows, comparison_rows, steps_words, token_unit
-from parity.report.text import NOT_OF_EVALUATIONS, plain_text, render_junit, render_markdown
+from parity.report.evaluation_tables import arm_rows, comparison_rows, steps_words, token_unit
+from parity.report.junit import NOT_OF_EVALUATIONS, render_junit
+from parity.report.markdown import render_markdown
+from parity.report.terminal import plain_text
+from parity.report.view import evaluation_view, view_of
 from parity.report.words import words
 from parity.wording import minus
 
@@ -29,10 +32,10 @@ def _rows(rows: list[tuple[str, ...]]) -> dict[str, list[str]]:
 
 
 def test_what_cannot_be_measured_is_said_and_never_a_number(compared: Compare) -> None:
-    assert "95 % interval" in words(compared(runs=(1, 3))).interval
+    assert "95 % interval" in words(view_of(compared(runs=(1, 3)))).interval
     one_system = compared(runs=(2, 2), cluster="hall")
     assert one_system["codes"][0] == "CLUSTERS_UNUSABLE"
-    assert one_system["reasons"][0]["sentence"] in words(one_system).interval
+    assert one_system["reasons"][0]["sentence"] in words(view_of(one_system)).interval
 
 
 @pytest.mark.parametrize(
@@ -55,12 +58,12 @@ def test_runs_that_cannot_be_compared_are_reported(
     for text in (_text(document), render_markdown([document]), render_junit([document])):
         assert code in text
         assert "nan" not in text
-    assert words(document).measure == document["reasons"][0]["sentence"]
+    assert words(view_of(document)).measure == document["reasons"][0]["sentence"]
 
 
 def test_the_rows_compare_quality_tax_and_speed(compared: Compare) -> None:
     document = compared(**CLUSTERED)
-    names = [row[0] for row in comparison_rows(document)]
+    names = [row[0] for row in comparison_rows(evaluation_view(document))]
     assert names == [
         "",
         "gap, nats",
@@ -70,16 +73,16 @@ def test_the_rows_compare_quality_tax_and_speed(compared: Compare) -> None:
     ]
     tax = document["target"] and document["target"]["tax"]
     assert tax
-    assert comparison_rows(document)[3][1:3] == (
+    assert comparison_rows(evaluation_view(document))[3][1:3] == (
         f"{100 * tax['estimate']:+.1f} %",
         f"{100 * tax['lo']:+.1f} % to {100 * tax['hi']:+.1f} %",
     )
-    assert [row[0] for row in comparison_rows(compared())] == ["", "gap, nats"]
+    assert [row[0] for row in comparison_rows(evaluation_view(compared()))] == ["", "gap, nats"]
 
 
 def test_the_arms_stand_side_by_side(compared: Compare) -> None:
     document = compared(**CLUSTERED)
-    rows = _rows(arm_rows(document))
+    rows = _rows(arm_rows(evaluation_view(document)))
     assert rows["runs"] == ["6 in 2 systems", "8 in 4 systems"]
     assert rows["recipe"] == ["fp8_current", "nvfp4"]
     assert rows["assumed for one run"][0].endswith("(0.09 %)")
@@ -91,21 +94,26 @@ def test_the_arms_stand_side_by_side(compared: Compare) -> None:
         strict=True,
     ):
         assert f"{arm['mean']:.4f}" == loss
-    alone = _rows(arm_rows(compared(runs=(1, 3))))
+    alone = _rows(arm_rows(evaluation_view(compared(runs=(1, 3)))))
     assert alone["spread of runs"][0] == ""
     assert not any(name.startswith("reaches") for name in alone)
 
 
 def test_a_target_that_too_few_runs_reach_has_no_tax(compared: Compare) -> None:
     document = compared(target=1.0)
-    assert _rows(comparison_rows(document))["token tax to 1"][0] == "unknown"
-    assert _rows(arm_rows(document))["runs seen to reach 1"] == ["0 of 6", "0 of 8"]
+    assert _rows(comparison_rows(evaluation_view(document)))["token tax to 1"][0] == "unknown"
+    assert _rows(arm_rows(evaluation_view(document)))["runs seen to reach 1"] == [
+        "0 of 6",
+        "0 of 8",
+    ]
 
 
 def test_points_are_named_in_tokens_where_these_are_known(compared: Compare) -> None:
-    assert steps_words(compared(tokens_per_step=8192.0), 157_105.3) == "1.29 B tokens"
-    assert steps_words(compared(), 157_105.3) == "step 157,105"
-    assert steps_words(compared(), None) == ""
+    assert (
+        steps_words(evaluation_view(compared(tokens_per_step=8192.0)), 157_105.3) == "1.29 B tokens"
+    )
+    assert steps_words(evaluation_view(compared()), 157_105.3) == "step 157,105"
+    assert steps_words(evaluation_view(compared()), None) == ""
     assert [token_unit(tokens) for tokens in (12.0, 3e7, 2e12)] == [
         (1.0, ""),
         (1e6, "M"),
@@ -159,8 +167,8 @@ def test_junit_skips_what_evaluations_cannot_show(compared: Compare) -> None:
     assert error is not None
     assert str(error.get("message")).startswith(f"{document['codes'][0]}: ")
     values = {item.get("name"): item.get("value") for item in root.iter("property")}
-    assert values["lead"] == words(document).lead
-    assert values["interval"] == words(document).interval
+    assert values["lead"] == words(view_of(document)).lead
+    assert values["interval"] == words(view_of(document)).interval
     assert values["gap_nats"] == str(
         document["gap"]["judged"] and document["gap"]["judged"]["mean"]
     )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from parity.report.text import escaped
+from parity.report.markdown import escaped
 
 SPACE = "&#8203;"
 

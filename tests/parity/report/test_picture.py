@@ -20,6 +20,8 @@ from parity.judging.curves.curve import curve_from_arrays
 from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.policy import policy_from_mapping
 from parity.judging.verdict.path import evaluation_path_of, with_path
+from parity.report.candidates import safest_first
+from parity.report.number_words import ends_words, mean_words
 from parity.report.picture import picture, spread, steady_limits, ticks
 from parity.report.scene import (
     Judged,
@@ -31,7 +33,7 @@ from parity.report.scene import (
     live_trace,
     scene_of,
 )
-from parity.report.words import ends_words, mean_words, safest_first
+from parity.report.view import views_of
 from parity.wording import cut, minus
 from tests.parity.conftest import synthetic
 from tests.parity.report.conftest import evaluated
@@ -111,8 +113,8 @@ def test_marks_whiskers_and_the_ends_of_band_and_line_are_the_verdict(three):
     documents, scene = three
     drawn = Drawn(picture(scene, with_points=False))
     near = 0.0011 * abs(drawn.slope) * 100.0
-    for place, document in enumerate(safest_first(documents)):
-        gap = document["gap"]
+    for place, view in enumerate(safest_first(views_of(documents))):
+        gap = view.document["gap"]
         group = next(each for each in drawn.of("j") if each.get("data-c") == str(place))
         whisker = next(each for each in group.iter("line") if each.get("class") == "wh")
         assert drawn.nats(percent(whisker.get("y1"))) == pytest.approx(gap["hi"], abs=near)
@@ -129,7 +131,7 @@ def test_marks_whiskers_and_the_ends_of_band_and_line_are_the_verdict(three):
         assert ends == pytest.approx([gap["lo"], gap["hi"]], abs=near)
         assert points(line)[-1] == pytest.approx((last, points(line)[-1][1]))
         assert drawn.nats(points(line)[-1][1] / 10.0) == pytest.approx(gap["mean"], abs=near)
-        assert len(points(line)) == len(document["path"])
+        assert len(points(line)) == len(view.document["path"])
 
 
 def test_zero_the_margin_and_the_window_are_where_the_document_has_them(three):
@@ -156,7 +158,7 @@ def test_labels_are_the_numbers_of_the_sentences(three):
     labels = [
         each.find("g/text/tspan").text for each in Drawn(picture(scene, with_points=False)).of("jl")
     ]
-    assert labels == [minus(mean_words(document)) for document in safest_first(documents)]
+    assert labels == [minus(mean_words(view)) for view in safest_first(views_of(documents))]
 
 
 def test_only_the_selected_one_is_marked_and_drawn_last(three):
@@ -386,14 +388,14 @@ def test_nothing_odd_breaks_the_picture(rows, margin, has_losses, now):
 def test_the_cursor_reads_the_numbers_as_they_are_printed(three):
     documents, scene = three
     told = json.loads(re.search(r'class="points">(.*?)</script>', picture(scene))[1])
-    for own, document in zip(told["candidates"], safest_first(documents), strict=True):
+    for own, view in zip(told["candidates"], safest_first(views_of(documents)), strict=True):
         _, mean, lo, hi = own["path"][-1]
         printed = [
             f"{value / 10 ** own['decimals']:+.{own['decimals']}f}" for value in (mean, lo, hi)
         ]
         assert printed == [
-            mean_words(document),
-            *ends_words(document, document["gap"]).split(" to "),
+            mean_words(view),
+            *ends_words(view, view.gap).split(" to "),
         ]
 
 
@@ -423,9 +425,9 @@ def test_candidates_with_baselines_of_their_own_say_whose() -> None:
     assert drawn.label("z") == "own baseline = 0"
     assert "for head" in scene.margin_note
     assert [trace.notes[0].partition(":")[0] for trace in scene.traces] == ["to fp8", "to head"]
-    for trace, document in zip(scene.traces, safest_first(documents), strict=True):
+    for trace, view in zip(scene.traces, safest_first(views_of(documents)), strict=True):
         late = [nats for step, nats in trace.dots if step > 0.8 * STEPS]
-        assert np.mean(late) == pytest.approx(document["gap"]["mean"], abs=0.003)
+        assert np.mean(late) == pytest.approx(view.gap.mean, abs=0.003)
     plain = case_of({"head": 0.0, "head-nvfp4": 0.06})
     assert Drawn(picture(case_scene(plain, with_path(plain.verdicts())))).label("z") == "fp8 = 0"
 

@@ -16,6 +16,8 @@ import pytest
 from parity.judging.bundles.evidence import Case
 from parity.judging.policy import policy_from_mapping
 from parity.judging.verdict.path import with_path
+from parity.report.candidates import safest_first
+from parity.report.number_words import mean_words
 from parity.report.page import case_report, job_report, notebook_html, report_page
 from parity.report.picture import picture
 from parity.report.scene import case_scene, scene_of
@@ -30,7 +32,9 @@ from parity.report.screen import (
     live_answer,
     screen_html,
 )
-from parity.report.words import Fact, mean_words, safest_first, words
+from parity.report.strip import Fact
+from parity.report.view import views_of
+from parity.report.words import words
 from parity.wording import minus
 from tests.parity.conftest import synthetic
 from tests.parity.report.test_picture import Forecast
@@ -94,7 +98,7 @@ class Page(HTMLParser):
 def test_the_answer_has_the_words_of_the_safest_candidate(three):
     case, documents = three
     page = Page(report_page(documents, case_scene(case, documents), ["parity"]))
-    told = words(safest_first(documents)[0])
+    told = words(safest_first(views_of(documents))[0])
     assert page.texts["chip"] == [told.chip] == ["● PASS"]
     assert page.texts["h1"] == [told.lead]
     assert page.texts["meas"] == [minus(told.measure)]
@@ -110,7 +114,7 @@ def test_the_table_is_in_the_order_of_the_picture_with_its_numbers(three):
     page = Page(candidates_table(documents))
     assert page.texts["nm"] == ["mxfp8", "nvfp4-wgrad16", "nvfp4"]
     assert page.texts["v-gap"] == [
-        minus(mean_words(document)) for document in safest_first(documents)
+        minus(mean_words(view)) for view in safest_first(views_of(documents))
     ]
     picture_labels = re.findall(
         r"<tspan(?: data-judged=\"1\")?>([^<]+)</tspan>", picture(scene_of(documents))

@@ -18,19 +18,14 @@ from parity.judging.evaluations.document_types import EvaluationDocument
 from parity.judging.policy import Policy
 from parity.judging.verdict.sign_offs import sha256_of
 from parity.judging.verdict.verdict import Verdict, judge
+from parity.report.candidates import others_words, safest_first, tally
 from parity.report.facts import facts
-from parity.report.text import MOST_LINES, plain_text, render_markdown
-from parity.report.words import (
-    Outlook,
-    against,
-    chance_words,
-    live_lead,
-    live_measure,
-    others_words,
-    safest_first,
-    tally,
-    words,
-)
+from parity.report.forecast import Outlook, live_lead, live_measure
+from parity.report.markdown import render_markdown
+from parity.report.number_words import chance_words
+from parity.report.terminal import MOST_LINES, plain_text
+from parity.report.view import GapView, training_view, view_of, views_of
+from parity.report.words import words
 from parity.wording import minus, nats_decimals
 
 MakeRun = Callable[..., Curve]
@@ -89,7 +84,7 @@ def documents(make_run: MakeRun, judge_pair: JudgePair) -> dict[str, Any]:
 def test_a_gap_is_told_in_three_sentences(
     name: str, lead: str, measure: str, interval: str, documents: dict[str, Any]
 ) -> None:
-    told = words(documents[name])
+    told = words(view_of(documents[name]))
     assert re.fullmatch(lead, told.lead)
     assert re.match(measure, told.measure), told.measure
     assert re.match(rf"95 % interval {NUMBER} to {NUMBER}: {interval}", told.interval), (
@@ -111,7 +106,7 @@ def test_a_gap_is_told_in_three_sentences(
 def test_without_a_gap_the_reason_is_the_measure(
     name: str, why: str, documents: dict[str, Any]
 ) -> None:
-    told = words(documents[name])
+    told = words(view_of(documents[name]))
     assert why in told.measure
     assert told.interval == ""
     assert told.strip[3].value == "Not used"
@@ -119,13 +114,13 @@ def test_without_a_gap_the_reason_is_the_measure(
 
 def test_words_survive_the_network(documents: dict[str, Any]) -> None:
     for document in documents.values():
-        assert words(json.loads(json.dumps(document))) == words(document)
+        assert words(view_of(json.loads(json.dumps(document)))) == words(view_of(document))
 
 
 def test_an_unfinished_schedule_has_a_lead_of_its_own(
     make_run: MakeRun, judge_pair: JudgePair
 ) -> None:
-    told = words(judge_pair(make_run(), make_run(seed=2), planned_steps=4000).document())
+    told = words(view_of(judge_pair(make_run(), make_run(seed=2), planned_steps=4000).document()))
     assert told.lead == "No loss beyond the margin as of step 1,999; too early to switch."
     assert told.measure.startswith("As of step 1,999 it is ")
     assert told.strip[4].value == "A planned end"
@@ -134,13 +129,13 @@ def test_an_unfinished_schedule_has_a_lead_of_its_own(
 def test_without_a_gap_below_the_margin_nothing_is_said_of_it(compared: Compare) -> None:
     document = compared(tokens_per_step=8192.0, margin="0.5 nats")
     as_of = {**document, "codes": ["AS_OF"], "verdict": "inconclusive"}
-    assert words(as_of).lead.startswith("No loss beyond the margin as of ")
+    assert words(view_of(as_of)).lead.startswith("No loss beyond the margin as of ")
     unknown = {
         **as_of,
         "gap": {**document["gap"], "over_runs": None, "over_clusters": None, "judged": None},
     }
-    assert words(unknown).lead == "Do not decide on NVFP4 yet."
-    assert words({**as_of, "margin": None}).lead == "Do not decide on NVFP4 yet."
+    assert words(view_of(unknown)).lead == "Do not decide on NVFP4 yet."
+    assert words(view_of({**as_of, "margin": None})).lead == "Do not decide on NVFP4 yet."
 
 
 @pytest.mark.parametrize(
@@ -155,7 +150,7 @@ def test_two_revisions_of_one_recipe_are_not_switched(
     gap: float, lead: str, make_run: MakeRun, judge_pair: JudgePair
 ) -> None:
     base, cand = make_run(recipe="nvfp4"), make_run(seed=2, gap=gap, recipe="nvfp4")
-    assert words(judge_pair(base, cand, baseline_name="base").document()).lead == lead
+    assert words(view_of(judge_pair(base, cand, baseline_name="base").document())).lead == lead
 
 
 @pytest.fixture
@@ -188,7 +183,7 @@ def revisions(make_run: MakeRun, one_percent: Policy) -> Callable[..., Any]:
             baseline_name="base",
             compares={"head": compares},
         )
-        return words(verdict.document())
+        return words(view_of(verdict.document()))
 
     return told
 
@@ -254,8 +249,8 @@ def test_a_candidate_with_a_baseline_of_its_own_is_named_with_it(
         against={"head-nvfp4": "head"},
     )
     documents = [verdict.document() for verdict in verdicts]
-    assert others_words(documents) == "head-nvfp4 against head fails."
-    assert "nats above head" in words(documents[1]).measure
+    assert others_words(views_of(documents)) == "head-nvfp4 against head fails."
+    assert "nats above head" in words(view_of(documents[1])).measure
     assert plain_text(documents).count("head-nvfp4 against head fails.") == 1
 
 
@@ -269,8 +264,11 @@ def test_a_fail_of_a_shared_error_says_which_interval_it_takes(
         ].document()
         if document["verdict"] == "fail" and document["gap"] and document["margin"]:
             assert document["gap"]["lo"] < document["margin"]["nats"] < document["gap"]["ci95"][0]
-            assert "across the margin" in words(document).interval
-            assert "the 95 % interval, which a fail takes, is above it" in words(document).interval
+            assert "across the margin" in words(view_of(document)).interval
+            assert (
+                "the 95 % interval, which a fail takes, is above it"
+                in words(view_of(document)).interval
+            )
             return
     pytest.fail("no gap is a fail at 95 % alone")
 
@@ -283,10 +281,10 @@ def test_the_chance_of_parity_of_an_open_verdict_ends_at_3_and_97_percent(
     chance: float, said: str, documents: dict[str, Any]
 ) -> None:
     document = {**documents["straddle"], "chance_of_parity": chance}
-    assert chance_words(document) == said
+    assert chance_words(view_of(document)) == said
     assert any(
         said in value and "equally likely beforehand" in value
-        for name, value in facts(document)
+        for name, value in facts(training_view(document))
         if name == "chance of parity"
     )
 
@@ -300,7 +298,7 @@ def test_evaluations_name_their_point_and_both_intervals(compared: Compare) -> N
     document = compared(
         cluster="system", target=3.34, tokens_per_step=8192.0, timed=True, margin="0.5 nats"
     )
-    told = words(document)
+    told = words(view_of(document))
     over_runs, over_clusters = document["gap"]["over_runs"], document["gap"]["over_clusters"]
     assert over_runs
     assert over_clusters
@@ -325,7 +323,7 @@ def _text(document: Any, *, verbose: bool = False) -> str:
 
 def test_the_sentences_stand_verbatim_on_terminal_and_comment(documents: dict[str, Any]) -> None:
     for document in documents.values():
-        told = words(document)
+        told = words(view_of(document))
         terminal = " ".join(_text(document).split())
         comment = render_markdown([document])
         for sentence in (told.lead, told.measure, told.interval):
@@ -346,15 +344,15 @@ def test_the_safest_candidate_leads_and_the_others_are_counted(documents: dict[s
         {**documents[name], "candidate": {**documents[name]["candidate"], "name": name}}
         for name in ("nan", "fail", "straddle", "pass")
     ]
-    assert [each["candidate"]["name"] for each in safest_first(cases)] == [
+    assert [view.candidate.name for view in safest_first(views_of(cases))] == [
         "pass",
         "straddle",
         "fail",
         "nan",
     ]
-    assert others_words(cases) == "fail, nan fail; straddle is undecided."
-    assert tally(cases) == [("pass", 1), ("inconclusive", 1), ("fail", 2)]
-    assert others_words(cases[:1]) == ""
+    assert others_words(views_of(cases)) == "fail, nan fail; straddle is undecided."
+    assert tally(views_of(cases)) == [("pass", 1), ("inconclusive", 1), ("fail", 2)]
+    assert others_words(views_of(cases[:1])) == ""
 
 
 # Rounding: no printed end lies on another side of zero or the margin than the end itself, nor on
@@ -397,13 +395,13 @@ def test_ends_that_are_not_finite_need_no_digits() -> None:
 
 @given(st.floats(-1.0, 1.0), st.floats(0.0, 1.0), st.floats(1e-4, 1.0))
 def test_an_interval_is_above_below_or_across(lo: float, width: float, margin: float) -> None:
-    gap: Any = {"lo": lo, "hi": lo + width}
+    gap = GapView(mean=lo, lo=lo, hi=lo + width, rel=None)
     expected = "across"
     if lo + width < margin:
         expected = "below"
     elif lo > margin:
         expected = "above"
-    assert against(gap, margin) == expected
+    assert gap.against(margin) == expected
 
 
 # Forecasts.
@@ -432,7 +430,7 @@ def test_a_forecast_says_what_will_probably_be(passes: float, fails: float, lead
 
 
 def _speed(document: dict[str, Any]) -> tuple[str, str]:
-    fact = next(fact for fact in words(document).strip if fact.name == "Speed")  # type: ignore[arg-type]
+    fact = next(fact for fact in words(view_of(document)).strip if fact.name == "Speed")  # type: ignore[arg-type]
     return fact.value, fact.why
 
 
@@ -453,9 +451,11 @@ def test_a_modelled_gemm_time_stands_where_no_speed_was_measured_and_says_so(
 
 def test_a_cost_that_is_not_recorded_has_its_true_reason(documents: dict[str, Any]) -> None:
     """Step times may be on record and still be no speed, as those of an emulation."""
-    cost = words(documents["pass"]).strip[0]
+    cost = words(view_of(documents["pass"])).strip[0]
     assert (cost.value, cost.why) == ("Not recorded", "no step times in these runs")
-    refused = words({**documents["pass"], "speed_reason": "an emulation has no speed"}).strip[0]  # type: ignore[typeddict-item]
+    refused = words(
+        view_of({**documents["pass"], "speed_reason": "an emulation has no speed"})
+    ).strip[0]  # type: ignore[typeddict-item]
     assert (refused.value, refused.why) == ("Not recorded", "an emulation has no speed")
 
 

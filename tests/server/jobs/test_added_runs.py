@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from parity.judging.policy import policy_from_mapping
+from parity.report.view import view_of
 from parity.report.words import words
 from server.database import store
 from server.database.tables import Job, Run
@@ -296,4 +297,4 @@ def test_the_verdict_says_which_runs_were_added(database, owner_database, record
         for arm in ("baseline", "candidate")
     }
     assert noted == {"baseline": [[], ["added:"]], "candidate": [[], ["added:"]]}
-    assert "1 run per arm added later" in words(json.loads(document)).strip[2].why
+    assert "1 run per arm added later" in words(view_of(json.loads(document))).strip[2].why

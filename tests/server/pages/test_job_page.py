@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from parity.report.view import view_of
 from parity.report.words import words
 from parity.wording import minus
 from server.database.states import JOB_ENDED
@@ -31,7 +32,7 @@ def test_a_verdict_is_told_in_its_own_words_with_its_picture_and_its_details_clo
 ):
     job_id = recorded({"nvfp4": 0.05})
     conclude(database, job_id)
-    told = words(api.get(f"/api/v1/jobs/{job_id}").json()["verdicts"][0])
+    told = words(view_of(api.get(f"/api/v1/jobs/{job_id}").json()["verdicts"][0]))
     page.goto(f"/jobs/{job_id}")
     expect(page.locator("h1")).to_have_text(told.lead)
     expect(page.locator(".meas")).to_have_text(minus(told.measure))

@@ -8,7 +8,9 @@ from fastapi.testclient import TestClient
 from playwright.sync_api import Page, expect
 
 from parity.judging.live.rules import Forecast
-from parity.report.words import safest_first, tally, words
+from parity.report.candidates import safest_first, tally
+from parity.report.view import views_of
+from parity.report.words import words
 from parity.wording import minus
 from server.api.lists import Wanted, job_list
 from server.database.tables import Job, Run, Token
@@ -155,7 +157,7 @@ def test_a_row_is_the_answer_of_the_safest_candidate(database, recorded):
     _conclude(database, job_id)
     with database.read() as session:
         documents = verdict_documents(session.get_one(Job, job_id))
-    safest = words(safest_first(documents)[0])
+    safest = words(safest_first(views_of(documents))[0])
     (row,) = _rows(database)
     answer = row.answer
     assert (answer.lead, answer.why, answer.about) == (
@@ -163,7 +165,7 @@ def test_a_row_is_the_answer_of_the_safest_candidate(database, recorded):
         "",
         "3 candidates against fp8_current",
     )
-    assert answer.tally == tally(documents)
+    assert answer.tally == tally(views_of(documents))
     assert minus(safest.interval).startswith(f"98.3 % interval {answer.gap.interval}:")
     figure = answer.gap.figure
     assert (figure.state, figure.zero, figure.margin, figure.below, figure.above) == (

@@ -19,11 +19,11 @@ from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.policy import policy_from_mapping
 from parity.judging.verdict.path import evaluation_path_of, with_path
 from parity.readers import read_run
+from parity.report.markdown import render_markdown
 from parity.report.page import case_report, job_report, report_page, verdict_script, verdict_style
 from parity.report.picture import picture
 from parity.report.scene import scene_of
 from parity.report.screen import Screen, answer_of, button, candidates_table, screen_html
-from parity.report.text import render_markdown
 from server.settings import CHECKOUT
 from server.web.middleware import _HEADERS
 from tests.parity.conftest import synthetic

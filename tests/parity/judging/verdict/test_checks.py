@@ -8,7 +8,8 @@ import parity
 from parity.judging.curves.curve import Curve
 from parity.judging.policy import policy_from_mapping
 from parity.judging.verdict.verdict import Verdict
-from parity.report.text import render_markdown
+from parity.report.markdown import render_markdown
+from parity.report.view import view_of
 from parity.report.words import words
 
 curve_from_arrays = partial(parity.curve_from_arrays, rounding="nearest")
@@ -58,7 +59,7 @@ def test_a_gate_decides_only_where_the_policy_names_it(
         policy_from_mapping({"schedule": "decayed", "margin": "1%", "checks": ["loss", check]}),
     )
     assert (gated.codes[0], gated.verdict) == (code, state)
-    assert words(gated.document()).verdict == state
+    assert words(view_of(gated.document())).verdict == state
     advised = judge_pair(
         base,
         cand,
@@ -126,7 +127,7 @@ def test_spikes_that_could_not_be_counted_leave_the_verdict_open(
     ]
     verdict = judge_pair(short[0], short[1], policy, planned_steps=2000)
     assert verdict.codes[0] == "SPIKES_OPEN"
-    assert "fewer than 200 common steps" in words(verdict.document()).interval
+    assert "fewer than 200 common steps" in words(view_of(verdict.document())).interval
 
 
 @pytest.mark.parametrize("check", ["grad_norm", "validation_loss", "net_speedup", "accuracy"])

@@ -2,218 +2,38 @@
 it; PNG, SVG or PDF.
 """
 
-import importlib
-import math
-import textwrap
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from parity.judging.bundles.evidence import Case
-from parity.judging.curves.curve import Curve, FloatArray, IntArray, usable
+from parity.judging.curves.curve import FloatArray, IntArray
 from parity.judging.document_types import GapDocument, VerdictDocument
-from parity.judging.live.gap_chart import WHOLE, BinnedGap, StepRange, binned_gap
-from parity.judging.noise.run_floor import Prior
-from parity.report.words import number, words
+from parity.judging.live.gap_chart import BinnedGap
+from parity.report.buckets import loss_buckets
+from parity.report.figure_file import (
+    BASELINE_COLOUR,
+    BETTER,
+    CANDIDATE_COLOUR,
+    LABEL_BOX,
+    PAD,
+    SMALL,
+    TINY,
+    figure_file,
+    gap_band,
+    margin_line,
+    new_figure,
+    percent_axis,
+    wrapped,
+)
+from parity.report.verdict_gap import EARLY_SHARE, gap_limits, verdict_gap
+from parity.report.view import number, spike_steps, training_view
+from parity.report.words import words
 from parity.version import VERSION
 from parity.wording import cut, level_percent, margin_words, minus, signed
 
-# What all figures share: the file they are written to, fixed metadata, colours and letter sizes.
-#
-# Needs matplotlib (extra `figures`), which no other module imports. Colours are Okabe and Ito's,
-# and differ in lightness; line style, marker shape and labels repeat what colour says, so that
-# nothing is lost in grey.
-
-BASELINE_COLOUR, CANDIDATE_COLOUR = "#0072B2", "#D55E00"
-FORMATS = (".png", ".svg", ".pdf")
-SMALL, TINY = 8, 7
-LABEL_BOX = {"fc": "white", "ec": "none", "alpha": 0.85, "pad": 1.0}
-PAD = 0.12  # of the gap's panel, above and below what is drawn
-GAP, BETTER = "gap, nats (+ = candidate worse)", "better by the margin"
-
-
-class FigureError(ValueError):
-    """A figure that can't be drawn here; the message says what is missing or was expected."""
-
-
-@contextmanager
-def figure_file(path: str, inches: tuple[float, float], title: str | None = None) -> Iterator[Any]:
-    """A figure of the given size to draw on, written to `path` afterwards; equal drawings give
-    equal files.
-
-    The path's ending chooses the format, `title` goes into the file's metadata. Raises FigureError.
-    """
-    if Path(path).suffix.lower() not in FORMATS:
-        raise FigureError(f"{path}: expected a name ending in {', '.join(FORMATS)}")
-    with new_figure(inches, path) as figure:
-        yield figure
-        try:
-            figure.savefig(path, dpi=150, metadata=_metadata(path, title))
-        except OSError as error:
-            raise FigureError(f"{path}: can't be written ({error.strerror})") from None
-
-
-@contextmanager
-def new_figure(inches: tuple[float, float], name: str) -> Iterator[Any]:
-    """A figure of the given size to draw on; FigureError, which calls it `name`, where matplotlib
-    is missing.
-    """
-    try:
-        matplotlib, figure_module = (
-            importlib.import_module("matplotlib"),
-            importlib.import_module("matplotlib.figure"),
-        )
-    except ImportError:
-        raise FigureError(
-            f"{name}: figures need matplotlib; install it with: pip install matplotlib"
-        ) from None
-    with matplotlib.rc_context(
-        {"svg.hashsalt": "parity", "axes.spines.top": False, "font.size": SMALL}
-    ):
-        yield figure_module.Figure(figsize=inches)
-
-
-def gap_band(axes: Any, at: Any, low: Any, mean: Any, high: Any, **line: Any) -> None:
-    """The candidate's gap with its band, and zero."""
-    axes.fill_between(at, low, high, color=CANDIDATE_COLOUR, alpha=0.18, linewidth=0)
-    axes.plot(at, mean, color=CANDIDATE_COLOUR, linewidth=1.0, **line)
-    axes.axhline(0.0, color="0.2", linewidth=0.8)
-    axes.set_ylabel(GAP)
-
-
-def margin_line(axes: Any, nats: float, words: str, **label: Any) -> None:
-    """A margin over the whole width, named on the left."""
-    axes.axhline(nats, color="0.35", linestyle="-.", linewidth=0.9)
-    where = {"xycoords": ("axes fraction", "data"), "xytext": (0, 2), "textcoords": "offset points"}
-    axes.annotate(words, (0.01, nats), fontsize=TINY, va="bottom", bbox=LABEL_BOX, **where, **label)
-
-
-def percent_axis(axes: Any, level: float) -> None:
-    """The gap in % of the baseline's loss `level`, on the right."""
-    one = level / 100.0
-    axes.secondary_yaxis("right", functions=(lambda y: y / one, lambda y: y * one)).set_ylabel(
-        "gap, % of the baseline's loss"
-    )
-
-
-def wrapped(text: str, width: int) -> str:
-    """Text in lines of at most `width` characters; a longer word has a line of its own."""
-    return textwrap.fill(
-        " ".join(text.split()), width, break_long_words=False, break_on_hyphens=False
-    )
-
-
-def _metadata(path: str, title: str | None) -> dict[str, str | None]:
-    """Metadata without the time of drawing, so that equal verdicts give equal files."""
-    undated: dict[str, dict[str, str | None]] = {
-        ".svg": {"Date": None},
-        ".pdf": {"CreationDate": None},
-    }
-    return {**undated.get(Path(path).suffix.lower(), {}), **({"Title": title} if title else {})}
-
-
-# The binned gap of a verdict, as its charts show it: its bins, its limits, its spikes.
-
-EARLY_SHARE = 0.03  # of the steps: the fall of the first ones would flatten all that follows
-
-
-def verdict_gap(document: VerdictDocument, case: Case, wanted: StepRange = WHOLE) -> BinnedGap:
-    """The gap of the runs that were judged in ranges of steps, with bands of the verdict's
-    level.
-    """
-    return binned_gap(
-        case.judged_against(document["candidate"]["name"]),
-        case.candidates[document["candidate"]["name"]],
-        case.policy,
-        wanted,
-        planned_steps=case.planned_steps,
-        priors=verdict_priors(document),
-        confidence=interval_level(document),
-    )
-
-
-def on_edges(gap: BinnedGap, edges: IntArray) -> tuple[FloatArray, FloatArray, IntArray]:
-    """Mean and half width (nats) and common steps of a gap in ranges that begin at `edges` (b,):
-    NaN, NaN and 0 where it has none.
-    """
-    at = np.maximum(np.searchsorted(edges, gap.first_step, side="right") - 1, 0)
-    mean, half_width, n = (
-        np.full(len(edges), np.nan),
-        np.full(len(edges), np.nan),
-        np.zeros(len(edges), np.int64),
-    )
-    mean[at], half_width[at], n[at] = gap.mean, gap.hi - gap.mean, gap.n
-    return mean, half_width, n
-
-
-def reduced(values: FloatArray, starts: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Mean, least and largest (b,) of finite values (n,) from each start (b,) to the next."""
-    mean = np.add.reduceat(values, starts) / np.diff(starts, append=len(values))
-    return mean, np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)
-
-
-def interval_level(document: VerdictDocument) -> float | None:
-    """The level of the verdict's interval, which looks and candidates share; None for a verdict
-    without one.
-    """
-    level = document["gap"] or document.get("multiplicity")
-    return level["confidence"] if level else None
-
-
-def gap_limits(document: VerdictDocument, gap: BinnedGap, pad: float) -> tuple[float, float]:
-    """Limits that hold zero, the margin, the interval and the window's band, and the early gap as
-    far as it does not dwarf them.
-
-    `pad` is the room left at both ends, as a share of the height.
-    """
-    middle = (gap.first_step + gap.last_step) / 2
-    inside = middle >= gap.window[0]
-    if not inside.any():
-        inside[:] = True
-    held = [0.0, gap.margin_nats or 0.0, *gap.lo[inside].tolist(), *gap.hi[inside].tolist()]
-    if document["gap"]:
-        held += [document["gap"]["lo"], document["gap"]["hi"]]
-    known = [value for value in held if math.isfinite(value)]
-    low, high = min(known), max(known)
-    reach = high - low or 1e-6
-    early = gap.mean[(middle >= EARLY_SHARE * middle[-1:]) & np.isfinite(gap.mean)]
-    if len(early):
-        low, high = (
-            max(min(low, float(early.min())), low - reach),
-            min(max(high, float(early.max())), high + reach),
-        )
-    room = pad * (high - low or 1e-6)
-    return low - room, high + room
-
-
-def spike_steps(document: VerdictDocument) -> Sequence[Sequence[int]]:
-    """The steps of the baseline's and of the candidate's spikes."""
-    spikes = document.get("run_spikes")
-    return spikes["steps"] if spikes else ((), ())
-
-
-def verdict_priors(document: VerdictDocument) -> tuple[Prior, Prior] | None:
-    """The priors of a verdict's run-to-run noise, so that the chart's bands and the verdict's
-    interval agree; None where it has no floors.
-    """
-    floors = document["tau"]
-    if floors is None:
-        return None
-    first, second = (
-        Prior(tau=floor["prior"], df=floor["prior_df"], basis=floor["prior_basis"])
-        for floor in (floors["baseline"], floors["candidate"])
-    )
-    return first, second
-
-
-# The one-page figure of a verdict: losses, gap with its band and the margin, and the noises beside
-# it; PNG, SVG or PDF.
-
 PAGE_INCHES = (7.0, 9.0)
-LOSS_BUCKETS = 120  # so few that the candidate's dashes are seen
 SHORT_NAME = 12  # characters of a name at the end of a line
 LEAST_DISTANCE = 0.06  # of a panel's height, between two labels
 WINDOW_SHADE = {"color": "0.5", "alpha": 0.06, "linewidth": 0}
@@ -253,12 +73,12 @@ def _frame(figure: Any, document: VerdictDocument) -> float:
     """Headline above, the way back to the evidence below; returns the height (share of the page)
     that is left for the panels.
     """
-    told = words(document)
-    lines = wrapped(minus(" ".join([told.measure, told.interval])), 106)
+    said = words(training_view(document))
+    lines = wrapped(minus(" ".join([said.measure, said.interval])), 106)
     figure.text(
         0.03,
         0.985,
-        f"{told.chip}: {told.lead}",
+        f"{said.chip}: {said.lead}",
         fontsize=12,
         fontweight="bold",
         ha="left",
@@ -345,17 +165,6 @@ def _apart(heights: Sequence[float], least: float = 1.2 * LEAST_DISTANCE) -> lis
         higher = 0 if heights[0] > heights[1] else 1
         placed[higher], placed[1 - higher] = middle + least / 2, middle - least / 2
     return placed
-
-
-def loss_buckets(run: Curve) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Middle step, mean, least and largest finite loss of up to 120 buckets of a run."""
-    finite = usable(run.loss)
-    steps, loss = run.steps[finite], run.loss[finite]
-    if len(steps) == 0:
-        return (np.empty(0),) * 4
-    starts = np.unique(np.linspace(0, len(steps), LOSS_BUCKETS + 1)[:-1].astype(int))
-    last = np.append(starts[1:], len(steps)) - 1
-    return (steps[starts] + steps[last]) / 2, *reduced(loss, starts)
 
 
 def _gap(axes: Any, document: VerdictDocument, gap: BinnedGap) -> None:

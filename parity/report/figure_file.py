@@ -1,0 +1,100 @@
+"""What all figures share: the file they are written to, fixed metadata, colours and letter sizes.
+
+Needs matplotlib (extra `figures`), which no other module imports. Colours are Okabe and Ito's,
+and differ in lightness; line style, marker shape and labels repeat what colour says, so that
+nothing is lost in grey.
+"""
+
+import importlib
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+BASELINE_COLOUR, CANDIDATE_COLOUR = "#0072B2", "#D55E00"
+FORMATS = (".png", ".svg", ".pdf")
+SMALL, TINY = 8, 7
+LABEL_BOX = {"fc": "white", "ec": "none", "alpha": 0.85, "pad": 1.0}
+PAD = 0.12  # of the gap's panel, above and below what is drawn
+GAP, BETTER = "gap, nats (+ = candidate worse)", "better by the margin"
+
+
+class FigureError(ValueError):
+    """A figure that can't be drawn here; the message says what is missing or was expected."""
+
+
+@contextmanager
+def figure_file(path: str, inches: tuple[float, float], title: str | None = None) -> Iterator[Any]:
+    """A figure of the given size to draw on, written to `path` afterwards; equal drawings give
+    equal files.
+
+    The path's ending chooses the format, `title` goes into the file's metadata. Raises FigureError.
+    """
+    if Path(path).suffix.lower() not in FORMATS:
+        raise FigureError(f"{path}: expected a name ending in {', '.join(FORMATS)}")
+    with new_figure(inches, path) as figure:
+        yield figure
+        try:
+            figure.savefig(path, dpi=150, metadata=_metadata(path, title))
+        except OSError as error:
+            raise FigureError(f"{path}: can't be written ({error.strerror})") from None
+
+
+@contextmanager
+def new_figure(inches: tuple[float, float], name: str) -> Iterator[Any]:
+    """A figure of the given size to draw on; FigureError, which calls it `name`, where matplotlib
+    is missing.
+    """
+    try:
+        matplotlib, figure_module = (
+            importlib.import_module("matplotlib"),
+            importlib.import_module("matplotlib.figure"),
+        )
+    except ImportError:
+        raise FigureError(
+            f"{name}: figures need matplotlib; install it with: pip install matplotlib"
+        ) from None
+    with matplotlib.rc_context(
+        {"svg.hashsalt": "parity", "axes.spines.top": False, "font.size": SMALL}
+    ):
+        yield figure_module.Figure(figsize=inches)
+
+
+def gap_band(axes: Any, at: Any, low: Any, mean: Any, high: Any, **line: Any) -> None:
+    """The candidate's gap with its band, and zero."""
+    axes.fill_between(at, low, high, color=CANDIDATE_COLOUR, alpha=0.18, linewidth=0)
+    axes.plot(at, mean, color=CANDIDATE_COLOUR, linewidth=1.0, **line)
+    axes.axhline(0.0, color="0.2", linewidth=0.8)
+    axes.set_ylabel(GAP)
+
+
+def margin_line(axes: Any, nats: float, words: str, **label: Any) -> None:
+    """A margin over the whole width, named on the left."""
+    axes.axhline(nats, color="0.35", linestyle="-.", linewidth=0.9)
+    where = {"xycoords": ("axes fraction", "data"), "xytext": (0, 2), "textcoords": "offset points"}
+    axes.annotate(words, (0.01, nats), fontsize=TINY, va="bottom", bbox=LABEL_BOX, **where, **label)
+
+
+def percent_axis(axes: Any, level: float) -> None:
+    """The gap in % of the baseline's loss `level`, on the right."""
+    one = level / 100.0
+    axes.secondary_yaxis("right", functions=(lambda y: y / one, lambda y: y * one)).set_ylabel(
+        "gap, % of the baseline's loss"
+    )
+
+
+def wrapped(text: str, width: int) -> str:
+    """Text in lines of at most `width` characters; a longer word has a line of its own."""
+    return textwrap.fill(
+        " ".join(text.split()), width, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def _metadata(path: str, title: str | None) -> dict[str, str | None]:
+    """Metadata without the time of drawing, so that equal verdicts give equal files."""
+    undated: dict[str, dict[str, str | None]] = {
+        ".svg": {"Date": None},
+        ".pdf": {"CreationDate": None},
+    }
+    return {**undated.get(Path(path).suffix.lower(), {}), **({"Title": title} if title else {})}

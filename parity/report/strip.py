@@ -1,0 +1,239 @@
+"""The strip: what the check cost, what the candidate gains, what the verdict rests on, and what
+would change it.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from parity.judging.codes import AS_OF, BY_CODE, IDENTICAL
+from parity.judging.document_types import ADDED, REUSED, RunDocument, VerdictDocument
+from parity.judging.evaluations.document_types import EvaluationDocument
+from parity.report.forecast import PROBABLE
+from parity.report.number_words import chance_words
+from parity.report.view import INTERVAL_CODES, EvaluationView, View, number
+from parity.wording import count, level_percent, likely, short_percent, signed
+
+_RATES = "at 1 : 2 : 4 for bf16 : fp8 : fp4"  # `training.gemm_time.GB200`
+
+
+class Fact(NamedTuple):
+    """One part of the strip: what it is about, its value, and a line that says why."""
+
+    name: str
+    value: str
+    why: str = ""
+
+    def __str__(self) -> str:
+        """Value and reason on one line."""
+        if self.why:
+            return f"{self.value}: {self.why}"
+        return self.value
+
+
+def own_facts(strip: Sequence[Fact]) -> Sequence[Fact]:
+    """The facts of a strip that are a candidate's own: all but the first, the cost, which is that
+    of the whole comparison.
+    """
+    return strip[1:]
+
+
+def strip_of(view: View, cost: Fact | None) -> tuple[Fact, ...]:
+    """The five facts of a verdict, the cost first."""
+    return (
+        cost or _cost(view),
+        _speed(view),
+        _evidence(view),
+        _run_noise(view),
+        _what_changes_it(view),
+    )
+
+
+def _cost(view: View) -> Fact:
+    """The hours of training on record in the runs themselves."""
+    hours = view.run_hours
+    if hours is None:
+        missing = view.hours_missing or "no step times in these runs"
+        return Fact("Cost", "Not recorded", missing)
+    to_target = isinstance(view, EvaluationView)
+    return Fact(
+        "Cost",
+        f"{hours:.3g} hours of training",
+        "all runs, to the target" if to_target else "all runs together",
+    )
+
+
+def _speed(view: View) -> Fact:
+    if isinstance(view, EvaluationView):  # its speeds are by hardware, its tax is to a target
+        return _evaluation_speed(view.document)
+    verdict = view.document
+    tax = verdict.get("token_tax")
+    taxed = f"token tax {_taxed(tax)}" if tax else ""
+    speed, reason = verdict.get("throughput"), verdict.get("speed_reason")
+    modelled = verdict.get("gemm_time")
+    if modelled and (reason is not None or speed is None):
+        if modelled == 1.0:
+            value = "GEMMs as fast, modelled"
+        else:
+            value = f"GEMMs {1.0 / modelled:.2f} x, modelled"
+        return Fact("Speed", value, f"{_RATES}; {taxed}" if taxed else _RATES)
+    if reason is not None:
+        return Fact("Speed", "Not compared", "; ".join(part for part in (reason, taxed) if part))
+    if speed is None or "speed_reason" not in verdict:
+        return Fact("Speed", "Unknown", taxed or "no step times in these runs")
+    step = f"{speed['ratio']['value']:.3f} x"
+    if net := verdict.get("net_speedup"):
+        share = f"token tax {signed(100.0 * number(tax['estimate']), 1)} %" if tax else ""
+        return Fact("Speed", f"{net['value']:.3f} x net of the tax", f"step {step}, {share}")
+    return Fact("Speed", f"{step} a step", taxed or "the token tax is not known")
+
+
+def _taxed(tax: Mapping[str, Any]) -> str:
+    estimate, lo, hi = (signed(100.0 * number(tax[key]), 1) for key in ("estimate", "lo", "hi"))
+    return f"{estimate} % ({lo} to {hi})"
+
+
+def _evaluation_speed(document: EvaluationDocument) -> Fact:
+    target = document["target"]
+    tax = target["tax"] if target else None
+    taxed = f"tokens {_taxed(tax)}" if tax else ""
+    if len(document["speed"]) != 1:
+        return Fact(
+            "Speed",
+            "Not compared" if document["speed"] else "Unknown",
+            taxed or "no times of both arms on equal hardware",
+        )
+    (speed,) = document["speed"]
+    step = f"step {speed['step']['value']:.3f} x" if speed["step"] else ""
+    if speed["net"]:
+        share = f"tokens {signed(100.0 * number(tax['estimate']), 1)} %" if tax else ""
+        return Fact(
+            "Speed",
+            f"{speed['net']['value']:.3f} x net of the tax",
+            ", ".join(part for part in (step, share) if part),
+        )
+    return Fact(
+        "Speed", f"{speed['step']['value']:.3f} x a step" if speed["step"] else "Unknown", taxed
+    )
+
+
+def _evidence(view: View) -> Fact:
+    """How many runs and seeds, how they are paired, and how far candidates and looks share the
+    error.
+    """
+    base, cand = view.baseline.runs, view.candidate.runs
+    runs = f"{count(base, 'run')} per arm" if base == cand else f"{base} + {cand} runs"
+    reasons = [_pairing(view)]
+    if isinstance(view, EvaluationView):  # clusters, and no seeds on record
+        clusters = view.document["gap"]["over_clusters"]
+        if clusters:
+            both = ", each with both arms" if clusters["crossed"] else ""
+            reasons.append(view.intervals[-1].unit + both)
+        return Fact("Evidence", runs, "; ".join(reasons))
+    verdict = view.document
+    seeds = {run["seed"] for side in ("baseline", "candidate") for run in _runs_of(verdict, side)}
+    if any(
+        note.startswith(REUSED) for run in verdict["inputs"]["baseline"] for note in run["notes"]
+    ):
+        reasons.append("baseline reused")
+    added = sum(
+        note.startswith(ADDED) for run in _runs_of(verdict, "candidate") for note in run["notes"]
+    )
+    if added:
+        reasons.append(f"{count(added, 'run')} per arm added later")
+    if shared := _shared_error(verdict):
+        reasons.append(shared)
+    if verdict.get("layer_policy"):
+        reasons.append(f"layer policy {verdict['layer_policy']}")
+    return Fact("Evidence", f"{runs}, {count(len(seeds), 'seed')}", "; ".join(reasons))
+
+
+def _runs_of(document: VerdictDocument, side: str) -> Sequence[RunDocument]:
+    inputs = document["inputs"]
+    if side == "baseline":
+        return inputs["baseline"]
+    return inputs["candidate"]
+
+
+def _pairing(view: View) -> str:
+    if not view.is_paired:
+        return "unpaired"
+    if isinstance(view, EvaluationView):  # without a correlation of steps
+        return "paired by seed"
+    r_pair = view.document["noise"]["r_pair"]
+    if not isinstance(r_pair, float):
+        return "paired"
+    return f"paired, r {r_pair:.3f}"
+
+
+def _shared_error(document: VerdictDocument) -> str:
+    """How candidates and looks share the error, and whether anybody counts them; "" of one
+    candidate with one look.
+    """
+    shared = document.get("multiplicity")
+    if shared is None or (shared["candidates"] == 1 and shared["looks"] == 1):
+        return ""
+    nominal = level_percent(document["params"]["policy"]["confidence"])
+    number_of = shared["candidates"]
+    all_of = f" for all {number_of}" if number_of > 1 else ""
+    looks = f", look {shared['look']} of {shared['looks']}" if shared["looks"] > 1 else ""
+    return f"{level_percent(shared['confidence'])} each keeps {nominal}{all_of}{looks}"
+
+
+def noise_basis(view: View) -> str:
+    """What the weakest arm's run-to-run noise is: measured, borrowed or assumed; "" where no
+    interval rests on it, and of logs that do not fit.
+    """
+    if view.gap is None or view.is_identical:
+        return ""
+    entries = (BY_CODE[code] for code in sorted(view.codes) if code in BY_CODE)
+    return next((entry.basis_of_noise for entry in entries if entry.basis_of_noise), "measured")
+
+
+def _run_noise(view: View) -> Fact:
+    basis = noise_basis(view)
+    if not basis:
+        return Fact(
+            "Run-to-run noise",
+            "Not used",
+            "equal runs have none" if view.is_identical else "no gap is judged",
+        )
+    shares = [
+        (arm.name, arm.noise) for arm in (view.baseline, view.candidate) if arm.noise is not None
+    ]
+    texts = [f"{short_percent(share)} {name}" for name, share in shares]
+    alike = len({short_percent(share) for _, share in shares}) == 1
+    if shares and alike:
+        of_loss = f"{short_percent(shares[0][1])} of the loss per run"
+    else:
+        of_loss = ", ".join(texts)
+    left = {"assumed": ", not measured", "borrowed": ", from a family of reruns"}.get(basis, "")
+    return Fact("Run-to-run noise", basis.capitalize(), f"{of_loss}{left}".lstrip(", "))
+
+
+def _what_changes_it(view: View) -> Fact:
+    """What would change the verdict: one more pair of runs, where that could; else what the reason
+    asks for.
+    """
+    name, code, verdict = "What changes it", view.code, view.state
+    if code == AS_OF.code:
+        return Fact(name, "A planned end", "as of a point nothing can pass")
+    if code == IDENTICAL.code:
+        return Fact(name, "Nothing likely", "a further pair would have to differ")
+    chances = view.chances
+    if chances is None:
+        if code in INTERVAL_CODES and (chance := chance_words(view)):
+            return Fact(name, "More runs", f"chance of parity {chance}")
+        value = "Its reason" if verdict == "inconclusive" else "Nothing likely"
+        return Fact(
+            name,
+            value,
+            "more runs alone do not"
+            if verdict == "inconclusive" or code not in INTERVAL_CODES
+            else "",
+        )
+    stays = chances["undecided"] if verdict == "inconclusive" else chances[verdict]
+    if stays >= PROBABLE:
+        as_it_is = "undecided" if verdict == "inconclusive" else f"a {verdict}"
+        return Fact(name, "Nothing likely", f"one more pair leaves it {as_it_is} ({likely(stays)})")
+    outcomes = ", ".join(f"{outcome} {likely(chances[outcome])}" for outcome in ("pass", "fail"))
+    return Fact(name, f"One more pair, by {likely(1.0 - stays)}", outcomes)

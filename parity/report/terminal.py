@@ -1,0 +1,283 @@
+"""Verdicts for a terminal, in colour or as plain text."""
+
+import io
+import math
+import re
+import textwrap
+from collections.abc import Sequence
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from parity.judging.verdict.sign_offs import SignOffDocument
+from parity.report.candidates import others_words, safest_first, tally
+from parity.report.details import Detail, details, evaluation_details
+from parity.report.evaluation_tables import Cells, evaluation_tables
+from parity.report.number_words import mean_words
+from parity.report.sign_off_words import NOT_A_PASS, Accepted, accepted_words
+from parity.report.summary import SUMMARY, summary_row
+from parity.report.svg import axis_of, estimate_of
+from parity.report.view import AnyDocument, EvaluationView, View, views_of
+from parity.report.words import MARKS, Words, words
+from parity.wording import cut, minus, signed
+
+MOST_LINES = 15  # of one candidate
+STYLES = {"pass": "bold green", "fail": "bold red", "inconclusive": "bold yellow"}
+_LABEL = 18  # columns of the strip's names
+# columns of a candidate's name at most, and of the numbers behind its interval
+_NAME, _NUMBERS = 22, 30
+_MORE = "(all numbers: -v)"
+
+
+def render_text(
+    documents: Sequence[AnyDocument],
+    console_width: int = 80,
+    accepted: Accepted | None = None,
+    *,
+    verbose: bool = False,
+) -> RenderableType:
+    """The answer, the intervals against the margin and the strip, in at most 15 lines for one
+    candidate; for a rich console.
+
+    `verbose` adds the numbers, reasons and advice of each candidate. A sign-off in `accepted`
+    follows the answer.
+    """
+    views = views_of(documents)
+    ordered = safest_first(views)
+    first, *others = ordered
+    parts = _answer_parts(ordered, accepted)
+    bars = [Text(line) for line in interval_bars(ordered, console_width)]
+    if bars:
+        parts += [Text(""), *bars]
+    parts.append(Text(""))
+    parts += (
+        [_next_line(words(first), console_width)] if others else _strip_lines(first, console_width)
+    )
+    if not others and not verbose:
+        parts = _fitted(parts, console_width)
+    return Group(*parts, *(_numbers(views, console_width) if verbose else ()))
+
+
+def plain_text(
+    documents: Sequence[AnyDocument],
+    width: int = 80,
+    accepted: Accepted | None = None,
+    *,
+    verbose: bool = False,
+) -> str:
+    """`render_text` without colour, for a file or a pipe: no line ends in spaces."""
+    page = io.StringIO()
+    console = Console(file=page, width=width, color_system=None, highlight=False)
+    console.print(render_text(documents, width, accepted, verbose=verbose))
+    return "".join(f"{line.rstrip()}\n" for line in page.getvalue().splitlines())
+
+
+def answer_parts(
+    documents: Sequence[AnyDocument], accepted: Accepted | None = None
+) -> list[RenderableType]:
+    """The answer, a line each: verdict and lead, measure, interval, what became of further
+    candidates, and sign-offs that hold.
+    """
+    return _answer_parts(safest_first(views_of(documents)), accepted)
+
+
+def _answer_parts(ordered: Sequence[View], accepted: Accepted | None) -> list[RenderableType]:
+    first, *others = ordered
+    said = words(first)
+    parts: list[RenderableType] = [
+        Text.assemble((said.chip, STYLES[said.verdict]), f"  {said.lead}")
+    ]
+    parts += [Text(minus(line)) for line in (said.measure, said.interval) if line]
+    if others:
+        counted = (
+            (f"{MARKS[state]} {number} {state}  ", STYLES[state])
+            for state, number in tally(ordered)
+        )
+        parts += [Text(minus(others_words(ordered))), Text.assemble(*counted)]
+    return parts + [
+        _accepted_text(accepted[view.candidate.name])
+        for view in ordered
+        if accepted and view.candidate.name in accepted
+    ]
+
+
+def _accepted_text(sign_off: SignOffDocument) -> Text:
+    return Text.assemble((NOT_A_PASS, "bold"), f": {accepted_words(sign_off)}")
+
+
+def interval_bars(views: Sequence[View], width: int = 80) -> list[str]:
+    """The interval of each candidate on one axis with zero and the margin, under a heading; nothing
+    where none has an interval.
+    """
+    estimates = [estimate_of(view) for view in views]
+    axis = axis_of([estimate for estimate in estimates if estimate])
+    if axis is None:
+        return []
+    names = [cut(" ".join(view.candidate.title.split()), _NAME) for view in views]
+    left = max(10, *map(len, names)) + 1
+    columns = max(20, width - left - _NUMBERS)
+
+    def column(value: float) -> int:
+        return round(
+            (columns - 1) * min(1.0, max(0.0, (value - axis.low) / (axis.high - axis.low)))
+        )
+
+    margin = None if axis.margin is None else column(axis.margin)
+    head = [" "] * columns
+    head[column(0.0)] = "0"
+    line = "".join(head)
+    if margin is not None:
+        line = f"{line[: max(margin - 2, column(0.0) + 2)]}margin"
+    lines = [(" " * left + line).rstrip()]
+    for view, name, estimate in zip(views, names, estimates, strict=True):
+        cells = [" "] * columns
+        cells[column(0.0)] = "│"
+        if margin is not None:
+            cells[margin] = "┊"
+        if estimate:
+            low, middle, high = column(estimate.lo), column(estimate.mean), column(estimate.hi)
+            cells[low : high + 1] = "─" * (high + 1 - low)
+            cells[low] = "├" if estimate.lo >= axis.low else "◂"
+            cells[high] = "┤" if estimate.hi <= axis.high else "▸"
+            cells[middle] = MARKS[view.state]
+        if len(views) == 1:
+            behind = _behind(view)
+        else:
+            behind = f"{minus(mean_words(view)):>9}  {view.state}"
+        lines.append(f"{name:<{left}}{''.join(cells)} {behind}".rstrip())
+    return lines
+
+
+def _behind(view: View) -> str:
+    """The gap in nats, and as a share of the loss."""
+    gap = view.gap
+    if gap is None:
+        return "no gap"
+    share = ""
+    if gap.rel is not None and math.isfinite(gap.rel):
+        share = f"  {signed(100.0 * gap.rel, 2)} %"
+    return minus(f"{mean_words(view)} nats{share}")
+
+
+def _strip_lines(view: View, width: int) -> list[RenderableType]:
+    """The strip, a line each, what to do next, and the reason codes."""
+    said = words(view)
+    lines: list[RenderableType] = [
+        _row(fact.name, shortened_end(minus(str(fact)), width - _LABEL), width)
+        for fact in said.strip
+    ]
+    codes = shortened_end(", ".join(view.codes), width - _LABEL - len(_MORE) - 2)
+    return [
+        *lines,
+        *([_next_line(said, width)] if said.next else []),
+        _row("Reasons", f"{codes}  {_MORE}", width),
+    ]
+
+
+def _next_line(said: Words, width: int) -> Text:
+    """The first sentence of what to do next."""
+    first = re.split(r"(?<=[.:]) (?=[A-Z])", said.next, maxsplit=1)[0].rstrip(":")
+    if first:
+        return _row("Next", minus(first), width)
+    return Text("")
+
+
+def _row(name: str, line: str, width: int) -> Text:
+    """A fact with its name before it, on two lines at most; the second one is indented."""
+    lines = textwrap.wrap(
+        line, width - _LABEL, break_on_hyphens=False, max_lines=2, placeholder="…"
+    ) or [""]
+    return Text.assemble((f"{name:<{_LABEL}}", "dim"), f"\n{' ' * _LABEL}".join(lines))
+
+
+def shortened_end(text: str, most: int) -> str:
+    """Truncate to `most` characters."""
+    if len(text) <= most:
+        return text
+    return f"{text[: most - 1].rstrip()}…"
+
+
+def _fitted(parts: Sequence[RenderableType], width: int) -> list[RenderableType]:
+    """The parts in 15 lines: blank lines go first, then facts that say nothing."""
+    console = Console(width=width, file=io.StringIO(), color_system=None)
+
+    def height(shown: Sequence[RenderableType]) -> int:
+        return sum(len(console.render_lines(part, pad=False)) for part in shown)
+
+    kept = list(parts)
+    for part in parts:
+        if height(kept) <= MOST_LINES:
+            break
+        if isinstance(part, Text) and not part.plain:
+            kept.remove(part)
+    return kept
+
+
+def _numbers(views: Sequence[View], width: int) -> list[RenderableType]:
+    """A table of all candidates, then reasons, facts and advice of each; of evaluations the tables
+    of each.
+    """
+    evaluations = [view for view in views if isinstance(view, EvaluationView)]
+    if evaluations:
+        return [part for view in evaluations for part in _evaluation_numbers(view)]
+    parts: list[RenderableType] = [Text(""), _summary_table(views, width), Text("")]
+    for view, lines in zip(views, details(views), strict=True):
+        parts += [Text(view.pair, style="bold"), *map(detail_text, lines), Text("")]
+    return parts
+
+
+def _summary_table(views: Sequence[View], width: int) -> Table:
+    table = Table(box=None, pad_edge=False, width=None, header_style="dim", padding=(0, 2, 0, 0))
+    rows = [tuple(map(minus, summary_row(view))) for view in views]
+    for name, *cells in zip(SUMMARY, *rows, strict=True):
+        # only a name may be folded
+        if name != "candidate" and width >= 80:
+            whole = max(len(name), *(len(cell) for cell in cells))
+        else:
+            whole = None
+        left = name in ("candidate", "verdict")
+        table.add_column(
+            name,
+            justify="left" if left else "right",
+            overflow="fold",
+            no_wrap=whole is not None,
+            min_width=whole,
+        )
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def detail_text(line: Detail) -> Padding:
+    """A reason, a fact or an advice, indented."""
+    head = ((line.name, "bold"), "  ") if line.is_code else ((f"{line.name}: ", "dim"),)
+    return Padding(Text.assemble(*head, minus(line.words)), (0, 0, 0, 2))
+
+
+def _evaluation_numbers(view: EvaluationView) -> list[RenderableType]:
+    """What was compared, the arms side by side, then reasons and advice."""
+    parts: list[RenderableType] = [Text("")]
+    for rows in evaluation_tables(view):
+        parts += [_table(rows), Text("")]
+    reasons, notes, advice = evaluation_details(view)
+    return [*parts, *map(detail_text, [*notes, *reasons, *advice])]
+
+
+def _table(rows: Sequence[Cells]) -> Table:
+    """Names on the left, a last column of words on the left too where there are four, everything
+    else on the right.
+    """
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for number, heading in enumerate(rows[0]):
+        left = number in (0, 3)
+        table.add_column(
+            Text(heading),
+            justify="left" if left else "right",
+            overflow="fold",
+            no_wrap=number in (1, 2) and len(rows[0]) > 3,
+        )
+    for row in rows[1:]:
+        table.add_row(*(Text(minus(cell)) for cell in row))
+    return table
