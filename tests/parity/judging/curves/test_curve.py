@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parity.judging.curves.curve import (
+    Completeness,
     Curve,
     CurveError,
     completeness_of,
@@ -169,3 +170,10 @@ def test_a_loss_that_is_not_a_number_before_a_restart_has_risen_without_bound() 
         ).completeness.rolled_back
         == 1e6 - 2.0
     )
+
+
+def test_what_a_series_covers_has_no_restart_unless_one_is_said() -> None:
+    covered = Completeness(count=3, first=1, last=7, stride=2, duplicates=0, gaps=1)
+    assert covered.rolled_back == 0.0
+    assert completeness_of(np.array([1, 3, 7])) == covered
+    assert curve_from_arrays([1, 3, 7], [3.0, 2.0, 1.0]).completeness == covered

@@ -3,11 +3,14 @@ as what they are.
 """
 
 import dataclasses
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from parity.judging.gap.moves import CONFIDENCE, Move, Point, VerdictGroup, moves
+from parity.judging.curves.curve import Curve
+from parity.judging.gap.moves import CONFIDENCE, Move, Point, VerdictGroup, moves, point_of
+from parity.judging.verdict.verdict import Verdict
 
 TAU = 0.003
 
@@ -138,3 +141,20 @@ def test_commits_without_a_gap_are_skipped_by_name() -> None:
     pairs = moves(_history(0.0, None, None, 0.2))
     assert (_words(pairs), pairs[0].skipped) == (["worse"], ("c1", "c2"))
     assert moves(_history(None, 0.0, None)) == []
+
+
+def test_a_verdict_is_a_point_of_a_history_where_its_gap_was_measured(
+    make_run: Callable[..., Curve], judge_pair: Callable[..., Verdict]
+) -> None:
+    runs = [make_run(seed=seed, offset_sd=0.003) for seed in (1, 2, 3)]
+    verdict = judge_pair(runs[:2], runs[2:])
+    document = verdict.document()
+    point = point_of(document, "b", "q")
+    assert point is not None
+    assert (point.baseline, point.question) == ("b", "q")
+    assert point.gap == verdict.gap.mean
+    total = point.baseline_variance + point.candidate_variance + point.within_variance
+    assert total == pytest.approx(verdict.gap.se**2)
+    assert point.baseline_variance < point.candidate_variance  # two runs against one
+    for part in ("gap", "se_parts", "tau"):
+        assert point_of({**document, part: None}, "b", "q") is None  # type: ignore[misc]

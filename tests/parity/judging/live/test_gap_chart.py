@@ -222,3 +222,15 @@ def test_bands_have_the_level_that_decides_and_bins_can_be_given(
     edges = np.array([100, 300, 800])
     bins = binned_gap(*pair, one_percent, StepRange(edges=edges, first=100), planned_steps=1000)
     assert (bins.first_step.tolist(), bins.n.tolist()) == ([100, 300, 800], [200, 500, 200])
+
+
+@pytest.mark.parametrize("bins", [1, 2])
+def test_a_chart_may_have_one_bin_and_not_none(
+    make_run: MakeRun, one_percent: Policy, bins: int
+) -> None:
+    pair = [make_run(1000)], [make_run(1000, seed=2)]
+    chart = binned_gap(*pair, one_percent, StepRange(bins=bins), planned_steps=1000)
+    assert len(chart.mean) == bins
+    assert chart.n.sum() == 1000
+    with pytest.raises(ValueError, match="bins"):
+        binned_gap(*pair, one_percent, StepRange(bins=0), planned_steps=1000)

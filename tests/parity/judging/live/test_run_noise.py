@@ -2,7 +2,7 @@
 
 import pytest
 
-from parity.judging.live.run_noise import LiveArm, RunNoise, run_noise
+from parity.judging.live.run_noise import LiveArm, LiveRunNoise, run_noise
 from parity.judging.noise.family_spread import FamilyFloor
 from parity.judging.noise.lending import Lender
 from parity.judging.policy import policy_from_mapping
@@ -23,7 +23,7 @@ LENDER = Lender(
 )
 
 
-def of(baseline: LiveArm, candidate: LiveArm) -> RunNoise:
+def of(baseline: LiveArm, candidate: LiveArm) -> LiveRunNoise:
     return run_noise((baseline, candidate), POLICY, LEVEL, (LENDER, LENDER))
 
 

@@ -321,3 +321,24 @@ def test_logs_with_other_intervals_are_told_to_log_the_same_steps(
     assert verdict.codes[0] == "TOO_FEW_STEPS"
     assert "their intervals are 10 and 25 steps" in " ".join(verdict.advice.sentences)
     assert "Log the loss more often" not in " ".join(verdict.advice.sentences)
+
+
+def test_noise_is_to_be_measured_after_a_pass_or_where_that_decides_and_not_before_the_end(
+    make_run: MakeRun, judge_pair: JudgePair
+) -> None:
+    """All three assume it; only a training that is not finished has something else to do first."""
+    passed, decides, unfinished = (
+        judge_pair(make_run(), make_run(seed=2), policy_from_mapping({"margin": "1%", **extra}))
+        for extra in (
+            {"schedule": "decayed"},
+            {"schedule": "decayed", "assumed_noise": "reject"},
+            {"schedule": "unstated"},
+        )
+    )
+    codes = [verdict.codes[0] for verdict in (passed, decides, unfinished)]
+    assert codes == ["WITHIN_MARGIN", "RUN_NOISE_ASSUMED", "AS_OF"]
+    assert "RUN_NOISE_ASSUMED" in unfinished.codes
+    to_measure = {*passed.document()["advice"]["sentences"]}
+    assert to_measure
+    assert to_measure <= {*decides.document()["advice"]["sentences"]}
+    assert not to_measure & {*unfinished.document()["advice"]["sentences"]}
