@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from parity.client.run import Run
-    from parity.comparing.compare import Comparison, assert_parity, compare
+    from parity.comparing.compare import assert_parity, compare
+    from parity.comparing.comparison import Comparison
     from parity.judging.curves.curve import Curve, curve_from_arrays
     from parity.judging.noise.noise_table import NoiseTable, read_noise_table
     from parity.judging.noise.public_table import public_noise_table

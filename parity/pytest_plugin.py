@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from parity.comparing.compare import Comparison
+    from parity.comparing.comparison import Comparison
 
 _VERDICTS = pytest.StashKey[list[str]]()
 

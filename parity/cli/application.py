@@ -234,7 +234,7 @@ class Commands(LazyGroup):
 _CLIENT_ERROR = "parity.client.rest.ClientError"
 ERROR_CODES = {
     "parity.cli.terminal.UsageError": "usage",
-    "parity.comparing.arms.InputError": "usage",
+    "parity.comparing.statements.InputError": "usage",
     "parity.recipes.RecipeError": "usage",
     "parity.readers.columns.UnreachableSourceError": "infrastructure",
     "parity.readers.columns.ReadError": "usage",

@@ -48,17 +48,11 @@ from parity.cli.run_tables import (
     report_evaluations,
 )
 from parity.cli.terminal import EVIDENCE, POLICY, UsageError
-from parity.comparing.arms import (
-    Arm,
-    check_noise_table,
-    check_parameters,
-    check_plan,
-    read_rerun_table,
-    read_yaml,
-    stated_multiplicity,
-    with_common_facts,
-)
-from parity.comparing.compare import check_arm, complete_case
+from parity.comparing.arms import Arm, check_parameters, with_common_facts
+from parity.comparing.case import check_arm, complete_case
+from parity.comparing.noise_tables import read_rerun_table
+from parity.comparing.policy_file import read_yaml
+from parity.comparing.statements import check_noise_table, check_plan, stated_multiplicity
 from parity.gate.exit_codes import exit_code
 from parity.judging.bundles.evidence import Case
 from parity.judging.curves.curve import MAX_STEP, Curve

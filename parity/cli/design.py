@@ -36,20 +36,16 @@ from parity.cli.terminal import (
     TABLE,
     UsageError,
 )
-from parity.comparing.arms import Stated, stated_rounding, with_facts
-from parity.comparing.compare import refuse_mixed_recipes
-from parity.design import plan as sentences
+from parity.comparing.arms import Stated, with_facts
+from parity.comparing.case import refuse_mixed_recipes
+from parity.comparing.statements import stated_rounding
+from parity.design import plan_words as sentences
+from parity.design.budget import parse_budget
 from parity.design.calibrate import DEFAULT_MARGINS, Calibration, calibrate
-from parity.design.experiment import (
-    BASELINE,
-    CANDIDATE,
-    DEFAULT_STOP,
-    MAX_STOP,
-    Design,
-    likeness,
-    parse_budget,
-)
-from parity.design.plan import NATS, Plan, plan, plan_document
+from parity.design.earlier_run import likeness
+from parity.design.experiment import BASELINE, CANDIDATE, DEFAULT_STOP, MAX_STOP, Design
+from parity.design.plan import NATS, Plan, plan
+from parity.design.plan_document import plan_document
 from parity.gate.exit_codes import EXIT_CODES
 from parity.judging.curves.curve import MAX_STEP
 from parity.judging.curves.early_stop_noise import MIN_STOP

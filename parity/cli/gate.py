@@ -29,16 +29,9 @@ from parity.cli.output import print_lines
 from parity.cli.remarks import git, labels_of
 from parity.cli.terminal import FOLLOW, REUSE, UsageError, wrong_value
 from parity.cli.watching import print_missing, print_outlook
-from parity.client.rest import (
-    Client,
-    ClientError,
-    Document,
-    Pauses,
-    UnreachableError,
-    is_transient,
-    retry,
-)
-from parity.comparing.arms import place_in, read_yaml
+from parity.client.rest import Client, ClientError, Document, UnreachableError
+from parity.client.retry import Pauses, is_transient, retry
+from parity.comparing.policy_file import place_in, read_yaml
 from parity.frozen import frozen
 from parity.gate.exit_under_rules import exit_code_under
 from parity.gate.outcome import FILES, Outcome, ended, lapsed, origin, result_of

@@ -16,17 +16,15 @@ from parity.comparing.arms import (
     Arm,
     Stated,
     arm_names,
-    check_noise_table,
     check_short_reruns,
     read_arm,
-    read_policy,
-    read_rerun_table,
     read_short_rerun,
     refuse_same_file,
-    stated_policy,
-    stated_rounding,
 )
-from parity.comparing.compare import check_arm
+from parity.comparing.case import check_arm
+from parity.comparing.noise_tables import read_rerun_table
+from parity.comparing.policy_file import read_policy, stated_policy
+from parity.comparing.statements import check_noise_table, stated_rounding
 from parity.judging.curves.curve import Curve, Rounding
 from parity.judging.noise.lending import Lenders
 from parity.judging.noise.noise_table import ANY_DECODER, NoiseTable

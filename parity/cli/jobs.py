@@ -16,7 +16,7 @@ from parity.cli.remarks import labels_of
 from parity.cli.terminal import FOLLOW, NOISE, OUTPUT, QUEUE, UsageError
 from parity.cli.watching import JobEndedError, print_missing, print_outlook
 from parity.client.rest import Client, ClientError, Document
-from parity.comparing.arms import place_in, read_yaml
+from parity.comparing.policy_file import place_in, read_yaml
 from parity.gate.exit_codes import EXIT_CODES, exit_code
 from parity.judging.curves.early_stops import MAX_SHORT_RERUNS
 from parity.judging.verdict.sign_offs import accepted

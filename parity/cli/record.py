@@ -16,7 +16,7 @@ from parity.cli.options import Json, argument, flag, flat, option
 from parity.cli.output import WIDTH, print_json, table_of
 from parity.cli.terminal import OUTPUT, Group, UsageError
 from parity.client.rest import Document
-from parity.comparing.arms import read_rerun_table, rerun_table
+from parity.comparing.noise_tables import read_rerun_table, rerun_table
 from parity.gate.exit_codes import EXIT_CODES
 from parity.judging.curves.curve import ROUNDINGS, Rounding
 from parity.judging.noise.family_prior import evidence_families

@@ -11,15 +11,8 @@ from parity.cli.inputs import Facts
 from parity.cli.options import Options, Printing, flag, option, refuse, repeatable
 from parity.cli.output import paths_by_name, write_file
 from parity.cli.terminal import OUTPUT, SERVER, TABLE, UsageError
-from parity.comparing.arms import (
-    HELD_OUT,
-    LOSS_KINDS,
-    Arm,
-    Stated,
-    refuse_mixed_units,
-    refuse_read_facts,
-    stated_multiplicity,
-)
+from parity.comparing.arms import Arm, Stated, refuse_mixed_units, refuse_read_facts
+from parity.comparing.statements import HELD_OUT, LOSS_KINDS, stated_multiplicity
 from parity.judging.bundles.evidence import Case, bundle_bytes
 from parity.judging.curves.curve import Curve
 from parity.judging.curves.reading import different_meanings

@@ -18,14 +18,11 @@ from parity.cli.output import print_json
 from parity.cli.run_tables import NEEDS_ARM_BY, NO_COLUMN, Table, read_table
 from parity.cli.terminal import ARMS, SERVER, TABLE, Group, UsageError
 from parity.client import spool
-from parity.client.rest import (
-    Client,
-    ClientError,
-    Document,
-    UnreachableError,
-    may_be_accepted_later,
-)
-from parity.client.spool import Delivery, SpoolError, send_run
+from parity.client.delivery import Delivery
+from parity.client.rest import Client, ClientError, Document, UnreachableError
+from parity.client.retry import may_be_accepted_later
+from parity.client.spool import SpoolError
+from parity.client.whole_run import send_run
 from parity.frozen import frozen
 from parity.gate.exit_codes import EXIT_CODES, exit_code
 from parity.judging.curves.curve import Completeness, Curve

@@ -184,7 +184,7 @@ def wrong_value(
     key = error.path.rpartition(".")[2]
     named = (options or {}).get(key, error.path)
     if file is not None and named == error.path:
-        from parity.comparing.arms import place_in  # noqa: PLC0415
+        from parity.comparing.policy_file import place_in  # noqa: PLC0415
 
         named = f"{place_in(file, error.path.split('.'))}: {named}"
     return error.sentence_of(named)

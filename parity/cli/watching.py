@@ -21,15 +21,8 @@ from parity.cli.options import Options, argument, flat, option, repeatable
 from parity.cli.output import WIDTH, print_json, print_lines, print_rows
 from parity.cli.remarks import remark_words
 from parity.cli.terminal import UsageError
-from parity.client.rest import (
-    Client,
-    ClientError,
-    Document,
-    Pauses,
-    UnreachableError,
-    is_transient,
-    retry,
-)
+from parity.client.rest import Client, ClientError, Document, UnreachableError
+from parity.client.retry import Pauses, is_transient, retry
 from parity.report.terminal import answer_parts
 from parity.wording import age_in_words, count, did_you_mean, signed, version_words
 

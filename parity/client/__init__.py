@@ -1,7 +1,4 @@
 """The client of a server; PARITY_URL or an option says where that is."""
 
-
-# Where a server is, unless PARITY_URL or an option says otherwise; apart from the client, whose
-# import takes a while.
-
+# Apart from the client, whose import takes a while.
 DEFAULT_URL = "http://127.0.0.1:8321"

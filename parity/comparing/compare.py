@@ -1,257 +1,47 @@
-"""`parity.compare` and `parity.assert_parity`: the case that the judge gets, the verdict, and what
-a script sees of it.
+"""`parity.compare` and `parity.assert_parity`: a verdict from runs in files, in trackers or in
+memory.
 """
 
-import copy
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from parity.comparing.arms import (
-    TRAINING,
-    Arm,
-    InputError,
     Stated,
     arm_names,
-    check_noise_table,
     check_parameters,
-    check_plan,
-    check_short_reruns,
     read_arm,
     read_one,
-    read_policy,
-    read_rerun_table,
     read_short_rerun,
-    refuse_mixed_units,
     refuse_same_file,
-    stated_multiplicity,
-    stated_policy,
-    stated_rounding,
     with_common_facts,
 )
+from parity.comparing.case import check_arm, complete_case
+from parity.comparing.comparison import Comparison
+from parity.comparing.noise_tables import read_rerun_table
+from parity.comparing.policy_file import read_policy, stated_policy
+from parity.comparing.statements import (
+    TRAINING,
+    InputError,
+    check_noise_table,
+    check_plan,
+    stated_multiplicity,
+    stated_rounding,
+)
 from parity.judging.bundles.evidence import Case
-from parity.judging.curves.curve import PLANNED_STEPS, Curve
-from parity.judging.decision import State
-from parity.judging.document_types import VerdictDocument
+from parity.judging.curves.curve import Curve
 from parity.judging.noise.noise_table import NoiseTable
-from parity.judging.noise.public_table import public_noise_table
 from parity.judging.policy import Policy, PolicyError, stated_margin
-from parity.judging.verdict.path import with_path
 from parity.judging.verdict.sign_offs import why_not_acceptable
 from parity.readers import run_name
-from parity.readers.trackers.run import FAMILY
 from parity.recipes import check_recipe
-from parity.report.page import notebook_html
-from parity.report.scene import case_scene
-from parity.report.terminal import plain_text
-from parity.report.verdict_figure import verdict_figure
-from parity.report.view import view_of
-from parity.report.words import with_words, words
-from parity.wording import did_you_mean, minus
-
-# What a comparison in Python returns: the verdict with its numbers, for a script, a terminal and a
-# notebook.
-
-_LINE = 300  # characters of a line of the repr
-_WIDTH = 80
-
-
-class Reason(NamedTuple):
-    """A reason for the verdict: a code of docs/codes.md and its sentence."""
-
-    code: str
-    sentence: str
-
-
-@dataclass(frozen=True, repr=False, eq=False)
-class Comparison:
-    """A candidate judged against its baseline. `case` is what the judge was given, `document` the
-    verdict as `to_dict` returns it.
-    """
-
-    case: Case
-    document: VerdictDocument
-
-    @property
-    def verdict(self) -> State:
-        """pass, fail or inconclusive."""
-        return self.document["verdict"]
-
-    @property
-    def gap(self) -> float | None:
-        """The candidate's final loss minus the baseline's, in nats; None where no window could be
-        judged.
-        """
-        if not self.document["gap"]:
-            return None
-        return self.document["gap"]["mean"]
-
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """The ends of the gap's interval in nats, at the policy's confidence."""
-        gap = self.document["gap"]
-        return (gap["lo"], gap["hi"]) if gap else None
-
-    @property
-    def margin(self) -> float | None:
-        """The largest acceptable gap in nats."""
-        if not self.document["margin"]:
-            return None
-        return self.document["margin"]["nats"]
-
-    @property
-    def reasons(self) -> tuple[Reason, ...]:
-        """The reasons, the deciding one first."""
-        return tuple(
-            Reason(reason["code"], reason["sentence"]) for reason in self.document["reasons"]
-        )
-
-    @property
-    def next(self) -> tuple[str, ...]:
-        """What to do next, the most useful first."""
-        return tuple(self.document["advice"]["sentences"])
-
-    def to_dict(self) -> dict[str, Any]:
-        """The verdict document (schema parity.verdict/1), as `parity compare --json` prints it."""
-        return copy.deepcopy(dict(with_words(self.document)))
-
-    def report(self, *, verbose: bool = False) -> str:
-        """The report that `parity compare` prints (`verbose`: that of `-v`, with all numbers), as
-        text of 80 columns.
-        """
-        return plain_text([self.document], _WIDTH, verbose=verbose)
-
-    def figure(self) -> Any:
-        """The one-page figure of `parity compare --figure`, as a matplotlib Figure. Raises
-        FigureError without matplotlib.
-        """
-        return verdict_figure(self.document, self.case)
-
-    def __repr__(self) -> str:
-        """Lead, measure, interval, and what to do next, a line each."""
-        told = words(view_of(self.document))
-        lines = [
-            f"{told.chip}  {told.lead}",
-            minus(told.measure),
-            minus(told.interval),
-            f"Next: {minus(told.next)}" if told.next else "",
-        ]
-        return "\n".join(_one_line(line) for line in lines if line)
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows: the answer, the picture, reasons and numbers; nothing is loaded
-        from elsewhere.
-        """
-        return self._html
-
-    @cached_property
-    def _html(self) -> str:
-        (document,) = with_path(self.case.verdicts())
-        return notebook_html(document, case_scene(self.case, [document]))
-
-    def __bool__(self) -> bool:
-        """Refused: each of three verdicts would count as true."""
-        raise TypeError(
-            'a comparison is neither true nor false; test .verdict == "pass", or use '
-            "parity.assert_parity"
-        )
-
-
-def _one_line(text: str) -> str:
-    words = " ".join(text.split())
-    if len(words) <= _LINE:
-        return words
-    return f"{words[: _LINE - 1]}…"
-
-
-# The case that the judge gets, from arms and what is stated: the one way from `parity compare` and
-# from `parity.compare` to a verdict.
-
-
-def complete_case(case: Case, *, step_option: str, noise_option: str) -> Case:
-    """A case with what its runs state themselves: the planned length, and the families of reruns.
-
-    `step_option` and `noise_option` are what errors call the column of the step and the short
-    reruns. Raises InputError where runs count in different units, where an arm has too many short
-    reruns, or reruns of several recipes.
-    """
-    arms = [
-        (case.baseline_name or "", list(case.baseline)),
-        *((name, list(runs)) for name, runs in case.candidates.items()),
-    ]
-    early = [(name, list(runs)) for name, runs in case.short_reruns.items()]
-    refuse_mixed_units([*arms, *early], (*case.controls, *case.shorter), step_option)
-    for name, runs in early:
-        check_short_reruns(len(runs), name, noise_option)
-    refuse_mixed_recipes(arms)
-    families = families_of_configs(arms, case.noise_table) | dict(case.families)
-    is_open = case.planned_steps is None and not case.assume_complete
-    return replace(
-        case,
-        planned_steps=stated_plan(arms) if is_open else case.planned_steps,
-        noise_table=case.noise_table or public_noise_table() if families else None,
-        families=families,
-    )
-
-
-def stated_plan(arms: Sequence[Arm]) -> int | None:
-    """The planned length that the runs' sources state, a trainer's log or a tracker's config; None
-    where none does or two disagree.
-    """
-    stated = {
-        run.context[PLANNED_STEPS]
-        for _, runs in arms
-        for run in runs
-        if PLANNED_STEPS in run.context
-    }
-    if len(stated) != 1:
-        return None
-    return int(stated.pop())
-
-
-def refuse_mixed_recipes(arms: Sequence[Arm]) -> None:
-    """Raise InputError where the configs of an arm's runs state different recipes, so that they are
-    no reruns of each other.
-    """
-    for name, runs in arms:
-        recipes = sorted({run.recipe for run in runs if run.recipe is not None})
-        if len(recipes) > 1:
-            raise InputError(
-                f"{name}: its runs have different recipes, {' and '.join(recipes)}; expected one; "
-                "state it for the arm, or remove runs"
-            )
-
-
-def families_of_configs(arms: Sequence[Arm], noise_table: NoiseTable | None) -> dict[str, str]:
-    """The family by arm that the configs of all its runs state, if the noise table has it; any
-    other name borrows nothing.
-    """
-    stated = {name: {run.context.get(FAMILY) for run in runs} for name, runs in arms}
-    alone = {
-        name: family
-        for name, (family, *others) in stated.items()
-        if family is not None and not others
-    }
-    known = (noise_table or public_noise_table()).families if alone else {}
-    return {name: family for name, family in alone.items() if family in known}
-
-
-def check_arm(name: str, names: Collection[str], option: str) -> None:
-    """Raise InputError where something is stated of an arm that is not there."""
-    if name not in names:
-        known = f"; the runs are called {', '.join(names)}"
-        raise InputError(f"{option} {name}: no such run{did_you_mean(name, names) or known}")
-
-
-# `parity.compare` and `parity.assert_parity`: a verdict from runs in files, in trackers or in
-# memory.
 
 BASELINE, CANDIDATE = "baseline", "candidate"
 _STEP_OPTION = 'columns={"step": "NAME"}'
+_MAPPINGS = ("context", "columns")  # whose value for an arm is a mapping of text
 
 
 def compare(
@@ -511,9 +301,6 @@ def _arm_of(key: str, parameter: str, names: Sequence[str]) -> str:
         return names[(BASELINE, CANDIDATE).index(key)]
     check_arm(key, names, parameter)
     return key
-
-
-_MAPPINGS = ("context", "columns")  # whose value for an arm is a mapping of text
 
 
 def _by_arm(value: Any, parameter: str, names: Sequence[str]) -> dict[str, Any]:

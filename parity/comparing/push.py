@@ -13,8 +13,8 @@ from typing import Any
 
 from parity.canonical_json import canonical_json
 from parity.client.rest import Client, ClientError, UnreachableError
-from parity.client.spool import send_run
-from parity.comparing.arms import InputError
+from parity.client.whole_run import send_run
+from parity.comparing.statements import InputError
 from parity.frozen import frozen
 from parity.judging.bundles.evidence import Case
 from parity.judging.curves.curve import Curve, series_digest

@@ -1,8 +1,33 @@
-"""How likely each verdict is at a true gap, from the interval that the judge would compute; with
-further looks, and with live stops.
+"""How likely each verdict is at a true gap, from the interval that the judge would compute.
+
+    gap_hat ~ N(true gap, V),  V = tau_A^2/K_A + tau_B^2/K_B + SE_within^2
+    h    = t(df) SE from the judge's own functions at drawn spreads:
+           SS_A ~ tau_A^2 chi2(K_A - 1), SS_B ~ tau_B^2 chi2(K_B - 1); gap_hat and h are independent
+           SE_hat^2 ~ SE_within^2 chi2(12)/12 from 200 points in the window on; of fewer, h is that
+           of 200 drawn series by the judge's own rules (`noise.mean_ses`, `capped`), in 5 groups:
+           at 12 points SE_hat is about twice SE_within
+    t      is that of the first look's level, which the policy's looks and the design's candidates
+           share (`looks` has the further looks)
+    pass = E[P(-max(margin, h) < gap_hat < margin - h)];  two_sided: h - margin < gap_hat
+    fail = E[P(gap_hat > margin + h)]
+
+E by Gauss and Laguerre over the chi-squared spreads: 10 nodes each, 40 where one arm alone has
+reruns, and 3 or 5 for SE_hat where it is above 1 % of the variance. Without it, at the expected h,
+chances were off by up to 2.5 points, with a borrowed floor by up to 9.5: by chance the reruns
+contradict the family in a fifth of all jobs, and the interval widens.
+
+Controls add to SS_A and its degrees of freedom. N reruns per arm that stop early add (nu/N) r^2
+tau^2 chi2(N) and nu (`early_stops`), with ln r ~ N(0, 0.3^2), one r for both arms: 5 nodes by
+Gauss and Hermite. At each, the sum of both spreads is taken as the gamma variable of its mean and
+variance. That a full run which is far off also spreads its reruns is left out.
+
+Can fail: tau is what is assumed or borrowed; where the runs are noisier, fewer are decided and
+more wrongly (docs/evidence.md). Runs are taken to finish their schedule, as `any-decoder` needs.
+Only the gap is planned: runs that end early, spikes or a gap that still grows cost a verdict,
+too. SE_within = pair_sd sqrt((1 + rho)/(1 - rho)/n), n logged points; pair_sd is 0.0038 nats of
+3.34 (0.11 % of the loss) where nothing better is known.
 """
 
-import dataclasses
 import itertools
 import math
 from collections.abc import Iterator
@@ -15,9 +40,6 @@ from parity.design.experiment import (
     CANDIDATE,
     PAIR_SD,
     Design,
-    gpu_hours,
-    hours_of,
-    run_steps,
 )
 from parity.frozen import frozen
 from parity.judging import special
@@ -27,41 +49,12 @@ from parity.judging.curves.step_noise import MANY_POINTS, StandardError, mean_se
 from parity.judging.gap.interval import interval, t_quantile
 from parity.judging.gap.robust_bounds import FEW_POINTS, NOMINAL, lowered
 from parity.judging.gap.window_statistics import GapNoise
-from parity.judging.live.offsets import correlation, spread
-from parity.judging.live.pair_sums import BLOCKS, PairProgress
-from parity.judging.live.prediction import predict
-from parity.judging.live.rules import ENDED_BY, FIRST_FORECAST, state_of
 from parity.judging.live.run_noise import planned_lending
 from parity.judging.multiplicity import Multiplicity
 from parity.judging.noise.borrowed_priors import Lending, OwnRuns, borrow
 from parity.judging.noise.lending import Lenders
 from parity.judging.noise.run_floor import Prior, RunFloor, RunTerm, priors_for, run_floor, run_term
 from parity.judging.policy import Policy
-
-# How likely each verdict is at a true gap, from the interval that the judge would compute.
-#
-# gap_hat ~ N(true gap, V), V = tau_A^2/K_A + tau_B^2/K_B + SE_within^2; h = t(df) SE from the
-# judge's own functions at drawn spreads: SS_A ~ tau_A^2 chi2(K_A - 1), SS_B ~ tau_B^2 chi2(K_B -
-# 1); gap_hat and h are independent SE_hat^2 ~ SE_within^2 chi2(12)/12 from 200 points in the window
-# on; of fewer h is that of 200 drawn series by the judge's own rules (`noise.mean_ses`, `capped`),
-# in 5 groups: at 12 points SE_hat is about twice SE_within t is that of the first look's level,
-# which the policy's looks and the design's candidates share (`looks` has the further looks). pass =
-# E[P(-max(margin, h) < gap_hat < margin - h)] two_sided: h - margin < gap_hat fail = E[P(gap_hat >
-# margin + h)] E by Gauss and Laguerre over the chi-squared spreads: 10 nodes each, 40 where one arm
-# alone has reruns, and 3 or 5 for SE_hat where it is above 1 % of the variance. Without it, at the
-# expected h, chances were off by up to 2.5 points, with a borrowed floor by up to 9.5: by chance
-# the reruns contradict the family in a fifth of all jobs, and the interval widens.
-#
-# Controls add to SS_A and its degrees of freedom. N reruns per arm that stop early add (nu/N) r^2
-# tau^2 chi2(N) and nu (`early_stops`), with ln r ~ N(0, 0.3^2), one r for both arms: 5 nodes by
-# Gauss and Hermite. At each, the sum of both spreads is taken as the gamma variable of its mean and
-# variance. That a full run which is far off also spreads its reruns is left out.
-#
-# Can fail: tau is what is assumed or borrowed; where the runs are noisier, fewer are decided and
-# more wrongly (docs/evidence.md). Runs are taken to finish their schedule, as `any-decoder` needs.
-# Only the gap is planned: runs that end early, spikes or a gap that still grows cost a verdict,
-# too. SE_within = pair_sd sqrt((1 + rho)/(1 - rho)/n), n logged points, pair_sd 0.0038 nats of 3.34
-# (0.11 % of the loss) where nothing better is known.
 
 WITHIN_DF = 12.0
 NO_FAMILIES = Lenders(None, {})
@@ -446,230 +439,3 @@ def _means_with(runs: int, squares: float) -> FloatArray:
 def _noise(floors: Floors, within: StandardError) -> GapNoise:
     """What the judge would have of a gap of 0."""
     return GapNoise(interval=interval(0.0, within, run_term(*floors)), floors=floors)
-
-
-# What further looks add: after each look that leaves the verdict open, one more run per arm, up to
-# the looks that the policy registers.
-#
-# Jobs are simulated (1,000, from fixed numbers): late means N(0, tau) of each run, SE_within of the
-# pair, and the judge's own floors and interval at each look's level from the runs so far. A job
-# ends with the first look that decides. Expected run-steps are those of the looks that are taken;
-# the baseline's further runs are shared by all candidates, each of which is taken to go on as long
-# as this one.
-#
-# Can fail: as `chances`, by run-to-run noise that is not what was assumed. Reruns that stop early
-# are taken to show what is expected of them.
-
-DRAWN = 1000
-
-
-@frozen
-class LookAhead:
-    """What is decided up to a look, over all jobs: passes at a gap of 0, fails at twice the margin;
-    and what was spent until then.
-
-    `confidence` is that of the look's interval. `run_steps` and `gpu_hours` (None without a step
-    time) are what a job at a gap of 0 has spent on average when this look has been taken or is no
-    longer needed.
-    """
-
-    look: int
-    confidence: float
-    design: Design
-    passed: float
-    failed: float
-    run_steps: float
-    gpu_hours: float | None
-
-
-def looks_ahead(
-    design: Design, policy: Policy, lenders: Lenders, margin: float
-) -> tuple[LookAhead, ...]:
-    """The registered looks of a design whose level is set, in their order; none where there is only
-    one.
-    """
-    if policy.looks == 1:
-        return ()
-    designs = [
-        dataclasses.replace(
-            design,
-            baseline_runs=design.baseline_runs + more,
-            candidate_runs=design.candidate_runs + more,
-        )
-        for more in range(policy.looks)
-    ]
-    drawings = [drawing(one, policy, lenders) for one in designs]
-    rng = np.random.default_rng(0)
-    most = designs[-1]
-    left = drawings[0].taus[0] * rng.standard_normal((DRAWN, most.baseline_runs))
-    right = drawings[0].taus[1] * rng.standard_normal((DRAWN, most.candidate_runs))
-    within = drawings[0].within.value * rng.standard_normal(DRAWN)
-    open_at = {0.0: np.ones(DRAWN, bool), 2.0 * margin: np.ones(DRAWN, bool)}
-    decided = dict.fromkeys(open_at, 0)
-    spent, before = 0.0, 0
-    ahead = []
-    for number, (one, drawn) in enumerate(zip(designs, drawings, strict=True), 1):
-        levels = Multiplicity(look=number, looks=policy.looks, candidates=design.candidates).levels(
-            policy.confidence
-        )
-        base, cand = left[:, : one.baseline_runs], right[:, : one.candidate_runs]
-        halves, nominal = (
-            _half_widths(drawn, base, cand, own)
-            for own in (levels, (policy.confidence, policy.confidence))
-        )
-        estimate = cand.mean(axis=1) - base.mean(axis=1) + within
-        spent += (run_steps(one) - before) * float(open_at[0.0].mean())
-        before = run_steps(one)
-        for gap, still in open_at.items():
-            low, high = estimate + gap - nominal, estimate + gap + halves
-            passes, fails = high < margin, low > margin
-            decided[gap] += int(np.sum(still & (passes if gap == 0.0 else fails)))
-            open_at[gap] = still & ~passes & ~fails
-        hours = gpu_hours(one)
-        ahead.append(
-            LookAhead(
-                look=number,
-                confidence=levels[0],
-                design=one,
-                passed=decided[0.0] / DRAWN,
-                failed=decided[2.0 * margin] / DRAWN,
-                run_steps=spent,
-                gpu_hours=None if hours is None else hours * spent / run_steps(one),
-            )
-        )
-    return tuple(ahead)
-
-
-def _half_widths(
-    drawn: Drawing, base: FloatArray, cand: FloatArray, levels: tuple[float, float]
-) -> FloatArray:
-    """Half the interval of each job (n,) from its runs' late means (n, K)."""
-    squares = [((arm - arm.mean(axis=1, keepdims=True)) ** 2).sum(axis=1) for arm in (base, cand)]
-    halves = np.empty(len(base))
-    for job, (first, second) in enumerate(zip(*squares, strict=True)):
-        floors = drawn.floors((float(first), float(second)))
-        halves[job] = interval(0.0, drawn.judged, run_term(*floors)).half_width(*levels)
-    return halves
-
-
-def decisive(ahead: tuple[LookAhead, ...]) -> float:
-    """The smaller of the chances to pass at a gap of 0 and to fail at twice the margin by the last
-    look; 0 where there is only one look.
-    """
-    if not ahead:
-        return 0.0
-    return min(ahead[-1].passed, ahead[-1].failed)
-
-
-# What the live rules save: how much of a candidate is trained where the policy stops those that
-# will fail or are futile (`early_stop: stop`).
-#
-# Jobs are simulated (40, from fixed numbers) with a constant gap of 0, 1 and 2 margins: block means
-# of each pair are the gap, the arms' offsets as `live.offsets` declares them, and step noise; the
-# live rules look at them every 5 % of the plan. All pairs train at once.
-#
-# Can fail: a gap that is not constant, and offsets that move otherwise, as `live.offsets` says.
-
-DRAWN_PATHS, EVERY = 40, BLOCKS // 20
-GAPS_IN_MARGINS = (0.0, 1.0, 2.0)
-_AT = (np.arange(BLOCKS) + 0.5) / BLOCKS
-_MEMORY = 0.15  # of the plan: how long the part of an offset lasts that is not its final one
-
-
-@frozen
-class Stop:
-    """At a true gap (in margins): how often the candidate is stopped, the mean share of its steps
-    that is trained, and what is saved.
-
-    `saved_run_steps` are steps of the candidate's runs, `saved_gpu_hours` their device hours (None
-    without a step time).
-    """
-
-    gap_in_margins: float
-    stopped: float
-    trained: float
-    saved_run_steps: float
-    saved_gpu_hours: float | None
-
-
-def stops(
-    design: Design, policy: Policy, lenders: Lenders, margin: float, confidence: float
-) -> tuple[Stop, ...]:
-    """What is saved at each gap for a design whose level is set; nothing where the policy only
-    advises.
-    """
-    if policy.early_stop != "stop":
-        return ()
-    drawn = drawing(design, policy, lenders)
-    rng = np.random.default_rng(0)
-    pairs = design.candidate_runs
-    block_sd = drawn.within.value * np.sqrt(BLOCKS * policy.window_fraction)
-    offsets = drawn.taus[1] * _offsets(rng, DRAWN_PATHS * pairs) - drawn.taus[0] * _offsets(
-        rng, DRAWN_PATHS * pairs
-    )
-    noise = (offsets + block_sd * rng.standard_normal(offsets.shape)).reshape(
-        DRAWN_PATHS, pairs, BLOCKS
-    )
-    level = design.level or 1.0
-
-    def trained(path: FloatArray) -> float:
-        """The share of the plan at which the rules stop a job with these block means (pairs, 80); 1
-        where they do not.
-        """
-        whole = [_progress(each, level) for each in path]
-        for block in range(FIRST_FORECAST, BLOCKS, EVERY):
-            seen = [(pair.until(block), False) for pair in whole]
-            made = predict(seen, pairs, design.arms, policy, drawn.lending, confidence=confidence)
-            if made is not None and state_of(made) in ENDED_BY:
-                return block / BLOCKS
-        return 1.0
-
-    rows = []
-    for factor in GAPS_IN_MARGINS:
-        shares = np.array([trained(path + factor * margin) for path in noise])
-        saved = float((1.0 - shares).mean()) * design.candidate_runs * design.planned_steps
-        if design.step_seconds is None:
-            hours = None
-        else:
-            hours = hours_of(saved, design.step_seconds, design.devices)
-        stopped = float((shares < 1.0).mean())
-        rows.append(
-            Stop(
-                gap_in_margins=factor,
-                stopped=stopped,
-                trained=float(shares.mean()),
-                saved_run_steps=saved,
-                saved_gpu_hours=hours,
-            )
-        )
-    return tuple(rows)
-
-
-def _offsets(rng: np.random.Generator, count: int) -> FloatArray:
-    """Unit offsets (count, 80) with the declared correlation to their end and spread; what is left
-    of them moves in its own time.
-    """
-    # 0.9: a window's centre
-    r, q = (
-        np.array([curve(min(1.0, share / 0.9)) for share in _AT]) for curve in (correlation, spread)
-    )
-    keep = np.exp(-1.0 / BLOCKS / _MEMORY)
-    other = np.empty((count, BLOCKS))
-    other[:, 0] = rng.standard_normal(count)
-    for block in range(1, BLOCKS):
-        other[:, block] = keep * other[:, block - 1] + np.sqrt(1.0 - keep**2) * rng.standard_normal(
-            count
-        )
-    return q * (r * rng.standard_normal((count, 1)) + np.sqrt(1.0 - r**2) * other)
-
-
-def _progress(path: FloatArray, level: float) -> PairProgress:
-    """A pair's state at the planned end from its block means (80,), one step a block."""
-    return PairProgress(
-        planned_steps=BLOCKS,
-        origin=0,
-        last_step=BLOCKS - 1,
-        counts=(1,) * BLOCKS,
-        gaps=tuple(path.tolist()),
-        baselines=(level,) * BLOCKS,
-    )

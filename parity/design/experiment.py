@@ -1,28 +1,16 @@
-"""An experiment that is planned: its arms, its size, its cost, what may be spent on it, and what an
-earlier run says about it.
-"""
+"""An experiment that is planned: its arms, its size, and what it costs."""
 
 import math
-import re
-from collections.abc import Mapping
-from typing import Literal, get_args
-
-import numpy as np
+from typing import get_args
 
 from parity.frozen import frozen
-from parity.judging.curves.curve import Rounding, usable
+from parity.judging.curves.curve import Rounding
 from parity.judging.curves.early_stop_noise import MIN_STOP
 from parity.judging.curves.early_stops import MAX_SHORT_RERUNS
-from parity.judging.curves.step_noise import step_noise
 from parity.judging.live.run_noise import LiveArm
 from parity.judging.policy import Amount
-from parity.readers import read_with_config
-from parity.readers.columns import ReadError
-from parity.readers.trackers.run import FAMILY
 from parity.recipes import check_recipe
 from parity.wording import count
-
-# An experiment that is planned: its arms, its size, and what it costs.
 
 # of the difference of two runs at one step, where nothing better is known
 PAIR_SD = Amount(value=0.0011, unit="relative")
@@ -194,165 +182,4 @@ def cost_words(design: Design) -> str:
     hours = gpu_hours(design)
     return f"{run_steps(design):,} run-steps" + (
         f", {device_hours(hours)}" if hours is not None else ""
-    )
-
-
-# What may be spent on an experiment: device hours, or steps of all runs together.
-
-_NUMBER = r"[-+]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)?(?:\.[0-9]+)?(?:e[+-]?[0-9]{1,3})?"
-_AMOUNT = re.compile(rf"\s*({_NUMBER})\s*(hours?|h|steps?)\s*", re.IGNORECASE | re.ASCII)
-MAX_STEPS, MAX_HOURS = 1e15, 1e12
-# 40.000: forty, or in many countries forty thousand
-_THREE_DECIMALS = re.compile(r"[-+]?[1-9][0-9]{0,2}\.[0-9]{3}")
-_EXPECTED = (
-    'expected device hours such as "200 hours", or steps of all runs together such as "40000 steps"'
-)
-
-
-class BudgetError(ValueError):
-    """A budget that cannot be planned with; the message begins with "budget" and says what was
-    expected.
-    """
-
-
-@frozen
-class Budget:
-    """An amount, in device hours or in run-steps."""
-
-    amount: float
-    unit: Literal["hours", "steps"]
-
-    def __str__(self) -> str:
-        if self.unit == "hours":
-            return device_hours(self.amount)
-        return count(math.floor(self.amount), "run-step")
-
-    def run_steps(self, design: Design) -> float:
-        """How many steps it pays for, of all runs together. Raises BudgetError where hours lack a
-        step time, or not even a pair fits.
-        """
-        pair = (1 + design.candidates) * design.planned_steps
-        if self.unit == "steps":
-            steps, cost = self.amount, count(pair, "step")
-        elif design.step_seconds is None:
-            raise BudgetError(
-                f"budget is {self}, but the duration of a step is unknown; state --step-seconds, "
-                "or the budget in steps"
-            )
-        else:
-            hour = hours_of(1.0, design.step_seconds, design.devices)
-            steps, cost = self.amount / hour, device_hours(pair * hour)
-        if steps < pair:
-            raise BudgetError(
-                f"budget is {self}, but one pair of runs of {count(design.planned_steps, 'step')} "
-                f"takes {cost}; expected at least that"
-            )
-        return steps
-
-
-def parse_budget(text: str) -> Budget:
-    """Read "200 hours" or "40,000 steps". Raises BudgetError for anything else: steps are whole,
-    commas part groups of three digits, and a point before exactly three could do that too.
-    """
-    match = _AMOUNT.fullmatch(text)
-    try:
-        amount = float(match[1].replace(",", "")) if match else math.nan
-    except ValueError:
-        match, amount = None, math.nan
-    if match is None:
-        raise BudgetError(f"budget is {text!r}; {_EXPECTED}")
-    if _THREE_DECIMALS.fullmatch(match[1]):
-        readings = f'"{amount:g} {match[2]}" or "{round(1000 * amount):,} {match[2]}"'
-        raise BudgetError(
-            f"budget is {text!r}, which can be read as {readings}; write the one that you mean; "
-            f"{_EXPECTED}"
-        )
-    if not match[2].lower().startswith("s"):
-        if not 0.0 < amount <= MAX_HOURS:
-            raise BudgetError(
-                f"budget is {text!r}, which is not a number above 0 and at most {MAX_HOURS:g}; "
-                f"{_EXPECTED}"
-            )
-        return Budget(amount=amount, unit="hours")
-    if not 1.0 <= amount <= MAX_STEPS or "." in match[1] or not amount.is_integer():
-        raise BudgetError(
-            f"budget is {text!r}, which is not a whole number of steps from 1 to {MAX_STEPS:g}; "
-            f"{_EXPECTED}"
-        )
-    return Budget(amount=amount, unit="steps")
-
-
-# What an earlier run says about a planned experiment: loss near its end, recipe, rounding, family
-# of reruns, time per step, log interval.
-#
-# level         mean of the finite losses over the last fifth of the run's points
-# pair_sd       the larger of 0.11 % of the level and 0.15 of the run's own batch noise there
-# step_seconds  as the run's config states it, else the median of the logged times per step
-# log_every     the most common interval between logged losses
-#
-# One run does not show what its batch noise leaves in the difference of a pair. It was 0.025 to
-# 0.055 of it in 9 of 12 public pairs with one data order (torchtitan_gb200,
-# llama31_8b_160b_train_tail, rtx6000_277m), 0.21 to 0.24 in the other three, and 0.11 to 0.15 in
-# the emulated pairs of examples/curves.
-#
-# Can fail: a run that was shorter, or longer, than the planned one ends at another loss; a pair
-# whose data order differs keeps all of its batch noise.
-
-LAST_SHARE = 0.2
-_SHARED = 0.15  # what a pair keeps of a run's batch noise
-
-
-@frozen
-class Likeness:
-    """What a run states, None for what it does not; `level` and `pair_sd` in nats, `words` for the
-    report.
-    """
-
-    level: float
-    pair_sd: float
-    recipe: str | None
-    rounding: Rounding | None
-    family: str | None
-    step_seconds: float | None
-    log_every: int
-    words: str
-
-
-def likeness(name: str, columns: Mapping[str, str]) -> Likeness:
-    """What the run in a file or a tracker states. Raises ReadError where it cannot be read, or has
-    no finite loss near its end.
-    """
-    curve, facts = read_with_config(name, columns=columns)
-    late = curve.loss[-max(1, round(LAST_SHARE * len(curve.loss))) :]
-    finite = late[usable(late)]
-    if not len(finite):
-        raise ReadError(
-            f"{name}: the last fifth of the run has no finite loss; expected a run that converged"
-        )
-    logged = curve.columns.get("step_seconds", np.empty(0))
-    logged = logged[np.isfinite(logged) & (logged > 0.0)]
-    seconds = facts.step_seconds
-    if seconds is None and len(logged):
-        seconds = float(np.median(logged))
-    level, family = float(finite.mean()), curve.context.get(FAMILY)
-    pair_sd = min(max(PAIR_SD.nats(level), _SHARED * step_noise(finite)), abs(level))
-    known = {
-        "loss": f"{level:.4g}",
-        "recipe": curve.recipe,
-        "rounding": curve.rounding,
-        "family": family,
-    }
-    stride = curve.completeness.stride or 1
-    known["logged every"] = f"{stride:,} steps" if stride > 1 else None
-    known["seconds per step"] = None if seconds is None else f"{seconds:.4g}"
-    stated = ", ".join(f"{key} {value}" for key, value in known.items() if value is not None)
-    return Likeness(
-        level=level,
-        pair_sd=pair_sd,
-        recipe=curve.recipe,
-        rounding=curve.rounding,
-        family=family,
-        step_seconds=seconds,
-        log_every=stride,
-        words=f"From {curve.label or name}: {stated}.",
     )

@@ -12,7 +12,8 @@ from pydantic import Field
 from sqlalchemy.orm import Session, selectinload
 
 from parity.canonical_json import json_value
-from parity.design.plan import one_line, plan_document
+from parity.design.plan_document import plan_document
+from parity.design.plan_words import one_line
 from parity.frozen import frozen
 from parity.gate.exit_under_rules import exit_code_under
 from parity.gate.outcome import Outcome, Result, ended

@@ -18,7 +18,8 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from parity.canonical_json import canonical_json, json_value
-from parity.comparing.arms import InputError, read_yaml
+from parity.comparing.policy_file import read_yaml
+from parity.comparing.statements import InputError
 from parity.frozen import frozen
 from parity.judging.policy import PROFILES, Amount, Policy, PolicyError, policy_from_mapping
 from server.errors import ServiceError

@@ -286,7 +286,7 @@ def test_a_job_that_is_no_open_project_is_not_concluded(client, make_job):
 def test_without_a_server_the_steps_wait_in_the_spool(
     served, database, tmp_path, capsys, monkeypatch
 ):
-    from parity.client import run as recorder
+    from parity.client import recorder
 
     monkeypatch.setattr(
         recorder, "PAUSES", dataclasses.replace(recorder.PAUSES, first_seconds=0.02)

@@ -368,7 +368,7 @@ class _Broken:
 def test_a_value_that_cannot_be_read_never_reaches_the_training(
     served, database, run, tmp_path, monkeypatch, caplog
 ):
-    monkeypatch.setattr("parity.client.run.describe_environment", lambda: 1 / 0)
+    monkeypatch.setattr("parity.client.recorder.describe_environment", lambda: 1 / 0)
     (tmp_path / run / "0-1.jsonl").mkdir(parents=True)  # what can't be opened is left alone
     with parity.Run(run, server=served, folder=tmp_path, **FAST) as logger:
         for step, loss in enumerate((1.0, _Broken(), 10**400, {}, 2.0)):
@@ -392,7 +392,7 @@ def test_a_run_that_can_not_begin_lets_the_training_begin(run, monkeypatch, capl
 
 
 def test_a_full_disk_only_delays(served, database, run, tmp_path, monkeypatch):
-    from parity.client import run as recorder
+    from parity.client import recorder
 
     monkeypatch.setattr(recorder, "_DISK_SECONDS", 0.02)
     write, full = os.write, []

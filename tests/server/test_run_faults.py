@@ -13,10 +13,9 @@ import pytest
 
 import parity
 from parity import cli
-from parity.client import run as recorder
-from parity.client import spool
+from parity.client import recorder, spool
+from parity.client.delivery import Delivery
 from parity.client.rest import Client, ClientError
-from parity.client.spool import Delivery
 from server.database import store
 from server.database.tables import LISTENING, Duty
 from server.database.tables import Run as RunRow

@@ -11,8 +11,9 @@ import pytest
 
 import parity
 from parity import cli
+from parity.client.delivery import Delivery
 from parity.client.rest import Client
-from parity.client.spool import Delivery, Spool
+from parity.client.spool import Spool
 from server.database import store, tokens
 from server.database.tables import Run
 from server.jobs.submit import submit_job

@@ -14,7 +14,9 @@ from rich.console import Console
 from parity.cli.watching import command, print_outlook
 from parity.client.rest import Client, ClientError, UnreachableError
 from parity.design.experiment import Design
-from parity.design.plan import one_line, plan, plan_document
+from parity.design.plan import plan
+from parity.design.plan_document import plan_document
+from parity.design.plan_words import one_line
 from parity.judging.policy import policy_from_mapping
 
 Run = Callable[..., tuple[int, str, str]]

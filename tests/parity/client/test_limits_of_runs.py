@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from parity.client import run as client
-from parity.client import spool
+from parity.client import delivery, run, spool
+from parity.client import recorder as recorder_module
 from parity.client.run import RunError, _check_names, _wrong_project
 
 PROJECT: dict[str, Any] = {
@@ -55,11 +55,11 @@ def test_a_row_has_64_values_with_names_of_64_characters() -> None:
 def test_the_columns_of_a_row_are_those_that_the_server_takes() -> None:
     from server.api.runs import _MAX_COLUMNS
 
-    assert client._MOST_COLUMNS == spool._COLUMNS_AT_ONCE == _MAX_COLUMNS
+    assert run._MOST_COLUMNS == delivery._COLUMNS_AT_ONCE == _MAX_COLUMNS
 
 
 def test_200_000_rows_wait_for_a_disk_and_the_next_is_dropped() -> None:
-    recorder, told = object.__new__(client.Recorder), []
+    recorder, told = object.__new__(recorder_module.Recorder), []
     recorder._rows, recorder._refused = deque([{"step": 1}] * 199_999), threading.Event()
     recorder._complain = lambda about, _: told.append(about)
     recorder.add({"step": 2})
@@ -70,9 +70,9 @@ def test_200_000_rows_wait_for_a_disk_and_the_next_is_dropped() -> None:
 
 def test_the_longest_end_of_a_run_is_found_at_the_end_of_its_spool(tmp_path: Path) -> None:
     """A message of 2,000 characters, each of which JSON writes with twelve."""
-    message = "\N{GRINNING FACE}" * client._MESSAGE_CHARACTERS
+    message = "\N{GRINNING FACE}" * run._MESSAGE_CHARACTERS
     end = json.dumps({"end": "failed", "message": message})
-    assert (client._MESSAGE_CHARACTERS, len(end) < spool._LONGEST_LINE) == (2000, True)
+    assert (run._MESSAGE_CHARACTERS, len(end) < spool._LONGEST_LINE) == (2000, True)
     path = tmp_path / "spool"
     for line, is_found in ((end, True), (end.ljust(65_535), True), (end.ljust(65_536), False)):
         path.write_text(f"{'x' * 100_000}\n{line}\n")

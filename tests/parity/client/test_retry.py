@@ -8,15 +8,9 @@ import time
 import pytest
 
 from parity.cli import watching
-from parity.client import rest, run
-from parity.client.rest import (
-    Client,
-    ClientError,
-    Pauses,
-    UnreachableError,
-    is_transient,
-    may_be_accepted_later,
-)
+from parity.client import recorder, rest, retry
+from parity.client.rest import Client, ClientError, UnreachableError
+from parity.client.retry import Pauses, is_transient, may_be_accepted_later
 
 PAUSES = Pauses(first_seconds=2.0, longest_seconds=2.0, longest_retry_after_seconds=60.0)
 
@@ -74,17 +68,19 @@ def test_pauses_double_up_to_the_longest():
 
 
 def test_a_trainers_pauses_are_spread_and_obey_the_server():
-    drawn = [run.PAUSES.after(1, OSError()) for _ in range(100)]
+    drawn = [recorder.PAUSES.after(1, OSError()) for _ in range(100)]
     assert len(set(drawn)) > 50
     assert all(0.5 <= pause <= 1.5 for pause in drawn)
-    drawn = [run.PAUSES.after(0, ClientError(503, "away", retry_after=3600.0)) for _ in range(100)]
+    drawn = [
+        recorder.PAUSES.after(0, ClientError(503, "away", retry_after=3600.0)) for _ in range(100)
+    ]
     assert len(set(drawn)) > 50
     assert all(3600.0 <= pause <= 5400.0 for pause in drawn)
 
 
 def test_errors_that_pass_are_noted_and_waited_out(pauses):
     server, noted = _Server(UnreachableError("away"), ClientError(503, "away", retry_after=5.0)), []
-    answer = rest.retry(
+    answer = retry.retry(
         server.send,
         pauses=PAUSES,
         is_retryable=is_transient,
@@ -98,7 +94,7 @@ def test_errors_that_pass_are_noted_and_waited_out(pauses):
 
 def test_an_error_that_cannot_pass_is_raised_at_once(pauses):
     with pytest.raises(ClientError):
-        rest.retry(
+        retry.retry(
             _Server(ClientError(422, "no")).send,
             pauses=PAUSES,
             is_retryable=is_transient,
@@ -110,7 +106,7 @@ def test_an_error_that_cannot_pass_is_raised_at_once(pauses):
 def test_patience_ends_the_tries(pauses):
     server = _Server(*[UnreachableError("away")] * 100)
     with pytest.raises(UnreachableError):
-        rest.retry(
+        retry.retry(
             server.send,
             pauses=PAUSES,
             is_retryable=is_transient,
@@ -125,7 +121,7 @@ def test_whoever_waits_can_end_the_tries():
         raise _StoppedError
 
     with pytest.raises(_StoppedError):
-        rest.retry(
+        retry.retry(
             _Server(OSError()).send,
             pauses=PAUSES,
             is_retryable=may_be_accepted_later,

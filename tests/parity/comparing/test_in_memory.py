@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from parity.comparing.arms import curve_in_memory
+from parity.comparing.in_memory import curve_in_memory
 from parity.readers.columns import ReadError
 
 STEPS = np.arange(40)

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from parity.comparing.arms import InputError, read_yaml
+from parity.comparing.policy_file import read_yaml
 from parity.comparing.push import _names
+from parity.comparing.statements import InputError
 
 
 def is_refused(read: Callable[[], object]) -> bool:

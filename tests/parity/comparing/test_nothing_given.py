@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import parity
-from parity.comparing.arms import InputError
+from parity.comparing.statements import InputError
 
 LOSS = 3.0 + np.random.default_rng(0).normal(0.0, 0.1, 100)
 OTHER = LOSS + np.random.default_rng(1).normal(0.0, 0.001, 100)

@@ -4,7 +4,8 @@ from typing import Any, cast
 
 import pytest
 
-from parity.comparing.arms import InputError, place_in, read_policy, read_yaml
+from parity.comparing.policy_file import place_in, read_policy, read_yaml
+from parity.comparing.statements import InputError
 
 NESTED = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10)

@@ -10,7 +10,7 @@ import pytest
 
 import parity
 from parity.comparing import push
-from parity.comparing.arms import InputError
+from parity.comparing.statements import InputError
 from parity.judging.bundles.evidence import Case
 from parity.judging.curves.curve import Curve
 from parity.judging.multiplicity import Multiplicity

@@ -1,6 +1,7 @@
 import pytest
 
-from parity.design.experiment import Budget, BudgetError, Design, parse_budget
+from parity.design.budget import Budget, BudgetError, parse_budget
+from parity.design.experiment import Design
 
 HOURLY = Design(planned_steps=1000, step_seconds=3.6, devices=2)  # 2 device hours a run
 

@@ -5,9 +5,10 @@ import itertools
 
 import pytest
 
-from parity.design import plan as sentences
-from parity.design.chances import NO_FAMILIES, chances, looks_ahead
+from parity.design import plan_words as sentences
+from parity.design.chances import NO_FAMILIES, chances
 from parity.design.experiment import Design, run_steps
+from parity.design.looks import looks_ahead
 from parity.design.plan import plan
 from parity.judging.multiplicity import Multiplicity
 from parity.judging.policy import Policy

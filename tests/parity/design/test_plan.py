@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import parity
-from parity.design import plan as sentences
-from parity.design.experiment import Design, parse_budget, run_steps
+from parity.design import plan_words as sentences
+from parity.design.budget import parse_budget
+from parity.design.experiment import Design, run_steps
 from parity.design.plan import NATS, SHARE, plan
 from parity.judging.noise.lending import Lenders
 from parity.judging.noise.noise_table import ANY_DECODER

@@ -4,7 +4,7 @@ import pytest
 
 from parity.design.chances import NO_FAMILIES, chances
 from parity.design.experiment import Design, run_steps
-from parity.design.plan import WANTED_POWER, Question, best_within, cheapest_design
+from parity.design.search import WANTED_POWER, Question, best_within, cheapest_design
 from parity.judging.policy import policy_from_mapping
 
 POLICY = policy_from_mapping({"margin": "1%"})

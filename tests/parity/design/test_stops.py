@@ -2,10 +2,11 @@
 
 import pytest
 
-from parity.design import plan as sentences
-from parity.design.chances import NO_FAMILIES, stops
+from parity.design import plan_words as sentences
+from parity.design.chances import NO_FAMILIES
 from parity.design.experiment import Design
 from parity.design.plan import plan
+from parity.design.stops import stops
 from parity.judging.policy import Policy
 
 PAIR = Design(

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from parity.integrations.loop import LAUNCHERS, RankError, is_writer
+from parity.integrations.rank import LAUNCHERS, RankError, is_writer
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ import pytest
 
 from parity import cli
 from parity.client.rest import Client, ClientError
-from parity.client.spool import send_run
+from parity.client.whole_run import send_run
 from parity.judging.bundles.evidence import verify
 from parity.judging.curves.curve import curve_from_arrays
 from server.database.tables import Job, Statement

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sqlalchemy import select
 
-from parity.design.plan import one_line
+from parity.design.plan_words import one_line
 from parity.judging.policy import FINISHED_FLOOR, policy_from_mapping
 from server.database import store
 from server.database.tables import Baseline, Job

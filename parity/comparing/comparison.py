@@ -1,0 +1,131 @@
+"""What a comparison in Python returns: the verdict with its numbers, for a script, a terminal and a
+notebook.
+"""
+
+import copy
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from parity.judging.bundles.evidence import Case
+from parity.judging.decision import State
+from parity.judging.document_types import VerdictDocument
+from parity.judging.verdict.path import with_path
+from parity.report.page import notebook_html
+from parity.report.scene import case_scene
+from parity.report.terminal import plain_text
+from parity.report.verdict_figure import verdict_figure
+from parity.report.view import view_of
+from parity.report.words import with_words, words
+from parity.wording import minus
+
+_LINE = 300  # characters of a line of the repr
+_WIDTH = 80
+
+
+class Reason(NamedTuple):
+    """A reason for the verdict: a code of docs/codes.md and its sentence."""
+
+    code: str
+    sentence: str
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Comparison:
+    """A candidate judged against its baseline. `case` is what the judge was given, `document` the
+    verdict as `to_dict` returns it.
+    """
+
+    case: Case
+    document: VerdictDocument
+
+    @property
+    def verdict(self) -> State:
+        """pass, fail or inconclusive."""
+        return self.document["verdict"]
+
+    @property
+    def gap(self) -> float | None:
+        """The candidate's final loss minus the baseline's, in nats; None where no window could be
+        judged.
+        """
+        if not self.document["gap"]:
+            return None
+        return self.document["gap"]["mean"]
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The ends of the gap's interval in nats, at the policy's confidence."""
+        gap = self.document["gap"]
+        return (gap["lo"], gap["hi"]) if gap else None
+
+    @property
+    def margin(self) -> float | None:
+        """The largest acceptable gap in nats."""
+        if not self.document["margin"]:
+            return None
+        return self.document["margin"]["nats"]
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        """The reasons, the deciding one first."""
+        return tuple(
+            Reason(reason["code"], reason["sentence"]) for reason in self.document["reasons"]
+        )
+
+    @property
+    def next(self) -> tuple[str, ...]:
+        """What to do next, the most useful first."""
+        return tuple(self.document["advice"]["sentences"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """The verdict document (schema parity.verdict/1), as `parity compare --json` prints it."""
+        return copy.deepcopy(dict(with_words(view_of(self.document))))
+
+    def report(self, *, verbose: bool = False) -> str:
+        """The report that `parity compare` prints (`verbose`: that of `-v`, with all numbers), as
+        text of 80 columns.
+        """
+        return plain_text([self.document], _WIDTH, verbose=verbose)
+
+    def figure(self) -> Any:
+        """The one-page figure of `parity compare --figure`, as a matplotlib Figure. Raises
+        FigureError without matplotlib.
+        """
+        return verdict_figure(self.document, self.case)
+
+    def __repr__(self) -> str:
+        """Lead, measure, interval, and what to do next, a line each."""
+        told = words(view_of(self.document))
+        lines = [
+            f"{told.chip}  {told.lead}",
+            minus(told.measure),
+            minus(told.interval),
+            f"Next: {minus(told.next)}" if told.next else "",
+        ]
+        return "\n".join(_one_line(line) for line in lines if line)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the answer, the picture, reasons and numbers; nothing is loaded
+        from elsewhere.
+        """
+        return self._html
+
+    @cached_property
+    def _html(self) -> str:
+        (document,) = with_path(self.case.verdicts())
+        return notebook_html(document, case_scene(self.case, [document]))
+
+    def __bool__(self) -> bool:
+        """Refused: each of three verdicts would count as true."""
+        raise TypeError(
+            'a comparison is neither true nor false; test .verdict == "pass", or use '
+            "parity.assert_parity"
+        )
+
+
+def _one_line(text: str) -> str:
+    words = " ".join(text.split())
+    if len(words) <= _LINE:
+        return words
+    return f"{words[: _LINE - 1]}…"
