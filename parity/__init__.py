@@ -47,7 +47,7 @@ _HOMES = {
     "policy_from_mapping": "parity.judging.policy",
     "curve_from_arrays": "parity.judging.curves.curve",
     "judge": "parity.judging.verdict.verdict",
-    "public_noise_table": "parity.judging.noise.noise_table",
+    "public_noise_table": "parity.judging.noise.public_table",
     "read_noise_table": "parity.judging.noise.noise_table",
     "read_run_table": "parity.readers.run_table",
 }

@@ -80,7 +80,7 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """The verdict document (schema parity.verdict/1), as `parity compare --json` prints it."""
-        return copy.deepcopy(dict(with_words(view_of(self.document))))
+        return copy.deepcopy(dict(with_words(self.document)))
 
     def report(self, *, verbose: bool = False) -> str:
         """The report that `parity compare` prints (`verbose`: that of `-v`, with all numbers), as

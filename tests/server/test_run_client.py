@@ -105,7 +105,7 @@ def test_an_outage_loses_nothing(served, database, run, tmp_path, monkeypatch):
     """The server is away at first and breaks off twice in the middle; even an answer that was lost
     is no loss.
     """
-    from parity.client import run as recorder
+    from parity.client import recorder
     from parity.client.rest import ClientError, UnreachableError
 
     monkeypatch.setattr(
@@ -143,7 +143,7 @@ def test_the_end_of_a_run_does_not_sit_out_a_long_pause(
     """A server that was away for long is asked rarely; when the run ends, it is asked at once, and
     then every few seconds.
     """
-    from parity.client import run as recorder
+    from parity.client import recorder
     from parity.client.rest import UnreachableError
 
     monkeypatch.setattr(
