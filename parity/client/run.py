@@ -47,33 +47,31 @@ class Run:
 
     Args:
         run: id of the run, as the job's page and `parity status JOB` show it; default PARITY_RUN.
-        Without one nothing is recorded,
-            unless `project` or `offline` is given.
+            Without one nothing is recorded, unless `project` or `offline` is given.
         project: name of a project, in place of a job that was submitted: the first run of an arm
-        makes what it needs.
+            makes what it needs.
         arm: name of the arm in the project.
         baseline: name of the arm that is the project's baseline; default: the arm of its first run.
         seed: the seed of the run's data and weights. A restart with the same seed goes on with the
-        run; without one each is a new run.
+            run; without one each is a new run.
         planned_steps: how many steps the runs of the project are meant to take, if that is known.
-        The server records a quarter more.
+            The server records a quarter more.
         server: address of the server; default PARITY_URL.
         token: bearer token of the job's owner, of scope submit (or worker, unless for a project);
-        default PARITY_TOKEN. With it the Run
-            gets a token of its own, which may write this run only and is kept next to the spool
-            until everything is sent.
+            default PARITY_TOKEN. With it the Run gets a token of its own, which may write this run
+            only and is kept next to the spool until everything is sent.
         recipe: what is trained, checked against the arm's recipe.
         manifest: what else must agree between the arms, such as {"device_class": "h100",
-        "data_digest": "…"}. Versions, the
-            environment variables that decide bits and the git revision are recorded by themselves.
+            "data_digest": "…"}. Versions, the environment variables that decide bits and the git
+            revision are recorded by themselves.
         folder: where spools are kept; default PARITY_SPOOL, else `parity-spool` in the working
-        directory.
+            directory.
         strict: raise RunError instead of logging what goes wrong.
         flush_seconds: how often steps are sent to the server.
         finish_seconds: how long the end waits for the server.
         offline: where steps are kept if no run is named: the folder `unnamed-NAME` below `folder`,
-        one for each run. A restart with
-            the same name continues it; `parity resend FOLDER --as-run RUN` sends it.
+            one for each run. A restart with the same name continues it; `parity resend FOLDER
+            --as-run RUN` sends it.
 
     Make it in one process of a run (rank 0): a later one takes over, and the server refuses the
     earlier.
@@ -185,13 +183,11 @@ class Run:
 
         Args:
             step: number of the optimizer step; one call a step. A smaller one than before begins a
-            new attempt there: training went
-                back to a checkpoint.
+                new attempt there: training went back to a checkpoint.
             values: `loss` in nats a token, the judged one (with `lm_loss` beside it, that is), and
-            any others such as `grad_norm`,
-                `tokens`, `step_seconds`, `learning_rate`; `validation_loss` also by itself. Numbers
-                of Python, numpy, jax or torch.
-                None is no value; as the loss of a step that has no other it is NaN.
+                any others such as `grad_norm`, `tokens`, `step_seconds`, `learning_rate`;
+                `validation_loss` also by itself. Numbers of Python, numpy, jax or torch. None is no
+                value; as the loss of a step that has no other it is NaN.
 
         A jax array is read in the background. Any other array is read here, because it could
         change: one on a GPU makes this wait for the GPU.

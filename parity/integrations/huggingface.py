@@ -37,9 +37,9 @@ class ParityCallback(TrainerCallback):  # type: ignore[misc]  # the package is n
 
     Args:
         run: id of the run; default PARITY_RUN. Without one the steps are kept on disk, and a
-        warning says how to send them.
+            warning says how to send them.
         options: any other argument of `Loop` and `parity.Run`, such as `recipe`, `server`,
-        `manifest`.
+            `manifest`.
 
     Raises NotTheLossError at the beginning of the training, if its arguments hide losses.
     """

@@ -36,10 +36,10 @@ class ParityCallback(Callback):  # type: ignore[misc]  # the package is not inst
 
     Args:
         run: id of the run; default PARITY_RUN. Without one the steps are kept on disk, and a
-        warning says how to send them.
+            warning says how to send them.
         validation: name under which the module logs its validation loss.
         options: any other argument of `Loop` and `parity.Run`, such as `recipe`, `name`, `server`,
-        `manifest`.
+            `manifest`.
 
     The loss that `training_step` returns must be the cross-entropy in nats per token, the mean over
     its micro-batch.

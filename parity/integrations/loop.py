@@ -28,9 +28,9 @@ class Loop:
 
     Args:
         run: id of the run; default PARITY_RUN. Without one the steps are kept on disk, and a
-        warning says how to send them.
+            warning says how to send them.
         name: of a run without an id, the same after a restart (letters, digits and _ . -). Without
-        one each Loop keeps its own.
+            one each Loop keeps its own.
         options: any other argument of `parity.Run`, such as `recipe`, `server`, `manifest`.
 
     `parity.Run` is made at the first value: then every framework has its process group.

@@ -22,7 +22,7 @@ def finished_step(state: Any) -> int | None:
 
     Args:
         state: an optimizer's state that contains the state of one `optax.MultiSteps`; also after a
-        restart from a checkpoint.
+            restart from a checkpoint.
 
     Raises ValueError where it contains none, or several.
     """

@@ -381,7 +381,7 @@ def _evaluated_arm(document: EvaluationDocument, side: str) -> ArmView:
 
 
 def _gap(gap: Mapping[str, Any] | IntervalDocument, unit: str = "") -> GapView:
-    rel = gap["rel"]
+    rel = gap.get("rel")
     return GapView(
         mean=number(gap["mean"]),
         lo=number(gap["lo"]),

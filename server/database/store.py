@@ -564,7 +564,7 @@ def read_range(
 
     Returns:
         steps (n,) int64 ascending, and name -> (n,) float64; a column that some chunk lacks is NaN
-        there.
+            there.
     """
     return joined(
         [*tables(session, run_id, kind, first_step, last_step, names, math.inf, stored)], names

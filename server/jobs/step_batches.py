@@ -41,7 +41,7 @@ def merge(
 
     Raises:
         DifferentError: a step is given twice, or was recorded before, with different numbers;
-        nothing is written.
+            nothing is written.
     """
     batch = _distinct({"step": steps.astype(np.float64), **columns})
     first, last = int(batch["step"][0]), int(batch["step"][-1])

@@ -1,11 +1,15 @@
 """Numbers as people read them."""
 
+import functools
+
 import pytest
 from markupsafe import Markup
 
 from parity import wording
-from parity.judging.verdict.document import VERDICT_SCHEMA
+from parity.judging.policy import policy_from_mapping
+from parity.judging.verdict.verdict import judge
 from server.pages import rendering
+from tests.parity.conftest import synthetic
 
 GAP = "\u00a0"
 
@@ -86,13 +90,19 @@ def test_the_time_between_two_instants():
     assert rendering.between(None, None) == "–"
 
 
+@functools.cache
+def _judged():
+    policy = policy_from_mapping({"margin": "1%", "schedule": "decayed"})
+    runs = synthetic(400, seed=1), synthetic(400, seed=2)
+    (verdict,) = judge([runs[0]], {"cand": [runs[1]]}, policy, planned_steps=400)
+    return verdict.document()
+
+
 def _verdict(mean, half, margin=0.01):
-    return {
-        "schema": VERDICT_SCHEMA,
-        "codes": ["WITHIN_MARGIN"],
-        "gap": {"mean": mean, "lo": mean - half, "hi": mean + half},
-        "margin": {"nats": margin},
-    }
+    document = _judged()
+    gap = {**document["gap"], "mean": mean, "lo": mean - half, "hi": mean + half}
+    changes = {"codes": ["WITHIN_MARGIN"], "gap": gap}
+    return {**document, **changes, "margin": {**document["margin"], "nats": margin}}
 
 
 @pytest.mark.parametrize("gap", [None, _verdict(float("nan"), 0.1)["gap"]])
