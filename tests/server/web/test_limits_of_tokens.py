@@ -48,13 +48,14 @@ def test_a_rotated_token_overlaps_for_up_to_90_days(database, hours, refused):
         assert is_refused(auth.rotate_token, session, token.id, hours) == refused
 
 
-def test_a_stream_that_nobody_reads_is_ended_after_1000_messages():
-    async def messages(number: int) -> tuple[bool, int]:
-        subscriber = _Subscriber(job_id="j", loop=asyncio.get_running_loop())
+@pytest.mark.parametrize(("number", "ended"), [(1000, (False, 1000)), (1001, (True, 1))])
+def test_a_stream_that_nobody_reads_is_ended_after_1000_messages(number, ended):
+    assert _QUEUE_LIMIT == 1000
+    loop = asyncio.new_event_loop()  # another test of this process may have one that runs
+    try:
+        subscriber = _Subscriber(job_id="j", loop=loop)
         for _ in range(number):
             subscriber.put([])
-        return subscriber.closed, subscriber.rows.qsize()
-
-    assert _QUEUE_LIMIT == 1000
-    assert asyncio.run(messages(1000)) == (False, 1000)
-    assert asyncio.run(messages(1001)) == (True, 1)
+        assert (subscriber.closed, subscriber.rows.qsize()) == ended
+    finally:
+        loop.close()
