@@ -64,7 +64,7 @@ PARTS = {
 }
 BY_STEPS = ("curves", "events")
 # judged jobs stay as looks at their question, without their curves
-FOR_GOOD = "jobs, runs, attempts, verdicts"
+PERMANENT_PART = "jobs, runs, attempts, verdicts"
 _DAY = 86_400.0
 
 
@@ -252,7 +252,7 @@ def measure(name: str, settings: Settings, runs_a_day: int, jobs: int, steps: in
             size,
             *(
                 size * runs_a_day * kept / 1e9
-                for kept in (DAYS, days, days if part == FOR_GOOD else min(days, 90))
+                for kept in (DAYS, days, days if part == PERMANENT_PART else min(days, 90))
             ),
         ]
         totals = [total + value for total, value in zip(totals, row, strict=True)]

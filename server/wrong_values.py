@@ -28,7 +28,7 @@ _PYDANTICS = frozenset(get_args(ErrorType)) - {"value_error", "json_invalid"}
 _LETTERS = "letters, digits"
 # in words, by the pattern as the field has it; a test finds every pattern of the API and of the
 # settings here
-_OF_PATTERN = {
+_PATTERN_WORDS = {
     r"^[A-Za-z0-9_.-]{1,64}$": f"1 to 64 {_LETTERS} and _ . -",
     r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$": f"1 to 64 {_LETTERS} and _ . -, of which the first is a "
     "letter or digit",
@@ -98,7 +98,7 @@ def reason(finding: Mapping[str, Any]) -> str:
     if kind not in _PYDANTICS:
         return str(finding["msg"]).removeprefix("Value error, ")
     if kind == "string_pattern_mismatch":
-        return f"expected {_OF_PATTERN.get(context['pattern'], 'a text of another form')}"
+        return f"expected {_PATTERN_WORDS.get(context['pattern'], 'a text of another form')}"
     if kind in _EXPECTED:
         return "expected " + _EXPECTED[kind].format(
             **{name: _number(value) for name, value in context.items()}

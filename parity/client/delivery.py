@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from parity.client.rest import Client, ClientError, Document
 from parity.client.retry import WRONG_TOKEN
 from parity.client.spool import (
-    OF_A_PROJECT,
+    PROJECT_FACTS,
     REFUSED,
     Progress,
     SpoolError,
@@ -187,7 +187,7 @@ class Delivery:
         """
         header = self._read_header()
         if header.get("project") and not self._run and not self._progress.run:
-            facts = {name: header[name] for name in OF_A_PROJECT if header.get(name) is not None}
+            facts = {name: header[name] for name in PROJECT_FACTS if header.get(name) is not None}
             self._progress.run = self._client.run_of(facts, header.get("key") or self.path.stem)[
                 "id"
             ]

@@ -32,7 +32,7 @@ if sys.platform != "win32":
 SCHEMA = 1
 SUFFIX, REFUSED = ".jsonl", ".refused"
 # of a header, which the server makes a run of
-OF_A_PROJECT = ("project", "arm", "baseline", "seed", "recipe", "planned_steps")
+PROJECT_FACTS = ("project", "arm", "baseline", "seed", "recipe", "planned_steps")
 _LONGEST_LINE = 65_536  # of an end, whose message has 2,000 characters
 
 

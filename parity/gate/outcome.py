@@ -22,7 +22,7 @@ STATED_ONLY = (
 NOT_JUDGED = "nothing was judged"
 
 # how a run ends by the code that it trains
-_OF_A_COMMIT = frozenset({"TRAINER_FAILED", "NO_LOSS", "LOG_REFUSED", "OUTPUT_LIMIT"})
+_COMMIT_CODES = frozenset({"TRAINER_FAILED", "NO_LOSS", "LOG_REFUSED", "OUTPUT_LIMIT"})
 
 Result = Literal["pass", "fail", "inconclusive", "infrastructure", "timeout", "unrecorded"]
 
@@ -157,7 +157,7 @@ def _commit_does_not_train(job: Mapping[str, Any]) -> bool:
     """Whether the baseline was trained, and the code of a candidate's commit was not able to: that
     is no trouble of the infrastructure.
     """
-    return job["code"] in _OF_A_COMMIT and any(
+    return job["code"] in _COMMIT_CODES and any(
         run["state"] == "finished" for run in job["arms"][0]["runs"]
     )
 

@@ -32,7 +32,8 @@ class ReasonCode:
     says_its_interval: its sentence is about the interval, so no other reason is told beside it.
     keeps_back_a_pass: a pass that the interval would give, whatever pairs of runs are added.
     shows_chance: only evidence is missing, so the chance of parity is shown.
-    skipped_for_identical: asked of a gap that noise and digits leave open, not of equal runs.
+    skipped_for_identical: decides on a gap that noise and digits leave open, not on equal runs.
+    about_run_noise: a warning about run-to-run noise, which equal runs do not need.
     more_runs_can_undo: a fail that a further look with more runs may take back.
     rests_on: what a pass rests on, told in its first lines.
     basis_of_noise: what the run-to-run noise is then; it is measured else.
@@ -55,6 +56,7 @@ class ReasonCode:
     keeps_back_a_pass: bool = False
     shows_chance: bool = False
     skipped_for_identical: bool = False
+    about_run_noise: bool = False
     more_runs_can_undo: bool = False
     rests_on: bool = False
     basis_of_noise: Literal["assumed", "borrowed"] | None = None
@@ -529,6 +531,7 @@ RUN_NOISE_ASSUMED = ReasonCode(
     keeps_back_a_pass=True,
     shows_chance=True,
     skipped_for_identical=True,
+    about_run_noise=True,
     basis_of_noise="assumed",
 )
 MARGIN_WIDE = ReasonCode(
@@ -681,7 +684,7 @@ RUN_NOISE_BORROWED = ReasonCode(
     detail="it counts as data, unless the comparison's own runs contradict it",
     remedy="Check that the family is like your runs: model shape, data, batch, length, engine. "
     "Replicates replace it.",
-    skipped_for_identical=True,
+    about_run_noise=True,
     basis_of_noise="borrowed",
 )
 RUN_NOISE_CONTRADICTED = ReasonCode(
@@ -691,7 +694,7 @@ RUN_NOISE_CONTRADICTED = ReasonCode(
     detail="the family then counts less",
     next_step="Do not borrow from this family: these runs are noisier than its groups. Add "
     "replicates to both arms instead.",
-    skipped_for_identical=True,
+    about_run_noise=True,
 )
 FAMILY_UNUSED = ReasonCode(
     "FAMILY_UNUSED",
@@ -699,7 +702,7 @@ FAMILY_UNUSED = ReasonCode(
     detail="the sentence has the reason; the run-to-run noise is what it would be without the "
     "family",
     next_step="Correct the family's name or its table (`parity noise list`), or name no family.",
-    skipped_for_identical=True,
+    about_run_noise=True,
 )
 REPLICATES_IDENTICAL = ReasonCode(
     "REPLICATES_IDENTICAL",

@@ -5,7 +5,8 @@ better than the baseline by more than the margin does not pass either: something
 precision has changed. Afterwards `checks` may take back a pass.
 """
 
-from parity.judging.codes import BY_CODE, IDENTICAL, SMOOTHED
+from parity.judging import ruling
+from parity.judging.codes import BY_CODE, IDENTICAL
 from parity.judging.decision import FAIL, INCONCLUSIVE, Decision, Reason, State
 from parity.judging.measurements import Measurements
 from parity.judging.precedence import ROWS, WARNINGS
@@ -13,26 +14,18 @@ from parity.judging.precedence import ROWS, WARNINGS
 
 def holding(m: Measurements) -> list[tuple[str, State, Reason]]:
     """The rules that hold, by name, in the order in which they decide: the first one does."""
-    skips = m.identical is not None
-    rows = ((row, row.rule(m)) for row in ROWS if not (skips and row.code.skipped_for_identical))
-    return [
-        (row.name, row.state, Reason(code=row.code.code, sentence=sentence))
-        for row, sentence in rows
-        if sentence is not None
-    ]
+    equal = m.identical is not None
+    return ruling.holding(
+        (row for row in ROWS if not (equal and row.code.skipped_for_identical)), m
+    )
 
 
 def warnings_of(m: Measurements) -> list[Reason]:
-    """All warnings that hold for one comparison; equal runs are told of smoothing, too."""
-    skips = m.identical is not None
-    sentences = (
-        (entry.code, rule(m))
-        for entry, rule in WARNINGS
-        if not (skips and entry.skipped_for_identical and entry is not SMOOTHED)
+    """All warnings that hold for one comparison."""
+    equal = m.identical is not None
+    return ruling.warned(
+        ((entry, rule) for entry, rule in WARNINGS if not (equal and entry.about_run_noise)), m
     )
-    return [
-        Reason(code=code, sentence=sentence) for code, sentence in sentences if sentence is not None
-    ]
 
 
 def decide(m: Measurements) -> Decision:

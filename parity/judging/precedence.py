@@ -12,21 +12,9 @@ from typing import NamedTuple
 from parity.judging import codes
 from parity.judging.codes import ReasonCode
 from parity.judging.decision import FAIL, INCONCLUSIVE, PASS, State
+from parity.judging.measurements import Measurements
 from parity.judging.rules import comparability, inputs, margin, noise, plan, stability, warnings
-from parity.judging.rules.rule import Rule
-
-
-class Ruling(NamedTuple):
-    """A rule with its code, and the verdict where it is the first one that holds."""
-
-    state: State
-    code: ReasonCode
-    rule: Rule
-
-    @property
-    def name(self) -> str:
-        """The name of the rule; it stands once in the order, where a code may stand twice."""
-        return self.rule.__name__
+from parity.judging.ruling import Ruling, Warned
 
 
 class RulingGroup(NamedTuple):
@@ -34,7 +22,7 @@ class RulingGroup(NamedTuple):
 
     about: str
     because: str
-    rows: tuple[Ruling, ...]
+    rows: tuple[Ruling[Measurements], ...]
 
 
 GROUPS: tuple[RulingGroup, ...] = (
@@ -186,7 +174,7 @@ GROUPS: tuple[RulingGroup, ...] = (
     ),
 )
 
-WARNINGS: tuple[tuple[ReasonCode, Rule], ...] = (
+WARNINGS: tuple[Warned[Measurements], ...] = (
     (codes.RUN_NOISE_ASSUMED, warnings.noise_assumed),
     (codes.RUN_NOISE_BORROWED, warnings.noise_borrowed),
     (codes.RUN_NOISE_CONTRADICTED, warnings.noise_contradicted),
@@ -219,7 +207,7 @@ WARNINGS: tuple[tuple[ReasonCode, Rule], ...] = (
 decides."""
 
 
-ROWS: tuple[Ruling, ...] = tuple(row for group in GROUPS for row in group.rows)
+ROWS: tuple[Ruling[Measurements], ...] = tuple(row for group in GROUPS for row in group.rows)
 CHECKS: dict[str, tuple[ReasonCode, ReasonCode]] = {
     "grad_norm": (codes.GRAD_NORM_FAILS, codes.GRAD_NORM_OPEN),
     "spikes": (codes.SPIKES_FAILS, codes.SPIKES_OPEN),

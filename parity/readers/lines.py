@@ -41,7 +41,7 @@ _PLAIN = bytes.maketrans(b"123456789\r", b"000000000\n")
 _NUMERAL = re.compile(r"([-+]?)(\d*)\.?(\d*)(?:[eE]([-+]?)\d+)?", re.ASCII)
 _POWER_SIGNS = {None: 0, "": 1, "+": 1, "-": -1}
 _DIGITS = re.compile(r"[0-9]+")
-_OF_WORDS = f"{string.ascii_letters}{string.digits}_.,+-"
+_WORD_CHARACTERS = f"{string.ascii_letters}{string.digits}_.,+-"
 _VALUES = re.compile(
     r"[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:e[-+]?\d+)?|\b(?:nan|inf(?:inity)?|none|null)\b|\s+",
     re.IGNORECASE,
@@ -52,8 +52,8 @@ def looked_at(line: str) -> str:
     """The first characters of a line, `LONGEST` at most, without a word or a number that goes on
     after them: 2.513 cut to 2.5 is another loss.
     """
-    if len(line) > LONGEST and line[LONGEST] in _OF_WORDS:
-        return line[:LONGEST].rstrip(_OF_WORDS)
+    if len(line) > LONGEST and line[LONGEST] in _WORD_CHARACTERS:
+        return line[:LONGEST].rstrip(_WORD_CHARACTERS)
     return line[:LONGEST]
 
 

@@ -181,7 +181,7 @@ def _number(value: object, column: str, where: str) -> float:
 DELIMITERS = ("\t", ";", ",", "|")
 MISSING = ("", "none", "null", "na", "n/a", "<na>", "nan", "-", "--")
 """What stands in a cell without a value, in lower case."""
-_OF_A_RUN = " - "
+_RUN_SEPARATOR = " - "
 _BARE = {STEP: "column 1", LOSS: "column 2"}
 """The columns of a table without a header."""
 _LOOKED_AT = 1 << 13  # characters
@@ -385,7 +385,7 @@ def _names_of_run(table: Table, wanted: Mapping[str, str], run: str | None) -> S
     names = table.first
     exported = dict.fromkeys(
         before
-        for before, _, name in (each.rpartition(_OF_A_RUN) for each in names)
+        for before, _, name in (each.rpartition(_RUN_SEPARATOR) for each in names)
         if name.lower() in KNOWN_NAMES[LOSS]
     )
     exported.pop("", None)
@@ -399,7 +399,9 @@ def _names_of_run(table: Table, wanted: Mapping[str, str], run: str | None) -> S
         )
     chosen = choose_run(exported, run, table.source)
     return [
-        name for name in names if _OF_A_RUN not in name or name.rpartition(_OF_A_RUN)[0] == chosen
+        name
+        for name in names
+        if _RUN_SEPARATOR not in name or name.rpartition(_RUN_SEPARATOR)[0] == chosen
     ]
 
 

@@ -71,7 +71,7 @@ _jobs, _arms, _tags, _verdicts, _runs = (
     table_of(each).c for each in (Job, Arm, JobTag, Verdict, Run)
 )
 _IDS: BindParameter[Sequence[str]] = bindparam("ids", expanding=True)
-_OF_A_JOB = (
+_JOB_COLUMNS = (
     "id",
     "name",
     "status",
@@ -83,8 +83,8 @@ _OF_A_JOB = (
     "created_at",
     "finished_at",
 )
-_OF_A_QUESTION = ("code", "baseline_id", "policy")
-_OF_A_VERDICT = (
+_QUESTION_COLUMNS = ("code", "baseline_id", "policy")
+_VERDICT_COLUMNS = (
     "id",
     "job_id",
     "candidate",
@@ -97,7 +97,7 @@ _OF_A_VERDICT = (
     "gap_rel",
     "margin",
 )
-_JOBS = select(*_jobs[_OF_A_JOB + _OF_A_QUESTION]).where(_jobs.id.in_(_IDS))
+_JOBS = select(*_jobs[_JOB_COLUMNS + _QUESTION_COLUMNS]).where(_jobs.id.in_(_IDS))
 _ARMS = (
     select(*_arms["job_id", "name", "recipe", "question"])
     .where(_arms.job_id.in_(_IDS))
@@ -106,7 +106,7 @@ _ARMS = (
 _TAGS = (
     select(*_tags["job_id", "tag"]).where(_tags.job_id.in_(_IDS)).order_by(_tags.job_id, _tags.tag)
 )
-_VERDICTS = select(*_verdicts[_OF_A_VERDICT]).where(_verdicts.job_id.in_(_IDS))
+_VERDICTS = select(*_verdicts[_VERDICT_COLUMNS]).where(_verdicts.job_id.in_(_IDS))
 _DOCUMENTS = select(*_verdicts["id", "document"]).where(_verdicts.id.in_(_IDS))
 _STEPS = (
     select(

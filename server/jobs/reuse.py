@@ -57,7 +57,7 @@ _FAIL_STANDS = (
 _UNCHANGED = (
     "its specification and policy are the same, and no change of trainer, data or reruns is known"
 )
-_BY_NAME = (
+_NAME_ADVICE = (
     "its data are known by name only, so that other data under the same name would not be seen"
 )
 _NO_JOB, _WITH_CONTROLS = (
@@ -308,7 +308,7 @@ def _same_question(
 def _unchanged(job: Job) -> str:
     """Why a job answers the gate, with what nobody can know."""
     if any(map(knows_data_by_name, _manifests(job))):
-        return f"{_UNCHANGED}; {_BY_NAME}"
+        return f"{_UNCHANGED}; {_NAME_ADVICE}"
     return _UNCHANGED
 
 

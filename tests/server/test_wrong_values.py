@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core._pydantic_core import list_all_errors
 
 from server.settings import Settings
-from server.wrong_values import _OF_PATTERN, reason, sentence
+from server.wrong_values import _PATTERN_WORDS, reason, sentence
 from tests.conftest import THOROUGH, some_of
 
 POINTER = r"(^|[ ;:])/(?!api/)[a-z_]+(/|[ ;:]|$)"
@@ -71,8 +71,8 @@ def test_every_pattern_has_words(application, api_settings):
         *_patterns(application(api_settings).openapi()),
         *_patterns(Settings.model_json_schema()),
     }
-    assert patterns <= set(_OF_PATTERN), patterns - set(_OF_PATTERN)
-    assert set(_OF_PATTERN) <= patterns, set(_OF_PATTERN) - patterns
+    assert patterns <= set(_PATTERN_WORDS), patterns - set(_PATTERN_WORDS)
+    assert set(_PATTERN_WORDS) <= patterns, set(_PATTERN_WORDS) - patterns
 
 
 def test_no_answer_of_the_api_speaks_of_input_or_patterns(api):

@@ -132,7 +132,7 @@ class EvaluationCase:
         measured, question = self.measured(candidate)
         arms = self.baseline, self.candidates[candidate]
         grounds = _grounds(arms, self.policy.may_differ)
-        return EvaluationEvidence(m=measured, question=question, grounds=grounds)
+        return EvaluationEvidence(measured=measured, question=question, grounds=grounds)
 
     def _document(self, candidate: str) -> EvaluationDocument:
         evidence = self.evidence(candidate)
@@ -141,7 +141,7 @@ class EvaluationCase:
             for name in (self.baseline_name, candidate)
         )
         return evaluation_document(
-            evidence.m,
+            evidence.measured,
             evidence.question,
             decide(evidence),
             grounds=evidence.grounds,

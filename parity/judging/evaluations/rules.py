@@ -7,8 +7,6 @@ their noise, so that a worse candidate never passes where a better one did not. 
 happens between two evaluations, or before the last fifth of the steps.
 """
 
-from collections.abc import Callable
-
 import numpy as np
 
 from parity.frozen import frozen
@@ -50,16 +48,16 @@ _LIES = {
 
 @frozen(eq=False)
 class EvaluationEvidence:
-    """What a rule looks at: what was measured (`m`), what is asked, and what is on record."""
+    """What a rule looks at: what was measured, what is asked, and what is on record."""
 
-    m: MeasuredEvaluations
+    measured: MeasuredEvaluations
     question: EvaluationQuestion
     grounds: tuple[Ground, ...]
 
     @property
     def against_margin(self) -> tuple[Interval, Margin, ReasonCode] | None:
         """The gap that decides, the margin, and the code of its side; None where one is unknown."""
-        gap, margin = judged(self.m, self.question), self.question.margin
+        gap, margin = judged(self.measured, self.question), self.question.margin
         if gap is None or margin is None:
             return None
         return gap, margin, side(gap, margin.nats, self.question)
@@ -75,54 +73,62 @@ class EvaluationEvidence:
         return self.question.margin.nats if self.question.margin else float("nan")
 
 
-Rule = Callable[[EvaluationEvidence], str | None]
-"""The sentence of a reason where it holds; else None."""
-
-
-def baseline_invalid(e: EvaluationEvidence) -> str | None:
-    if not e.m.invalid[0]:
-        return None
-    return f"{e.question.names[0]} has a loss that is not finite: {e.m.invalid[0]}."
-
-
-def nonfinite_candidate(e: EvaluationEvidence) -> str | None:
-    if e.m.invalid[0] or not e.m.invalid[1]:
-        return None
-    return f"{e.question.names[1]} has a loss that is not finite: {e.m.invalid[1]}."
-
-
-def arms_identical(e: EvaluationEvidence) -> str | None:
-    if not e.m.arms_alike:
-        return None
-    return f"Runs of both arms are equal but for a constant: {e.m.arms_alike}."
-
-
-def arms_share_start(e: EvaluationEvidence) -> str | None:
-    if e.m.arms_alike or not e.m.arms_share_start:
+def baseline_invalid(evidence: EvaluationEvidence) -> str | None:
+    if not evidence.measured.invalid[0]:
         return None
     return (
-        f"Runs of both arms have equal losses at their first evaluations: {e.m.arms_share_start}."
+        f"{evidence.question.names[0]} has a loss that is not finite: "
+        f"{evidence.measured.invalid[0]}."
     )
 
 
-def not_nats(e: EvaluationEvidence) -> str | None:
-    if not e.m.points or e.question.policy.is_absolute:
+def nonfinite_candidate(evidence: EvaluationEvidence) -> str | None:
+    if evidence.measured.invalid[0] or not evidence.measured.invalid[1]:
         return None
-    level = float(e.m.baseline.mean())
-    why = no_relative_margin(level, e.question.policy)
+    return (
+        f"{evidence.question.names[1]} has a loss that is not finite: "
+        f"{evidence.measured.invalid[1]}."
+    )
+
+
+def arms_identical(evidence: EvaluationEvidence) -> str | None:
+    if not evidence.measured.arms_alike:
+        return None
+    return f"Runs of both arms are equal but for a constant: {evidence.measured.arms_alike}."
+
+
+def arms_share_start(evidence: EvaluationEvidence) -> str | None:
+    if evidence.measured.arms_alike or not evidence.measured.arms_share_start:
+        return None
+    return (
+        "Runs of both arms have equal losses at their first evaluations: "
+        f"{evidence.measured.arms_share_start}."
+    )
+
+
+def not_nats(evidence: EvaluationEvidence) -> str | None:
+    if not evidence.measured.points or evidence.question.policy.is_absolute:
+        return None
+    level = float(evidence.measured.baseline.mean())
+    why = no_relative_margin(level, evidence.question.policy)
     if not why:
         return None
-    base, cand = e.question.names
-    return f"{base} is at {level:.4g} and {cand} at {float(e.m.candidate.mean()):.4g}; {why}."
+    base, cand = evidence.question.names
+    return (
+        f"{base} is at {level:.4g} and {cand} at {float(evidence.measured.candidate.mean()):.4g}; "
+        f"{why}."
+    )
 
 
-def loss_scaled(e: EvaluationEvidence) -> str | None:
-    if not e.m.points or not_nats(e):
+def loss_scaled(evidence: EvaluationEvidence) -> str | None:
+    if not evidence.measured.points or not_nats(evidence):
         return None
-    levels = float(e.m.baseline.mean()), float(e.m.candidate.mean())
-    if not levels[0] or not any(_has_ratio(e.m, ratio) for ratio in (BITS, 1.0 / BITS)):
+    levels = float(evidence.measured.baseline.mean()), float(evidence.measured.candidate.mean())
+    if not levels[0] or not any(
+        _has_ratio(evidence.measured, ratio) for ratio in (BITS, 1.0 / BITS)
+    ):
         return None
-    base, cand = e.question.names
+    base, cand = evidence.question.names
     return (
         f"The losses of {cand} are {levels[1] / levels[0]:.3f} times those of {base}, which is the "
         "ratio of bits and nats."
@@ -140,74 +146,83 @@ def _has_ratio(m: MeasuredEvaluations, ratio: float) -> bool:
     return bool((np.abs(points[1] / ratio - points[0]) < BITS_WITHIN * np.abs(points[0])).all())
 
 
-def no_common_steps(e: EvaluationEvidence) -> str | None:
-    if len(e.m.steps):
+def no_common_steps(evidence: EvaluationEvidence) -> str | None:
+    if len(evidence.measured.steps):
         return None
     return "No point has an evaluation of every run of both arms."
 
 
-def no_pair(e: EvaluationEvidence) -> str | None:
-    if e.m.pairs != 0:
+def no_pair(evidence: EvaluationEvidence) -> str | None:
+    if evidence.measured.pairs != 0:
         return None
     return "No seed has a run in both arms, so there is no pair of runs to compare."
 
 
-def clusters_unusable(e: EvaluationEvidence) -> str | None:
-    if not e.question.cluster or not len(e.m.steps) or e.m.over_clusters is not None:
+def clusters_unusable(evidence: EvaluationEvidence) -> str | None:
+    if (
+        not evidence.question.cluster
+        or not len(evidence.measured.steps)
+        or evidence.measured.over_clusters is not None
+    ):
         return None
-    return f"Each arm has one {e.question.cluster}, so its part in the gap is unknown."
+    return f"Each arm has one {evidence.question.cluster}, so its part in the gap is unknown."
 
 
-def noise_unknown(e: EvaluationEvidence) -> str | None:
+def noise_unknown(evidence: EvaluationEvidence) -> str | None:
     """What the record says of models whose run-to-run noise nobody may assume, where the policy
     declares none and the runs do not show it.
     """
-    record = without_assumed_floor([run for arm in e.m.runs for run in arm])
-    declared = None not in e.question.policy.run_floors
-    shown = sum(len(arm) - 1 for arm in e.m.runs) >= MIN_MEASURED_DF and not e.m.single
-    if record is None or declared or shown or not e.m.points:
+    record = without_assumed_floor([run for arm in evidence.measured.runs for run in arm])
+    declared = None not in evidence.question.policy.run_floors
+    shown = (
+        sum(len(arm) - 1 for arm in evidence.measured.runs) >= MIN_MEASURED_DF
+        and not evidence.measured.single
+    )
+    if record is None or declared or shown or not evidence.measured.points:
         return None
     return noise_unknown_sentence(record)
 
 
-def gap_exceeds(e: EvaluationEvidence) -> str | None:
-    return _lies(e, GAP_EXCEEDS_MARGIN)
+def gap_exceeds(evidence: EvaluationEvidence) -> str | None:
+    return _lies(evidence, GAP_EXCEEDS_MARGIN)
 
 
-def better(e: EvaluationEvidence) -> str | None:
-    return _lies(e, BETTER_THAN_BASELINE)
+def better(evidence: EvaluationEvidence) -> str | None:
+    return _lies(evidence, BETTER_THAN_BASELINE)
 
 
-def within_margin(e: EvaluationEvidence) -> str | None:
-    return _lies(e, WITHIN_MARGIN)
+def within_margin(evidence: EvaluationEvidence) -> str | None:
+    return _lies(evidence, WITHIN_MARGIN)
 
 
-def straddles(e: EvaluationEvidence) -> str | None:
-    return _lies(e, CI_STRADDLES_MARGIN)
+def straddles(evidence: EvaluationEvidence) -> str | None:
+    return _lies(evidence, CI_STRADDLES_MARGIN)
 
 
-def _lies(e: EvaluationEvidence, code: ReasonCode) -> str | None:
+def _lies(evidence: EvaluationEvidence, code: ReasonCode) -> str | None:
     """On which side of the margin the interval lies, where that is the side of the code."""
-    if e.against_margin is None:
+    if evidence.against_margin is None:
         return None
-    gap, margin, found = e.against_margin
+    gap, margin, found = evidence.against_margin
     if found is not code:
         return None
-    where = f" over {e.question.cluster}s" if e.question.cluster else ""
-    ends = interval_words(*gap.bounds(e.question.confidence), 4)
+    where = f" over {evidence.question.cluster}s" if evidence.question.cluster else ""
+    ends = interval_words(*gap.bounds(evidence.question.confidence), 4)
     return (
         f"The gap's interval{where}, {ends} nats, lies {_LIES[code]} the margin of "
         f"{margin.nats:.4f}."
     )
 
 
-def confounded(e: EvaluationEvidence) -> str | None:
+def confounded(evidence: EvaluationEvidence) -> str | None:
     apart = [
-        ground for ground in e.grounds if ground.confounded and ground.key != e.question.cluster
+        ground
+        for ground in evidence.grounds
+        if ground.confounded and ground.key != evidence.question.cluster
     ]
     if not apart:
         return None
-    return " ".join(_confounded(ground, e.question) for ground in apart)
+    return " ".join(_confounded(ground, evidence.question) for ground in apart)
 
 
 def _confounded(ground: Ground, question: EvaluationQuestion) -> str:
@@ -219,8 +234,8 @@ def _confounded(ground: Ground, question: EvaluationQuestion) -> str:
     )
 
 
-def margin_undetermined(e: EvaluationEvidence) -> str | None:
-    if e.question.margin is not None:
+def margin_undetermined(evidence: EvaluationEvidence) -> str | None:
+    if evidence.question.margin is not None:
         return None
     return (
         "The noise-floor margin needs 4 or more baseline runs and must be at most 1 % of the "
@@ -228,48 +243,49 @@ def margin_undetermined(e: EvaluationEvidence) -> str | None:
     )
 
 
-def end_differs(e: EvaluationEvidence) -> str | None:
+def end_differs(evidence: EvaluationEvidence) -> str | None:
     """A late blow-up, or a last point that is better than all before it: g_i >= M at some common
     evaluation of the last fifth of the steps.
     """
-    if not e.is_within or e.m.bands is None:
+    if not evidence.is_within or evidence.measured.bands is None:
         return None
-    late = e.m.steps >= (1.0 - LATE_SHARE) * e.m.steps[-1]
-    gap = e.m.bands.gap[late]
+    late = evidence.measured.steps >= (1.0 - LATE_SHARE) * evidence.measured.steps[-1]
+    gap = evidence.measured.bands.gap[late]
     worst = int(np.argmax(gap))
-    if gap[worst] < e.margin_nats:
+    if gap[worst] < evidence.margin_nats:
         return None
     return (
-        f"At step {int(e.m.steps[late][worst]):,} the gap is {signed(float(gap[worst]), 4)} "
-        f"nats, above the margin of {e.margin_nats:.4f}."
+        f"At step {int(evidence.measured.steps[late][worst]):,} the gap is "
+        f"{signed(float(gap[worst]), 4)} "
+        f"nats, above the margin of {evidence.margin_nats:.4f}."
     )
 
 
-def gap_growing(e: EvaluationEvidence) -> str | None:
+def gap_growing(evidence: EvaluationEvidence) -> str | None:
     """The gap would reach the margin if it went on: g_last > g(0.8) and 2 g_last - g(0.8) >= M, g
     linear between evaluations.
     """
-    if not e.is_within or e.m.bands is None:
+    if not evidence.is_within or evidence.measured.bands is None:
         return None
-    start = (1.0 - LATE_SHARE) * e.m.steps[-1]
-    last = float(e.m.bands.gap[-1])
-    rise = last - float(np.interp(start, e.m.steps, e.m.bands.gap))
-    if not (rise > 0.0 and last + rise >= e.margin_nats):
+    start = (1.0 - LATE_SHARE) * evidence.measured.steps[-1]
+    last = float(evidence.measured.bands.gap[-1])
+    rise = last - float(np.interp(start, evidence.measured.steps, evidence.measured.bands.gap))
+    if not (rise > 0.0 and last + rise >= evidence.margin_nats):
         return None
     return (
         f"The gap grows by {rise:.4f} nats over the last fifth of the steps, to "
-        f"{signed(last, 4)}; the margin is {e.margin_nats:.4f}."
+        f"{signed(last, 4)}; the margin is {evidence.margin_nats:.4f}."
     )
 
 
-def baseline_rises(e: EvaluationEvidence) -> str | None:
+def baseline_rises(evidence: EvaluationEvidence) -> str | None:
     """An accuracy, or a broken training: the mean rises by more than M from the first common
     evaluation to the last.
     """
-    if not e.is_within or e.m.bands is None:
+    if not evidence.is_within or evidence.measured.bands is None:
         return None
-    first, last = e.m.bands.baseline[0], e.m.bands.baseline[-1]
-    if not last - first > e.margin_nats:
+    first, last = evidence.measured.bands.baseline[0], evidence.measured.bands.baseline[-1]
+    if not last - first > evidence.margin_nats:
         return None
     return (
         f"The baseline rises from {first:.4g} to {last:.4g}; expected a loss, which training "
@@ -277,9 +293,9 @@ def baseline_rises(e: EvaluationEvidence) -> str | None:
     )
 
 
-def late_hole(e: EvaluationEvidence) -> str | None:
-    m = e.m
-    if not e.is_within:
+def late_hole(evidence: EvaluationEvidence) -> str | None:
+    m = evidence.measured
+    if not evidence.is_within:
         return None
     runs = [run for arm in m.runs for run in arm]
     every = np.unique(np.concatenate([run.steps for run in runs]))
@@ -296,11 +312,11 @@ def late_hole(e: EvaluationEvidence) -> str | None:
     return None
 
 
-def without_partner(e: EvaluationEvidence) -> str | None:
-    if not e.is_within or e.m.pairs is None:
+def without_partner(evidence: EvaluationEvidence) -> str | None:
+    if not evidence.is_within or evidence.measured.pairs is None:
         return None
-    seeds = {run.seed for run in e.m.runs[0]}
-    alone = sum(run.seed not in seeds for run in e.m.runs[1])
+    seeds = {run.seed for run in evidence.measured.runs[0]}
+    alone = sum(run.seed not in seeds for run in evidence.measured.runs[1])
     if not alone:
         return None
     return (
@@ -309,12 +325,12 @@ def without_partner(e: EvaluationEvidence) -> str | None:
     )
 
 
-def beyond_plan(e: EvaluationEvidence) -> str | None:
+def beyond_plan(evidence: EvaluationEvidence) -> str | None:
     """A run goes on by more than 5 % of the plan that was stated: then the plan is not its own."""
-    planned = e.question.planned_steps
-    if not e.is_within or planned is None:
+    planned = evidence.question.planned_steps
+    if not evidence.is_within or planned is None:
         return None
-    longest = max(int(run.steps[-1]) for arm in e.m.runs for run in arm)
+    longest = max(int(run.steps[-1]) for arm in evidence.measured.runs for run in arm)
     if longest <= (1.0 + MAX_BEYOND) * planned:
         return None
     return (
@@ -323,55 +339,67 @@ def beyond_plan(e: EvaluationEvidence) -> str | None:
     )
 
 
-def recipe_contradicted(e: EvaluationEvidence) -> str | None:
-    if not e.is_within:
+def recipe_contradicted(evidence: EvaluationEvidence) -> str | None:
+    if not evidence.is_within:
         return None
-    return contradiction(*zip(e.question.arms, e.m.runs, strict=True))
+    return contradiction(*zip(evidence.question.arms, evidence.measured.runs, strict=True))
 
 
-def rolled_back(e: EvaluationEvidence) -> str | None:
-    if not e.is_within:
+def rolled_back(evidence: EvaluationEvidence) -> str | None:
+    if not evidence.is_within:
         return None
-    return rolled_back_sentence(e.question.names[1], e.m.runs[1], float(e.m.baseline.mean()))
+    return rolled_back_sentence(
+        evidence.question.names[1],
+        evidence.measured.runs[1],
+        float(evidence.measured.baseline.mean()),
+    )
 
 
-def margin_of_few_digits(e: EvaluationEvidence) -> str | None:
-    printed, margin = max(e.m.steps_printed), e.question.margin
-    if not e.is_within or margin is None or e.question.policy.is_absolute:
+def margin_of_few_digits(evidence: EvaluationEvidence) -> str | None:
+    printed, margin = max(evidence.measured.steps_printed), evidence.question.margin
+    if not evidence.is_within or margin is None or evidence.question.policy.is_absolute:
         return None
     if margin.nats >= MIN_PRINTED_STEPS * printed:
         return None
     return few_digits(margin, printed)
 
 
-def margin_wide(e: EvaluationEvidence) -> str | None:
-    margin = e.question.margin
-    if not e.is_within or margin is None or e.question.policy.wide_margin == "accept":
+def margin_wide(evidence: EvaluationEvidence) -> str | None:
+    margin = evidence.question.margin
+    if not evidence.is_within or margin is None or evidence.question.policy.wide_margin == "accept":
         return None
     if margin.rel <= WIDE_MARGIN:
         return None
     return f"The margin of {margin.nats:.4f} is {percent(margin.rel)} of the loss."
 
 
-def single_runs_of_another_loss(e: EvaluationEvidence) -> str | None:
-    if not e.is_within or not e.m.single or e.question.policy.loss_unit != "other":
+def single_runs_of_another_loss(evidence: EvaluationEvidence) -> str | None:
+    if (
+        not evidence.is_within
+        or not evidence.measured.single
+        or evidence.question.policy.loss_unit != "other"
+    ):
         return None
     return ANOTHER_LOSS
 
 
-def noise_rejected(e: EvaluationEvidence) -> str | None:
-    if not e.is_within or not e.m.single or e.question.policy.assumed_noise != "reject":
+def noise_rejected(evidence: EvaluationEvidence) -> str | None:
+    if (
+        not evidence.is_within
+        or not evidence.measured.single
+        or evidence.question.policy.assumed_noise != "reject"
+    ):
         return None
-    return noise_assumed_sentence(e.m, e.question)
+    return noise_assumed_sentence(evidence.measured, evidence.question)
 
 
-def numbers_alone(e: EvaluationEvidence) -> str | None:
-    return numbers_sentence(e) if e.is_within else None
+def numbers_alone(evidence: EvaluationEvidence) -> str | None:
+    return numbers_sentence(evidence) if evidence.is_within else None
 
 
-def numbers_sentence(e: EvaluationEvidence) -> str | None:
+def numbers_sentence(evidence: EvaluationEvidence) -> str | None:
     """What is not known of losses that are numbers without runs."""
-    if not e.m.typed:
+    if not evidence.measured.typed:
         return None
     return (
         "As these numbers stand, with assumed run-to-run noise. Not known: whether the runs read "
@@ -380,20 +408,20 @@ def numbers_sentence(e: EvaluationEvidence) -> str | None:
     )
 
 
-def passes_as_of(e: EvaluationEvidence) -> str | None:
-    if judged(e.m, e.question) is None:
-        return as_of_sentence(e)
-    if not e.is_within or e.question.policy.as_of == "accept":
+def passes_as_of(evidence: EvaluationEvidence) -> str | None:
+    if judged(evidence.measured, evidence.question) is None:
+        return as_of_sentence(evidence)
+    if not evidence.is_within or evidence.question.policy.as_of == "accept":
         return None
-    return as_of_sentence(e)
+    return as_of_sentence(evidence)
 
 
-def as_of_sentence(e: EvaluationEvidence) -> str | None:
+def as_of_sentence(evidence: EvaluationEvidence) -> str | None:
     """The gap as of a point before the training's end, and why it is none of a finished one."""
-    why = _unfinished(e.m, e.question) if e.m.points else None
+    why = _unfinished(evidence.measured, evidence.question) if evidence.measured.points else None
     if why is None:
         return None
-    gap = _as_of(e.m, e.question)
+    gap = _as_of(evidence.measured, evidence.question)
     return f"{gap}; {why}, so this is no verdict on a finished training."
 
 
@@ -466,58 +494,66 @@ def noise_assumed_sentence(m: MeasuredEvaluations, question: EvaluationQuestion)
     return f"Run-to-run noise was assumed ({' and '.join(shares)}), not measured."
 
 
-def clusters_widen(e: EvaluationEvidence) -> str | None:
+def clusters_widen(evidence: EvaluationEvidence) -> str | None:
     """Runs of one cluster are no independent evidence, and their interval would decide
     otherwise.
     """
-    if e.against_margin is None or not e.question.cluster or e.m.over_runs is None:
+    if (
+        evidence.against_margin is None
+        or not evidence.question.cluster
+        or evidence.measured.over_runs is None
+    ):
         return None
-    _, margin, code = e.against_margin
-    other = side(e.m.over_runs, margin.nats, e.question)
+    _, margin, code = evidence.against_margin
+    other = side(evidence.measured.over_runs, margin.nats, evidence.question)
     if other is code:
         return None
-    lo, hi = e.m.over_runs.bounds(e.question.confidence)
+    lo, hi = evidence.measured.over_runs.bounds(evidence.question.confidence)
     return (
         f"Over runs alone the interval is {interval_words(lo, hi, 4)} nats and lies {_LIES[other]} "
-        f"the margin; runs of one {e.question.cluster} are not independent evidence."
+        f"the margin; runs of one {evidence.question.cluster} are not independent evidence."
     )
 
 
-def noise_assumed(e: EvaluationEvidence) -> str | None:
-    if not e.m.single or not e.m.points or e.question.policy.assumed_noise == "reject":
+def noise_assumed(evidence: EvaluationEvidence) -> str | None:
+    if (
+        not evidence.measured.single
+        or not evidence.measured.points
+        or evidence.question.policy.assumed_noise == "reject"
+    ):
         return None
-    return noise_assumed_sentence(e.m, e.question)
+    return noise_assumed_sentence(evidence.measured, evidence.question)
 
 
-def schedule_stated(e: EvaluationEvidence) -> str | None:
-    if not e.m.schedule.stated:
+def schedule_stated(evidence: EvaluationEvidence) -> str | None:
+    if not evidence.measured.schedule.stated:
         return None
     return "That the runs came to the end of their schedule is stated, not recorded."
 
 
-def copies_left_out(e: EvaluationEvidence) -> str | None:
-    if not e.m.copies:
+def copies_left_out(evidence: EvaluationEvidence) -> str | None:
+    if not evidence.measured.copies:
         return None
-    copies = f"{count(len(e.m.copies), 'copy', 'copies')} of other runs"
+    copies = f"{count(len(evidence.measured.copies), 'copy', 'copies')} of other runs"
     return (
         f"Not counted: {copies}, equal to them but for a constant: "
-        f"{first_few(e.m.copies, VALUES_SHOWN)}."
+        f"{first_few(evidence.measured.copies, VALUES_SHOWN)}."
     )
 
 
-def forks_left_out(e: EvaluationEvidence) -> str | None:
-    if not e.m.forks:
+def forks_left_out(evidence: EvaluationEvidence) -> str | None:
+    if not evidence.measured.forks:
         return None
-    forks = f"{count(len(e.m.forks), 'run')} with the start of another"
-    return f"Not counted: {forks}: {first_few(e.m.forks, VALUES_SHOWN)}."
+    forks = f"{count(len(evidence.measured.forks), 'run')} with the start of another"
+    return f"Not counted: {forks}: {first_few(evidence.measured.forks, VALUES_SHOWN)}."
 
 
-def runs_truncated(e: EvaluationEvidence) -> str | None:
-    ends = {int(run.steps[-1]) for arm in e.m.runs for run in arm if len(run.steps)}
-    if len(ends) < 2 or not e.m.points:
+def runs_truncated(evidence: EvaluationEvidence) -> str | None:
+    ends = {int(run.steps[-1]) for arm in evidence.measured.runs for run in arm if len(run.steps)}
+    if len(ends) < 2 or not evidence.measured.points:
         return None
-    point = e.question.point
+    point = evidence.question.point
     return (
         f"Runs end between {point(min(ends))} and {point(max(ends))}; all of them reached "
-        f"{point(int(e.m.steps[-1]))}."
+        f"{point(int(evidence.measured.steps[-1]))}."
     )

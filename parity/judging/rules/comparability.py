@@ -19,7 +19,7 @@ from parity.judging.gap.margin import Margin
 from parity.judging.gap.window_statistics import WindowStatistics
 from parity.judging.measurements import Measurements, began_loaded
 from parity.judging.rules.margin import better, gap_exceeds
-from parity.judging.rules.rule import with_margin
+from parity.judging.rules.with_margin import with_margin
 from parity.wording import count, first_few, percent
 
 # of the keys that differ, and of a digest's characters; the document has all of both

@@ -10,7 +10,7 @@ from parity.judging.gap.run_end import late_part_above
 from parity.judging.gap.window_statistics import WindowStatistics
 from parity.judging.measurements import Measurements
 from parity.judging.policy import POINTS_TO_FAIL, WIDE_MARGIN
-from parity.judging.rules.rule import with_margin
+from parity.judging.rules.with_margin import with_margin
 from parity.judging.secondary.validation import gap_before_window
 from parity.wording import count, interval_words, nats_decimals, percent
 

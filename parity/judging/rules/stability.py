@@ -17,7 +17,7 @@ from parity.judging.rules.margin import (
     within_margin,
     without_averages,
 )
-from parity.judging.rules.rule import with_margin
+from parity.judging.rules.with_margin import with_margin
 from parity.judging.secondary.gradients import GRAD_NORM, norm_ratio
 from parity.wording import count, nats_decimals, percent, signed
 

@@ -40,7 +40,7 @@ STATED = (
     *("--rounding", "int4_wa_hadamard_trust=nearest"),
 )
 NUMBERS = "model,params,precision,final_loss\na,30M,bf16,3.2071400\na,30M,int4,3.2721152\nb,800M,bf16,2.4609768\nb,800M,int4,2.494980\n"  # noqa: E501
-OF_NUMBERS = (
+NUMBER_OPTIONS = (
     "--arm-by",
     "precision",
     "--size-by",
@@ -80,7 +80,7 @@ def refusal(run: Run, *arguments: str) -> str:
 def test_a_table_of_sizes_is_refused_with_what_reads_it(
     write: Callable[[str], str], run: Run
 ) -> None:
-    for text, options in ((QUEST, BY_SIZE), (NUMBERS, OF_NUMBERS)):
+    for text, options in ((QUEST, BY_SIZE), (NUMBERS, NUMBER_OPTIONS)):
         file = write(text)
         said = refusal(run, file)
         assert f"`parity compare {file} {' '.join(options)}`" in said
@@ -127,7 +127,7 @@ def test_each_size_is_answered_as_if_it_were_alone(write: Callable[[str], str], 
 def test_without_steps_a_size_is_a_pair_of_typed_numbers(
     write: Callable[[str], str], run: Run
 ) -> None:
-    code, documents, err = judged(run, write(NUMBERS), *OF_NUMBERS)
+    code, documents, err = judged(run, write(NUMBERS), *NUMBER_OPTIONS)
     assert (code, err) == (EXIT_CODES["inconclusive"], "")
     for size, numbers in (
         ("30M", ("bf16=3.2071400", "int4=3.2721152")),
@@ -269,14 +269,14 @@ def test_an_arm_that_is_missing_at_a_size_is_left_out_and_said(
     write: Callable[[str], str], run: Run
 ) -> None:
     text = NUMBERS + "c,2B,int4,2.25\nd,3B,bf16,2.125\n"
-    _, documents, err = judged(run, write(text), *OF_NUMBERS)
+    _, documents, err = judged(run, write(text), *NUMBER_OPTIONS)
     assert [*documents] == ["int4 (params=30M)", "int4 (params=800M)"]
     assert (
         err == "parity: left out where bf16 or every other arm is missing: params=2B; params=3B\n"
     )
     apart = write("params,precision,final_loss\n1,bf16,3\n2,int4,2\n")
     assert "no size has bf16 and another arm: params=1; params=2" in refusal(
-        run, apart, *OF_NUMBERS
+        run, apart, *NUMBER_OPTIONS
     )
 
 
@@ -287,7 +287,7 @@ def test_an_arm_that_is_missing_at_a_size_is_left_out_and_said(
 def test_a_run_that_diverged_decides_its_own_size_alone(
     before: str, after: str, code: str, write: Callable[[str], str], run: Run
 ) -> None:
-    honest = judged(run, write(NUMBERS), *OF_NUMBERS)[1]
-    _, documents, _ = judged(run, write(NUMBERS.replace(before, after)), *OF_NUMBERS)
+    honest = judged(run, write(NUMBERS), *NUMBER_OPTIONS)[1]
+    _, documents, _ = judged(run, write(NUMBERS.replace(before, after)), *NUMBER_OPTIONS)
     assert documents["int4 (params=800M)"]["codes"][0] == code
     assert documents["int4 (params=30M)"] == honest["int4 (params=30M)"]

@@ -58,7 +58,7 @@ def _seeded(seed):
 
 
 # Another value of each field of a run, and whether it is sent.
-OF_A_RUN = {
+RUN_FIELDS = {
     "steps": (RUN.steps * 2, True),
     "loss": (RUN.loss + 1e-12, True),
     "columns": ({"learning_rate": RUN.loss}, True),
@@ -76,7 +76,7 @@ OF_A_RUN = {
 
 @pytest.mark.parametrize("name", [own.name for own in dataclasses.fields(Curve)])
 def test_each_field_of_a_run_that_is_sent_makes_another_job(name):
-    value, is_sent = OF_A_RUN[name]
+    value, is_sent = RUN_FIELDS[name]
     if name == "seed":
         case = dataclasses.replace(_with(seed=1), candidates={"candidate": _seeded(1)})
     else:
@@ -118,7 +118,7 @@ def test_each_column_and_each_fact_makes_another_job():
 
 MORE = CASE.candidates["candidate"]
 REFUSED = {"controls": [RUN], "shorter": [RUN], "short_reruns": {"x": [RUN]}, "evaluations": {1: 2}}
-OF_A_CASE = {
+CASE_FIELDS = {
     "baseline": [dataclasses.replace(RUN, loss=RUN.loss + 1.0)],
     "candidates": {"candidate": [*MORE, *MORE]},
     "policy": Policy(margin=Amount(value=0.5, unit="nats")),
@@ -144,8 +144,8 @@ def test_each_part_of_a_comparison_is_sent_refused_or_not_needed(name):
         with pytest.raises(InputError, match="cannot be sent"):
             push.check_pushable(_case(**{name: REFUSED[name]}))
         return
-    case = _case(**{name: (OF_A_CASE | NOT_SENT)[name]})
-    assert (_key(case) != _key(CASE)) == (name in OF_A_CASE)
+    case = _case(**{name: (CASE_FIELDS | NOT_SENT)[name]})
+    assert (_key(case) != _key(CASE)) == (name in CASE_FIELDS)
 
 
 def test_names_of_arms_and_the_order_of_candidates_make_another_job():

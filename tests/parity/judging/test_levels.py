@@ -23,12 +23,12 @@ from parity.judging.verdict.verdict import Verdict, judge
 MakeRun = Callable[..., Curve]
 PLAN, MARGIN, NOMINAL, STEP = 500, 0.03, 0.95, 1e-6
 EVALUATED = np.arange(1, 11) * 50
-OF_FIVE_LOOKS = 2.0 * float(student.sf(4.39, 4.0))
+FIVE_LOOKS_ERROR = 2.0 * float(student.sf(4.39, 4.0))
 # Looks, candidates, and what a pass needs of the run term and of the error within pairs.
 SHARED = [
     (1, 1, 0.95, 0.95),
     (1, 12, 1.0 - 0.05 / 12, 1.0 - 0.05 / 12),
-    (5, 12, 1.0 - OF_FIVE_LOOKS / 12, 1.0 - 0.05 / 12),
+    (5, 12, 1.0 - FIVE_LOOKS_ERROR / 12, 1.0 - 0.05 / 12),
 ]
 shared = pytest.mark.parametrize(("looks", "candidates", "level", "within"), SHARED)
 

@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.both_databases,
     pytest.mark.skipif(not FOLDER, reason="`python -m tools.corpus FOLDER` runs this"),
 ]
-_OF_A_JOB = (
+_JOB_PAGES = (
     "",
     "/columns",
     "/gap?candidate=nvfp4",
@@ -33,7 +33,7 @@ _OF_A_JOB = (
     "/verdict.md",
 )
 ANSWERS = (
-    *(f"jobs/{{job}}{part}" for part in _OF_A_JOB),
+    *(f"jobs/{{job}}{part}" for part in _JOB_PAGES),
     *(
         "jobs",
         "jobs/{many}",

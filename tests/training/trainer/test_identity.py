@@ -51,11 +51,11 @@ def same_machine(monkeypatch):
 
 
 # Engine command has no checkpoints here, and a specification of another engine has none of these.
-OF_COMMAND = {"command", "revision", "environment"}
+COMMAND_FIELDS = {"command", "revision", "environment"}
 
 
 def test_each_field_of_a_run_makes_another_one(corpus):
-    assert indifferent(RUN, lambda run: identity(run, corpus)) == OF_COMMAND
+    assert indifferent(RUN, lambda run: identity(run, corpus)) == COMMAND_FIELDS
 
 
 def test_each_field_but_those_of_an_arm_makes_another_pair(corpus):
@@ -67,7 +67,7 @@ def test_each_field_but_those_of_an_arm_makes_another_pair(corpus):
 
     own = {"recipe", "switches", "overrides", "bf16_from_step", "bf16_scope", "seed", "replicate"}
     of_the_arm = {called(path) for path in leaves(RUN) if path[0] in own}
-    assert indifferent(RUN, shared) == of_the_arm | OF_COMMAND
+    assert indifferent(RUN, shared) == of_the_arm | COMMAND_FIELDS
 
 
 def test_data_code_and_libraries_make_another_run(corpus, monkeypatch):

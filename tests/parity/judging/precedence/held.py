@@ -1,7 +1,7 @@
 """The rules that hold for a pair after some changes, by name, in the order of decision."""
 
+from parity.judging import ruling
 from parity.judging.decide import holding
-from parity.judging.evaluations import decide as evaluations_decide
 from parity.judging.evaluations.precedence import ROWS as EVALUATION_ROWS
 from parity.judging.precedence import ROWS
 from tests.parity.judging.precedence import changes, evaluation_changes
@@ -26,4 +26,4 @@ def evaluations_hold(combination: tuple[str, ...]) -> tuple[str, ...]:
     for name in combination:
         evaluation_changes.CHANGES[name](pair)
     evidence = pair.case().evidence(pair.names[1])
-    return tuple(name for name, _, _ in evaluations_decide.holding(evidence))
+    return tuple(name for name, _, _ in ruling.holding(EVALUATION_ROWS, evidence))

@@ -1,4 +1,4 @@
-"""What a rule is: a function of the measurements that returns its sentence where it holds."""
+"""Rules that hold only where the window could be measured and the margin is known."""
 
 import functools
 from collections.abc import Callable
@@ -7,13 +7,11 @@ from parity.judging.gap.margin import Margin
 from parity.judging.gap.window_statistics import WindowStatistics
 from parity.judging.measurements import Measurements
 
-Rule = Callable[[Measurements], str | None]
-"""The sentence of a reason, with its numbers, where it holds; else None."""
-
+TrainingRule = Callable[[Measurements], str | None]
 MarginRule = Callable[[Measurements, WindowStatistics, Margin], str | None]
 
 
-def with_margin(rule: MarginRule) -> Rule:
+def with_margin(rule: MarginRule) -> TrainingRule:
     """A rule that holds only where the window could be measured and the margin is known, which it
     takes too.
     """
