@@ -611,3 +611,22 @@ def test_path_chances_and_advice_of_equal_runs(
         assert document["advice"]["sentences"] == []
     waiting = judged(base, same, Policy(margin="1%")).document()
     assert (chances_of(waiting) or {})["undecided"] == 1.0
+
+
+def test_equal_runs_are_told_of_smoothing_and_not_of_run_to_run_noise(
+    base: list[Curve], one_percent: Policy
+) -> None:
+    """Averages hide spikes in equal logs, too; no noise can lie between equal runs."""
+    kernel = np.ones(30) / 30
+    smoothed = [
+        dataclasses.replace(
+            run, loss=np.convolve(np.pad(run.loss, (29, 0), "edge"), kernel, "valid")
+        )
+        for run in base[:1]
+    ]
+    verdict = judged(smoothed, smoothed, one_percent)
+    assert verdict.codes[0] == "IDENTICAL"
+    assert "SMOOTHED" in verdict.codes
+    assert "RUN_NOISE_ASSUMED" not in verdict.codes
+    single = judged(base[:1], base[:1], one_percent)
+    assert (single.codes[0], "SMOOTHED" in single.codes) == ("IDENTICAL", False)
