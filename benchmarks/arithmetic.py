@@ -1,5 +1,5 @@
-"""What emulation costs: the step of every recipe beside our own bfloat16 step, and the quantizer
-beside a plain copy.
+"""What emulation costs: the step of every recipe next to our own bfloat16 step, and the quantizer
+next to a plain copy.
 
     taskset -c 0 python benchmarks/arithmetic.py [--sizes 0.34M 5M 20M] [--seconds 20]
 
@@ -172,7 +172,7 @@ def watching(seconds: float) -> list[str]:
 
 
 def quantizers(seconds: float) -> list[str]:
-    """NVFP4 beside a copy, 1024 x 512 float32 (2 MiB) in cache; the bar that was missed."""
+    """NVFP4 next to a copy, 1024 x 512 float32 (2 MiB) in cache; the bar that was missed."""
     x = jnp.asarray(np.random.default_rng(0).standard_normal((1024, 512)), jnp.float32)
     plain = Quantizer(format=E2M1, scaling="nvfp4", block=16)
     times = fastest(

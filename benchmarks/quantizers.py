@@ -1,5 +1,5 @@
-"""NVFP4 quantization on a CPU beside a plain copy and beside qwix and torchao: the same numbers in
-and out, one core.
+"""NVFP4 quantization on a CPU next to a plain copy and next to qwix and torchao: the same numbers
+in and out, one core.
 
     pip install --require-hashes -r locks/bench.lock
     pip install torch==2.13.0                    # the CPU build; PyPI's Linux wheel brings CUDA
@@ -77,7 +77,7 @@ def error(x: np.ndarray[Any, Any], values: Any) -> float:
 
 def main() -> int:
     """Measure, print, and return 1 where a bar was missed."""
-    parser = argparse.ArgumentParser(description="NVFP4 quantization beside other libraries.")
+    parser = argparse.ArgumentParser(description="NVFP4 quantization next to other libraries.")
     parser.add_argument("--seconds", type=float, default=60.0)
     seconds = parser.parse_args().seconds
     warnings.simplefilter("ignore")

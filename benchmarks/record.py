@@ -1,5 +1,5 @@
 """What does the record cost, and how does it compare? Append, read, live pages and the queue,
-beside MLflow and trackio in one run.
+next to MLflow and trackio in one run.
 
 Run: python benchmarks/record.py [--peers PYTHON] [--postgresql]. PYTHON is an interpreter with
 locks/trackers.lock (`make bench-record` makes one); without it the peers are left out.
@@ -551,7 +551,7 @@ def cost(url: str) -> None:
             recorder.add(step)
         recorder.flush()
     share = (time.process_time() - spent) / len(steps) / training
-    print(f"recording, in the supervisor beside it: {share:.2%} of a core, a flush a second")
+    print(f"recording, in the supervisor next to it: {share:.2%} of a core, a flush a second")
     database.close()
 
 

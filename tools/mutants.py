@@ -2,7 +2,7 @@
 
 Draws N mutations of the modules under the areas, each with the same chance, and runs the tests of
 the changed module against each, in copies of the checkout (tools/mutant_runs.py). A module's tests
-are the files that mirror it, the files beside those that import it, and at most three that
+are the files that mirror it, the files in the same folder that import it, and at most three that
 tests/mutant_tests.toml names. tests/equivalent_mutants.toml lists what no test can see.
 """
 
@@ -87,9 +87,9 @@ def _table(path: Path) -> dict[str, list[dict[str, str]]]:
 
 
 def files_that_test(root: Path, module: str) -> list[str]:
-    """The test files of a module in the order in which they run: those that mirror it, those beside
-    them that import it, the smallest first, and the named ones. Where there is neither of the first
-    two, those that import it below the next folder up that has one.
+    """The test files of a module in the order in which they run: those that mirror it, those next
+    to them that import it, the smallest first, and the named ones. Where there is neither of the
+    first two, those that import it below the next folder up that has one.
     """
     path = Path("tests") / module.removesuffix("/__init__.py").removesuffix(".py")
     folder, name = root / path.parent, ".".join(path.parts[1:])

@@ -26,10 +26,10 @@ class ReasonCode:
 
     suppresses_others: everything else that holds follows from this misfit, and is not told.
     gap_means_nothing: a gap may be on record, and says nothing: the runs were not compared.
-    may_explain_a_fail: fails that hold beside it are listed, because it could explain them.
+    may_explain_a_fail: fails that hold next to it are listed, because it could explain them.
     explains_a_fail: next to a fail it is told in the first lines, and its step comes first.
     decided_by_interval: the interval alone decides, so another margin would change the verdict.
-    says_its_interval: its sentence is about the interval, so no other reason is told beside it.
+    says_its_interval: its sentence is about the interval, so no other reason is told next to it.
     keeps_back_a_pass: a pass that the interval would give, whatever pairs of runs are added.
     shows_chance: only evidence is missing, so the chance of parity is shown.
     skipped_for_identical: decides on a gap that noise and digits leave open, not on equal runs.

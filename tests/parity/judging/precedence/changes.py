@@ -79,7 +79,7 @@ def _facts(name: str, base: dict[str, str], cand: dict[str, str]) -> None:
 
 
 def _from(first: float, size: float, last: float = 1.0) -> Callable[[Losses], Losses]:
-    """So many margins worse from a share of the run to another."""
+    """Worse by a number of margins from one share of the run to another."""
 
     def edit(loss: Losses) -> Losses:
         n = len(loss)
@@ -90,7 +90,7 @@ def _from(first: float, size: float, last: float = 1.0) -> Callable[[Losses], Lo
 
 
 def _ramp(first: float, size: float) -> Callable[[Losses], Losses]:
-    """So many margins worse at the end of a ramp."""
+    """Worse by a number of margins at the end of a ramp."""
 
     def edit(loss: Losses) -> Losses:
         n = len(loss)
@@ -102,7 +102,7 @@ def _ramp(first: float, size: float) -> Callable[[Losses], Losses]:
 
 
 def _spikes(share: float, height: float) -> Callable[[Losses], Losses]:
-    """Single points in the last fifth that are higher by so many nats."""
+    """Single points in the last fifth that are higher by a number of nats."""
 
     def edit(loss: Losses) -> Losses:
         n = len(loss)
@@ -115,7 +115,7 @@ def _spikes(share: float, height: float) -> Callable[[Losses], Losses]:
 
 
 def _raised(places: Iterable[int], height: float) -> Callable[[Losses], Losses]:
-    """Single points that are higher by so many nats."""
+    """Single points that are higher by a number of nats."""
 
     def edit(loss: Losses) -> Losses:
         loss[[place for place in places if place < len(loss)]] += height
@@ -135,7 +135,7 @@ def _nan(places: slice) -> Callable[[Losses], Losses]:
 
 
 def _start(size: float, decay: float) -> Callable[[Losses], Losses]:
-    """So much higher (nats) at the first step, and less from there on."""
+    """Higher at the first step (nats), and less from there on."""
     return lambda loss: loss + size * np.exp(-np.arange(len(loss)) / decay)
 
 

@@ -67,7 +67,7 @@ def _facts(name: str, base: dict[str, str], cand: dict[str, str]) -> None:
 
 
 def _late(size: float, points: int) -> Callable[[np.ndarray], np.ndarray]:
-    """So many margins worse at the point that is so many before the last."""
+    """Worse by a number of margins at a point before the last, counted from the end."""
 
     def edit(loss: np.ndarray) -> np.ndarray:
         if len(loss) > points:
@@ -78,7 +78,7 @@ def _late(size: float, points: int) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def _growing(first: float, last: float) -> Callable[[np.ndarray], np.ndarray]:
-    """So many margins worse up to the last fifth, and another number at the end."""
+    """Worse by a number of margins up to the last fifth, and by another at the end."""
 
     def edit(loss: np.ndarray) -> np.ndarray:
         late = len(loss) // 5

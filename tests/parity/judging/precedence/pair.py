@@ -93,7 +93,7 @@ def with_column(curve: Curve, name: str, values: Callable[[np.ndarray], np.ndarr
 
 
 def smoothed(loss: Losses, points: int) -> Losses:
-    """Means of the last so many points."""
+    """Means of the last points."""
     if not len(loss):
         return loss
     padded = np.pad(loss, (points - 1, 0), "edge")
