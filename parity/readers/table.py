@@ -191,7 +191,6 @@ _BARE = {STEP: "column 1", LOSS: "column 2"}
 """The columns of a table without a header."""
 _LOOKED_AT = 1 << 13  # characters
 _NUMBER = re.compile(r"\d[\d.]*")
-_EMPTY_CELL = re.compile(r"(?:^|[\t;,|])[^\S\t\n]*(?:[\t;,|]|$)|[nN][aA]", re.MULTILINE)
 
 
 @frozen

