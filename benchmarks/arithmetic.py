@@ -33,7 +33,7 @@ from training.arithmetic.quantize import Quantizer, to_bfloat16
 from training.rules import Recipe
 from training.spec import Data, Model, RunSpec, Schedule
 from training.trainer.data import Corpus
-from training.trainer.loop import Run
+from training.trainer.run import Run
 
 BARS: Mapping[str, Mapping[str, Mapping[str, float]]] = {
     "avx512_bf16": {

@@ -31,8 +31,8 @@ def child(recipe: str, depth: int, remat: bool) -> None:
     from training.spec import Data, Model, RunSpec, Schedule  # noqa: PLC0415
     from training.trainer import step  # noqa: PLC0415
     from training.trainer.data import Corpus  # noqa: PLC0415
-    from training.trainer.loop import Run  # noqa: PLC0415
     from training.trainer.model import grouped  # noqa: PLC0415
+    from training.trainer.run import Run  # noqa: PLC0415
 
     tokens = np.random.default_rng(0).integers(0, 256, 1 << 18).astype(np.uint8)
     corpus = Corpus(

@@ -33,14 +33,15 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from benchmarks.arithmetic import fastest
-from training.arithmetic import quantize
-from training.arithmetic.formats import Key
+from training.arithmetic import delayed_scaling
 from training.arithmetic.linear import Channel
+from training.arithmetic.random_bits import Key
 from training.arithmetic.recipes import LinearRecipe
-from training.rules import PROJECTIONS, Recipe
+from training.rules import Recipe
 from training.segments import uniform
 from training.spec import Model, Schedule
-from training.trainer import step
+from training.step_values import PROJECTIONS
+from training.trainer import optimizer, step
 from training.trainer.model import Decoder, decoder, initial_parameters
 
 BAR = 1.5
@@ -102,18 +103,18 @@ def step_of(size: Size, name: str) -> Callable[[], Any]:
     """A function that trains one step and waits for it; its state goes from call to call."""
     model = model_of(size, name)
     parameters = jax.device_put(initial_parameters(size.model, 0, 0))
-    length = quantize.HISTORY_LENGTH if model.delayed else 0
-    scales = quantize.initial_scales(size.model.n_layers, len(PROJECTIONS), length)
+    length = delayed_scaling.HISTORY_LENGTH if model.delayed else 0
+    scales = delayed_scaling.initial_scales(size.model.n_layers, len(PROJECTIONS), length)
     tokens = (
         np.random.default_rng(0)
         .integers(0, size.model.vocab_size, (1, size.batch, size.sequence + 1))
         .astype(np.int32)
     )
-    settings = step.settings(Schedule())
+    settings = optimizer.settings(Schedule())
     inputs = step.Inputs(
         jnp.asarray(tokens), jnp.int32(0), jnp.int32(1), jnp.zeros(2, jnp.uint32), settings
     )
-    held = [step.State(parameters, step.initial_state(parameters), scales)]
+    held = [step.State(parameters, optimizer.initial_state(parameters), scales)]
 
     def run() -> step.BlockOutput:
         held[0], output = step.block(model, step.Sharing(1, 1), held[0], inputs)

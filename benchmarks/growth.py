@@ -39,8 +39,8 @@ from server.jobs.submit import Order, Submission, submit_job_once
 from server.readiness import alembic_config
 from server.retention import delete_batch, plan
 from server.settings import Settings
-from training.rules import StepStats
 from training.spec import Arm, JobSpec, Model, Schedule
+from training.step_values import StepStats
 from workers import lease
 from workers.recorder import Recorder
 

@@ -42,7 +42,7 @@ def run_of(preset: str, recipe: str, **schedule: int) -> Any:
     from training.device import describe  # noqa: PLC0415
     from training.spec import Data, Model, RunSpec, Schedule  # noqa: PLC0415
     from training.trainer.data import Corpus  # noqa: PLC0415
-    from training.trainer.loop import Run  # noqa: PLC0415
+    from training.trainer.run import Run  # noqa: PLC0415
 
     tokens = np.random.default_rng(0).integers(0, 256, 1 << 20).astype(np.uint8)
     corpus = Corpus(
@@ -114,13 +114,14 @@ def watching(preset: str, seconds: float) -> None:
     """A child: prints what the norms by layer, the statistics and a checkpoint cost, as JSON."""
     import jax  # noqa: PLC0415
 
+    from training.step_values import PROJECTIONS  # noqa: PLC0415
     from training.trainer import step  # noqa: PLC0415
     from training.trainer.checkpoint import Checkpointing, Checkpoints  # noqa: PLC0415
 
     with_norms, norms = step.block, step._layer_grad_norms
     without_norms = jax.jit(step.block.__wrapped__, static_argnums=(0, 1), donate_argnums=(2,))
     step._layer_grad_norms = lambda model, _: jax.numpy.zeros(
-        (model.shape.n_layers, len(step.PROJECTIONS))
+        (model.shape.n_layers, len(PROJECTIONS))
     )
     runs = {
         name: run_of(preset, "nvfp4", statistics_every=int(name == "watched"))

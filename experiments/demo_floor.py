@@ -27,7 +27,7 @@ import yaml
 from pydantic import TypeAdapter
 
 from training.spec import Arm, JobSpec, RunSpec
-from training.trainer import checkpoint, data, loop
+from training.trainer import data, identity, loop
 
 RECORD = Path(__file__).with_suffix(".jsonl")
 JOB = Path(__file__).parents[1] / "examples" / "demo.yaml"
@@ -77,7 +77,7 @@ def planned() -> Iterator[RunSpec]:
 
 def train(spec: RunSpec, corpus: data.Corpus) -> Record:
     """One run from its first step to its last."""
-    facts = checkpoint.manifest(spec, corpus)
+    facts = identity.manifest(spec, corpus)
     return Record(
         recipe=spec.recipe,
         seed=spec.seed,

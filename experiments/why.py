@@ -70,11 +70,13 @@ from parity_lab.training.forks import forked
 from parity_lab.training.menu import subject
 from parity_lab.training.menu_layer import menu_decoder
 from parity_lab.training.program import Program, analyse
-from training.device import describe, trainer_facts
+from training.device import describe
+from training.provenance import trainer_facts
 from training.spec import RunSpec, Schedule
 from training.trainer import data
-from training.trainer.checkpoint import Checkpointing, Checkpoints, identity, kept_steps, read_kept
-from training.trainer.loop import Run
+from training.trainer.checkpoint import Checkpointing, Checkpoints, kept_steps, read_kept
+from training.trainer.identity import identity
+from training.trainer.run import Run
 from training.trainer.step import State
 
 RECORD = Path(__file__).with_suffix(".jsonl")

@@ -35,8 +35,9 @@ from parity_lab.training import menu_layer
 from training.arithmetic.linear import operand_of
 from training.arithmetic.quantize import Operand, Quantizer
 from training.arithmetic.recipes import LinearRecipe, linear_recipe
-from training.rules import PROJECTIONS
-from training.switches import GEMMS, Switches
+from training.overrides import GEMMS
+from training.step_values import PROJECTIONS
+from training.switches import Switches
 
 MARK = Switches(nan="hardware")
 KINDS = (

@@ -52,13 +52,14 @@ from experiments.why_faults import MARK, codes, spoiled
 from experiments.why_table import share
 from parity_lab.replay import COLUMNS, Recorded, check, parts_at, planned
 from parity_lab.training.replays import Replays
-from training.arithmetic import formats, linear
-from training.device import describe, trainer_facts
+from training.arithmetic import linear, random_bits
+from training.device import describe
+from training.provenance import trainer_facts
 from training.spec import RunSpec, Schedule
-from training.trainer import data
-from training.trainer import step as optimizer
-from training.trainer.checkpoint import Checkpointing, Checkpoints, identity, manifest
-from training.trainer.loop import Run
+from training.trainer import data, optimizer
+from training.trainer.checkpoint import Checkpointing, Checkpoints
+from training.trainer.identity import identity, manifest
+from training.trainer.run import Run
 from training.trainer.step import ROW, State
 
 KEPT, SEEDS, BLOCK = 240, 4, 64
@@ -238,7 +239,7 @@ class Caused(Run):
         )
         for number in range(first, first + count):
             acts = cause.first <= number < cause.end
-            seed = formats.integer_fold(own, cause.seed) if acts and cause.seed else own
+            seed = random_bits.integer_fold(own, cause.seed) if acts and cause.seed else own
             batch = data.batches(
                 _corpus().train, DATA, seed, cause.at(number) if acts else number, 1
             )

@@ -26,7 +26,7 @@ from server.jobs.conclude import conclude
 from server.jobs.submit import submit_job
 from server.settings import CHECKOUT, Settings
 from server.web.auth import create_token
-from training.rules import StepStats
+from training.step_values import StepStats
 from workers import lease, reconcile
 from workers import recorder as recorder_module
 from workers.lease import LeaseLostError

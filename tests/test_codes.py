@@ -33,6 +33,8 @@ VARIABLES_OF = {
     "workers/slots.py",
     "training/environment/processes.py",
     "training/device.py",
+    "training/provenance.py",
+    "training/environment/parent_death.py",
 }
 
 

@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 
 from training.spec import JobSpec, RunSpec
 from training.trainer import loop
-from training.trainer.step import learning_rate, settings
+from training.trainer.optimizer import learning_rate, settings
 
 CHECKOUT = Path(__file__).parents[1]
 JOB = CHECKOUT / "examples" / "demo.yaml"

@@ -32,8 +32,9 @@ from server.database import store
 from server.database.sessions import Database
 from server.database.tables import Job
 from server.settings import CHECKOUT, Settings
-from training.engines import maxtext_process
-from training.environment.maxtext import VARIABLE, MaxTextError, installed
+from training.engines import maxtext_command
+from training.environment.maxtext_errors import MaxTextError
+from training.environment.maxtext_installed import VARIABLE, installed
 from training.spec import Arm, Data, JobSpec
 from workers.standalone import stack
 from workers.standalone.processes import StartError
@@ -109,12 +110,12 @@ def _check_keys(content: dict[str, Any]) -> None:
         }
         for _, run in JobSpec(**values).runs():
             environment = {"JAX_COMPILATION_CACHE_DIR": "cache"}
-            launch = maxtext_process.Launch(
+            launch = maxtext_command.Launch(
                 spec=run, maxtext=maxtext, environment=environment, folder=Path("run")
             )
             # which states the schedule's length, too
-            stopped = maxtext_process.train_command(launch, run.schedule.steps - 1)
-            command = stopped + maxtext_process.evaluation_command(launch, 1)
+            stopped = maxtext_command.train_command(launch, run.schedule.steps - 1)
+            command = stopped + maxtext_command.evaluation_command(launch, 1)
             unknown = {
                 argument.split("=", 1)[0] for argument in command if "=" in argument
             } - defaults.keys()

@@ -45,9 +45,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from training.arithmetic import formats, known_answers
-from training.arithmetic import quantize as delayed_scaling
-from training.arithmetic import quantize as four_over_six
+from training.arithmetic import delayed_scaling, formats, four_over_six, known_answers, random_bits
 from training.arithmetic.formats import E2M1, E4M3, E5M2
 from training.arithmetic.linear import linear, quiet_channel
 from training.arithmetic.quantize import Quantizer, block_amax, quantize
@@ -316,7 +314,7 @@ def _compare_dense(arrays: Arrays, name: str, through_bfloat16: bool) -> Compari
 @partial(jax.jit, static_argnums=0)
 def _layer(recipe: LinearRecipe, x: jax.Array, w: jax.Array, g: jax.Array) -> tuple[jax.Array, ...]:
     """y, dx and dw of a layer."""
-    y, pull = jax.vjp(lambda x, w: linear(recipe, x, w, formats.key(0), quiet_channel()), x, w)
+    y, pull = jax.vjp(lambda x, w: linear(recipe, x, w, random_bits.key(0), quiet_channel()), x, w)
     return y, *pull(g)
 
 

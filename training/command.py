@@ -16,7 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field
 from typing import Literal, Protocol
 
-from training.rules import SpecError, Strict, frozen
+from training.frozen import frozen
+from training.rules import SpecError, Strict
 
 ENGINE = "command"
 PINNED = "pinned"  # the key of a run's manifest that names the launcher's libraries

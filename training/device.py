@@ -1,9 +1,17 @@
-"""Describes this machine: device, code, libraries and variables that affect bits, and which recipes
-it can run.
+"""Describes this machine and which recipes it can run.
+
+What it answers: on which device would a run train here, would its bits equal those of another
+machine, and if it cannot run, why?
+
+`device_class` contains what affects bits and belongs in a run's fingerprint: the processor's
+architecture and the instruction set that the matrix products use. The fast path (bfloat16
+products) is chosen by the processor's flags, not by timing, because timing could differ between
+two runs of a pair.
+
+    python -m training.device [--json]
 """
 
 import argparse
-import hashlib
 import importlib.metadata
 import json
 import os
@@ -15,27 +23,12 @@ from pathlib import Path
 from types import MappingProxyType
 
 from training.environment import processes, transformer_engine
-from training.environment.maxtext import (
-    QUANTIZATION,
-    VARIABLE,
-    MaxTextError,
-    installed,
-    versions_beside,
-)
+from training.environment.maxtext_errors import MaxTextError
+from training.environment.maxtext_installed import installed
+from training.environment.maxtext_options import QUANTIZATION
 from training.environment.transformer_engine import NATIVE_SM
-from training.rules import RECIPES, frozen
-
-# Describes this machine and which recipes it can run.
-#
-# What it answers: on which device would a run train here, would its bits equal those of another
-# machine, and if it cannot run, why?
-#
-# `device_class` contains what affects bits and belongs in a run's fingerprint: the processor's
-# architecture and the instruction set that the matrix products use. The fast path (bfloat16
-# products) is chosen by the processor's flags, not by timing, because timing could differ between
-# two runs of a pair.
-#
-#     python -m training.device [--json]
+from training.frozen import frozen
+from training.rules import RECIPES
 
 _PACKAGES = ("jax", "jaxlib", "numpy", "optax", "ml_dtypes")
 # The first of these flags that the processor has determines XLA's matrix kernels, and so the order
@@ -104,10 +97,11 @@ def versions() -> dict[str, str]:
     """Versions of Python and of the packages that affect bits, read from metadata without an
     import.
     """
-    return {"python": platform.python_version(), **{name: _version(name) for name in _PACKAGES}}
+    return {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}}
 
 
-def _version(package: str) -> str:
+def version(package: str) -> str:
+    """The installed version of a package, or that there is none."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -309,55 +303,3 @@ def _in_words(answers: Mapping[str, tuple[bool, str]]) -> Iterator[str]:
 
 if __name__ == "__main__":
     sys.exit(main())
-
-
-# Identifies the trainer on this machine: code, libraries and environment variables that affect
-# bits.
-#
-# What it answers: would a run now be trained by the same trainer as an earlier run? A worker
-# registers these facts and every run's manifest contains them, so that a verdict is not reused
-# after the trainer has changed.
-
-_NOT_BITS = ("JAX_COMPILATION_CACHE", "JAX_PERSISTENT_CACHE", "JAX_ENABLE_COMPILATION_CACHE")
-# The last three select other products (TF32) and the order of sums over devices.
-_NAMED = ("XLA_FLAGS", "NVIDIA_TF32_OVERRIDE", "NCCL_ALGO", "NCCL_PROTO")
-
-
-def trainer_facts(environment: Mapping[str, str]) -> dict[str, str]:
-    """Returns the trainer's part of a run's manifest, for a training process with that environment;
-    does not import jax.
-    """
-    facts = {"code_sha256": source_digest(), "trainer_version": _version("parity")}
-    facts |= {f"version.{name}": version for name, version in versions().items()}
-    facts |= {f"version.{name}": version for name, version in transformer_engine.versions().items()}
-    if python := environment.get(VARIABLE):
-        facts |= {
-            f"version.maxtext-python.{name}": version
-            for name, version in versions_beside(python).items()
-        }
-    return facts | {
-        f"env.{name}": value for name, value in environment.items() if _decides_bits(name)
-    }
-
-
-def source_digest() -> str:
-    """sha256 over the names and contents of the trainer's own sources."""
-    digest = hashlib.sha256()
-    root = Path(__file__).parent
-    for path in sorted(root.rglob("*.py")):
-        digest.update(
-            path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0"
-        )
-    return digest.hexdigest()
-
-
-def _decides_bits(name: str) -> bool:
-    # A path, which Transformer Engine sets as it is imported: a run would have a fact that its
-    # worker did not register.
-    if name == "NVTE_CUDA_INCLUDE_DIR":
-        return False
-    return (
-        name in _NAMED
-        or name.startswith("NVTE_")
-        or (name.startswith("JAX_") and not name.startswith(_NOT_BITS))
-    )

@@ -14,9 +14,9 @@ part of a step, never a speed of training. Standard library only, like `training
 from collections.abc import Mapping
 from itertools import pairwise
 
-from training.rules import PROJECTIONS
-from training.segments import linear_sizes
+from training.gemm_sizes import linear_sizes
 from training.spec import Arm, JobSpec, Model
+from training.step_values import PROJECTIONS
 
 GB200: Mapping[str, float] = {"bf16": 1.0, "fp8": 2.0, "fp4": 4.0}
 

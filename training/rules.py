@@ -1,167 +1,18 @@
-"""The rules of a specification: the values of a step, model shapes by name, allowed values, and
-which engine runs which recipe.
+"""The rules of a specification: allowed values, the shapes that recipes require, and which engine
+runs which recipe.
+
+What it answers: can this combination be trained at all, and if not, which similar one can? These
+rules check only what follows from the specification alone; whether a path exists or a machine has
+enough memory is checked by the worker. Standard library only, like `training.spec`, whose values
+call these rules when they are created.
+
+Sources: recipe rules from Transformer Engine 2.20.2 (`common/recipe/__init__.py`, `jax/dense.py`)
+and MaxText e591f30c (`layers/quantizations.py`).
 """
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform, get_args
-
-C = TypeVar("C")
-
-
-@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
-def frozen(kind: type[C]) -> type[C]:
-    """Make a class a dataclass that never changes, has no further attributes, and takes its fields
-    by name.
-    """
-    return dataclass(frozen=True, slots=True, kw_only=True)(kind)
-
-
-# The values that a trainer reports for each step.
-
-Projection = Literal["query", "key", "value", "out", "gate", "up", "down"]
-PROJECTIONS: tuple[Projection, ...] = get_args(Projection)
-LayerStatistics = tuple[tuple[float, ...], ...]
-
-
-def layer_names(n_layers: int) -> tuple[str, ...]:
-    """Names of the linear layers in the order of every record by layer: "0.query", "0.key", ...,
-    "1.query", ...
-    """
-    return tuple(f"{block}.{projection}" for block in range(n_layers) for projection in PROJECTIONS)
-
-
-@frozen
-class StepStats:
-    """One training step. Losses and norms may be NaN or infinite, and are recorded as such.
-
-    step counts from 0. loss includes z-loss; lm_loss is the judged cross entropy in nats per token.
-    Norms are l2 norms over all parameters, `grad_norm` before clipping and `param_norm` after the
-    update. tokens counts the tokens trained on up to and including this step. data_wait_seconds is
-    the time that the host needed to cut and send its tokens (while the device worked on earlier
-    steps). nonfinite_inputs counts the NaN and infinite values that reached a quantizer.
-    validation_loss is None unless it was evaluated after this step. tflops_per_device is the speed
-    that the trainer computes by its own formula (10^12 operations per second and device), NaN if it
-    computes none.
-
-    By layer, in the order of `layer_names`: layer_grad_norms, before clipping; and on watched steps
-    (`schedule.statistics_every`) layers (layers, columns) of `training.arithmetic.linear`, NaN for
-    an operand that is not quantized.
-    """
-
-    step: int
-    loss: float
-    lm_loss: float
-    learning_rate: float
-    grad_norm: float
-    clipped_grad_norm: float
-    param_norm: float
-    update_norm: float
-    tokens: int
-    step_seconds: float
-    data_wait_seconds: float
-    nonfinite_inputs: float
-    layer_grad_norms: tuple[float, ...]
-    layers: LayerStatistics | None = None
-    validation_loss: float | None = None
-    tflops_per_device: float = math.nan
-
-
-class DivergedError(Exception):
-    """The loss became NaN or infinite at `step`; that step was yielded before."""
-
-    code = "DIVERGED"
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-        super().__init__(
-            f"loss of step {step} is not finite, expected a number; lower schedule.learning_rate, "
-            "or accept the divergence as the result"
-        )
-
-
-# Model shapes by name: Llama 3 as published, and smaller models of similar proportions that a CPU
-# can train.
-#
-# The models of up to 75 M parameters read bytes (vocabulary 256) and share input and output
-# embedding; each size is a
-# multiple of 32, so the emulation can quantize every linear layer with every recipe. From 20 M on,
-# and in the presets whose name ends in
-# -by128, inputs and outputs of every linear layer (keys and values included) are multiples of 128,
-# which Transformer Engine's kernels
-#   need
-# for NVFP4 with the Hadamard rotation (`training.shapes`).
-#
-# Source: the published configurations of Llama 3.2 1B, Llama 3.1 8B and 405B (arXiv 2407.21783,
-# table 3).
-
-Preset = Literal[
-    "llama3-0.3m",
-    "llama3-1m",
-    "llama3-3m",
-    "llama3-5m",
-    "llama3-20m",
-    "llama3-75m",
-    "llama3-1b",
-    "llama3-8b",
-    "llama3-405b",
-    "llama3-0.3m-by128",
-    "llama3-1m-by128",
-    "llama3-3m-by128",
-    "llama3-5m-by128",
-]
-Shape = Mapping[str, float]
-
-
-def _bytes(d_model: int, n_layers: int, n_heads: int, n_kv_heads: int, d_ff: int) -> Shape:
-    return {
-        "vocab_size": 256,
-        "d_model": d_model,
-        "n_layers": n_layers,
-        "n_heads": n_heads,
-        "n_kv_heads": n_kv_heads,
-        "d_ff": d_ff,
-        "rope_theta": 10_000.0,
-        "tied_embeddings": True,
-    }
-
-
-def _llama3(d_model: int, n_layers: int, n_heads: int, d_ff: int, *, tied: bool) -> Shape:
-    shape = _bytes(d_model, n_layers, n_heads, 8, d_ff)
-    return {**shape, "vocab_size": 128_256, "rope_theta": 500_000.0, "tied_embeddings": tied}
-
-
-DEFAULT: Preset = "llama3-0.3m"
-PRESETS: Mapping[Preset, Shape] = {
-    "llama3-0.3m": _bytes(96, 3, 3, 1, 256),
-    "llama3-1m": _bytes(128, 5, 4, 2, 384),
-    "llama3-3m": _bytes(192, 8, 6, 2, 512),
-    "llama3-5m": _bytes(256, 6, 8, 2, 768),
-    "llama3-20m": _bytes(512, 6, 8, 2, 1792),
-    "llama3-75m": _bytes(768, 12, 12, 4, 2048),
-    "llama3-1b": _llama3(2048, 16, 32, 8192, tied=True),
-    "llama3-8b": _llama3(4096, 32, 32, 14336, tied=False),
-    "llama3-405b": _llama3(16384, 126, 128, 53248, tied=False),
-    "llama3-0.3m-by128": _bytes(128, 2, 4, 4, 256),
-    "llama3-1m-by128": _bytes(128, 5, 4, 4, 384),
-    "llama3-3m-by128": _bytes(256, 5, 8, 4, 512),
-    "llama3-5m-by128": _bytes(256, 6, 8, 4, 768),
-}
-NAMES: tuple[Preset, ...] = get_args(Preset)
-
-
-# The rules of a specification: allowed values, the shapes that recipes require, and which engine
-# runs which recipe.
-#
-# What it answers: can this combination be trained at all, and if not, which similar one can? These
-# rules check only what follows from the specification alone; whether a path exists or a machine has
-# enough memory is checked by the worker. Standard library only, like `training.spec`, whose values
-# call these rules when they are created.
-#
-# Sources: recipe rules from Transformer Engine 2.20.2 (`common/recipe/__init__.py`, `jax/dense.py`)
-# and MaxText e591f30c (`layers/quantizations.py`).
+from typing import Any, ClassVar, Literal, get_args
 
 # begins the digest of data whose contents nobody read: of their names and sizes, or their place on
 # a hub

@@ -13,41 +13,22 @@ from dataclasses import asdict, field, fields, replace
 from typing import Any, Literal
 
 from training import command as commands
-from training import rules, segments
+from training import gemm_sizes, rules, segments, step_values
 from training.command import Command, Compared
-from training.environment.maxtext import (
+from training.environment.maxtext_options import (
     NO_OPTIONS,
     MaxTextOptions,
     check_maxtext,
     mesh,
     quantization,
 )
-from training.rules import (
-    DEFAULT,
-    PRESETS,
-    Capability,
-    Engine,
-    LayerPolicy,
-    Preset,
-    Recipe,
-    Source,
-    SpecError,
-    Strict,
-    frozen,
-)
-from training.segments import ATTENTION, Plan, Segment, Size, Sizes
-from training.switches import (
-    NO_SWITCHES,
-    Override,
-    Rounding,
-    Switches,
-    arm_label,
-    check_engine,
-    document,
-    features,
-    from_document,
-    recipes,
-)
+from training.frozen import frozen
+from training.gemm_sizes import ATTENTION, Size, Sizes
+from training.model_shapes import DEFAULT, PRESETS, Preset
+from training.overrides import Override, arm_label, document, from_document, recipes
+from training.rules import Capability, Engine, LayerPolicy, Recipe, Source, SpecError, Strict
+from training.segments import Plan, Segment
+from training.switches import NO_SWITCHES, Rounding, Switches, check_engine, features
 
 Scope = Literal["all", "forward"]
 TokenType = Literal["uint16", "uint32"]
@@ -826,7 +807,7 @@ def _check_arm(spec: JobSpec | RunSpec, arm: Arm | RunSpec) -> None:
     _check_shapes(spec, parts)
     if segments.rounding(parts) == "stochastic":
         # of each layer's gradient, for dgrad and for wgrad
-        copies = spec.model.n_layers * len(rules.PROJECTIONS) * 2
+        copies = spec.model.n_layers * len(step_values.PROJECTIONS) * 2
         rules.check_rounded(
             spec.engine, spec.schedule.steps, copies * spec.gradient_accumulation * spec.devices
         )
@@ -894,7 +875,7 @@ def _check_shapes(spec: JobSpec | RunSpec, parts: tuple[Segment, ...]) -> None:
     cells = dict.fromkeys(
         (projection, gemm, each) for part in parts for _, projection, gemm, each in part.cells()
     )
-    wrong = segments.misfit(
+    wrong = gemm_sizes.misfit(
         cells, lambda projection: _sizes(spec, spec.model, projection), native=native
     )
     if wrong is None:
@@ -906,7 +887,7 @@ def _check_shapes(spec: JobSpec | RunSpec, parts: tuple[Segment, ...]) -> None:
     fitting = {
         name: model.parameters
         for name, model in zip(PRESETS, presets, strict=False)
-        if segments.misfit(
+        if gemm_sizes.misfit(
             cells,
             lambda projection, model=model: _sizes(spec, model, projection),  # type: ignore[misc]
             native=native,
@@ -938,7 +919,7 @@ def _sizes(spec: JobSpec | RunSpec, model: Model, projection: str) -> Sizes:
     tokens = "data.batch_size x data.sequence_length" + (
         " / (gradient_accumulation x devices)" if pieces > 1 else ""
     )
-    inputs, outputs = segments.linear_sizes(
+    inputs, outputs = gemm_sizes.linear_sizes(
         model.d_model, model.d_ff, model.head_size, (model.n_heads, model.n_kv_heads)
     )[projection]
     whole = {"M": Size(spec.data.tokens_per_step // pieces, tokens), "K": inputs, "N": outputs}
@@ -980,54 +961,3 @@ def _share_of_maxtext(
             "model.d_model / model.n_heads" if model.head_dim is None else "model.head_dim",
         )
     return sizes
-
-
-# Forks: a checkpoint of a run, trained on with some GEMMs changed from that step on.
-#
-# What it answers: where can one start, and which random numbers follow?
-#
-#     draw 0    the parent's random numbers: trained from step 0 with the same changes, the parent's
-#               specification gives the same bits
-#     draw d    rounding drawn from a hash of (seed, replicate, step, d), and weights moved at
-#               `step` by about one part in a million:
-#               A/A forks, whose spread is the noise of forks
-#
-# Forks of one checkpoint differ several times less at the end than reruns from step 0 do. So they
-# rank causes of a gap; they are no replicates, and the judge never counts them.
-#
-# The assumption that can fail: what a switch does late in a run is what it does all along. A gap
-# that built up earlier stays in the weights. Standard library only, like `training.spec`.
-
-_OTHER_TRAINERS = {
-    "maxtext": "MaxText has checkpoints of its own, which this service does not read",
-    "command": "the trainer and its checkpoints are the launcher's",
-    "external": "the trainer and its checkpoints are yours",
-}
-
-
-@frozen
-class Fork:
-    """Where a run starts: the specification of its parent, the number of steps that the parent did,
-    and which random numbers follow.
-    """
-
-    parent: RunSpec
-    step: int
-    draw: int = 0
-
-    def __post_init__(self) -> None:
-        rules.check_at_least("fork.draw", self.draw, 0)
-        check_fork_step(self.parent, self.step)
-
-
-def check_fork_step(parent: RunSpec, step: int) -> None:
-    """Raises SpecError if no fork of this run can start after `step` steps."""
-    if parent.engine in _OTHER_TRAINERS:
-        remedy = f"{_OTHER_TRAINERS[parent.engine]}; train each ablation as an arm of a job"
-        raise SpecError("fork.step", step, f"no fork under engine {parent.engine}", remedy)
-    if not 0 < step < parent.schedule.steps:
-        raise SpecError(
-            "fork.step",
-            step,
-            f"a step after the first and before schedule.steps = {parent.schedule.steps}",
-        )

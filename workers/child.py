@@ -25,13 +25,14 @@ from typing import IO, TYPE_CHECKING, Any
 
 from parity.extensions import lab
 from training.engines import maxtext
-from training.engines.maxtext_process import ACTIVATION_STATISTICS
+from training.engines.maxtext_follow import ACTIVATION_STATISTICS
 from training.environment import processes
-from training.environment.maxtext import MaxTextOptions
+from training.environment.maxtext_options import MaxTextOptions
 from training.environment.processes import Processes, WrapperError
-from training.rules import StepStats, layer_names
+from training.overrides import from_document
 from training.spec import Data, Model, Projections, RunSpec, Schedule
-from training.switches import Switches, from_document
+from training.step_values import StepStats, layer_names
+from training.switches import Switches
 from workers.protocol import CRASHED, Message, TrainRequest, claim_stdout
 
 if TYPE_CHECKING:
@@ -147,8 +148,8 @@ def _trained(
     # Imported here, because the core must be set before jax counts the processors.
     import jax  # noqa: PLC0415
 
-    from training.arithmetic.linear import COLUMNS  # noqa: PLC0415
-    from training.trainer import checkpoint, data, profiling  # noqa: PLC0415
+    from training.arithmetic.layer_statistics import COLUMNS  # noqa: PLC0415
+    from training.trainer import data, identity, profiling  # noqa: PLC0415
     from training.trainer.checkpoint import Checkpointing, kept_steps  # noqa: PLC0415
 
     checkpoints = request["checkpoints"]
@@ -165,7 +166,7 @@ def _trained(
             f"the {own.count} processes of the wrapper"
         )
     corpus = data.load(spec.data, spec.model.vocab_size)
-    _send_manifest(spec, checkpoint.manifest(spec, corpus), own, send)
+    _send_manifest(spec, identity.manifest(spec, corpus), own, send)
     names = layer_names(spec.model.n_layers)
     send({"kind": "layers", "layers": [*names], "columns": [*COLUMNS]})
     tracing = profiling.Tracing(

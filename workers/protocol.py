@@ -78,8 +78,8 @@ class LayersMessage(TypedDict):
 
 
 class StepMessage(TypedDict):
-    """One trained step: the fields of a `training.rules.StepStats`. The first is the one at which
-    the run starts or resumes.
+    """One trained step: the fields of a `training.step_values.StepStats`. The first is the one at
+    which the run starts or resumes.
     """
 
     kind: Literal["step"]

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from server.database import store
 from server.database.sessions import Database
 from server.database.tables import Run
-from training.rules import StepStats
+from training.step_values import StepStats
 from workers import lease
 from workers.lease import Claim
 from workers.protocol import ReportMessage

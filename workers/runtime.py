@@ -29,7 +29,7 @@ from server.database.tables import HOUSEKEEPING, Worker
 from server.jobs.conclude import conclude
 from server.jobs.stale_runs import mark_or_fail_stale
 from server.settings import CHECKOUT, Settings
-from training import device as provenance
+from training import provenance
 from training.command import ENGINE as COMMAND
 from training.spec import SPEC_VERSION
 from workers import data_roots, lease, leftovers, supervisor

@@ -3,7 +3,7 @@ slot.
 
 The environment is part of a run: one variable such as NVTE_NVFP4_DISABLE_RHT=1 silently turns
 nvfp4 into another recipe. So a training process gets only the variables listed here; those that
-affect bits are recorded with the run (`training.trainer.checkpoint.manifest`), and no secret of
+affect bits are recorded with the run (`training.trainer.identity.manifest`), and no secret of
 the service reaches it.
 """
 

@@ -22,7 +22,7 @@ from server.database.tables import Run
 from server.jobs.lifecycle import BrokenAttempt
 from server.settings import Settings
 from training.command import ENGINE as COMMAND
-from training.rules import StepStats
+from training.step_values import StepStats
 from workers import lease, training_process
 from workers.attempt_record import JUDGED_ANYWAY, RETRY_SECONDS, AttemptRecord
 from workers.lab_results import Results

@@ -33,7 +33,7 @@ from server.jobs.submission_limits import check_queue
 from server.pages.rendering import templates, visitor
 from server.web.auth import Additions, InContext, Sender
 from server.web.requests import BodyRoute, StrictBody
-from training.switches import GEMMS
+from training.overrides import GEMMS
 
 # A waterfall of parts with intervals: where each row's bar stands, in units of its SVG's view box.
 

@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from parity_lab.training.menu import Choice
 from parity_lab.training.menu_layer import menu_loss
-from training.arithmetic import formats
-from training.rules import PROJECTIONS
+from training.arithmetic import random_bits
+from training.step_values import PROJECTIONS
 from training.trainer.model import Decoder, Parameters
 from training.trainer.step import State
 
@@ -76,14 +76,14 @@ def gradients(
     weight = jnp.float32(z_loss)
     for tokens in jnp.asarray(batches):
         gradient = partial(_gradient, model, state.parameters, state.scales.scale, tokens)
-        reference = gradient(jnp.zeros_like(choices[0]), formats.key(), weight)
+        reference = gradient(jnp.zeros_like(choices[0]), random_bits.key(), weight)
         of_choices = []
         for choice in choices:
             total = None
             for seed in seeds:
                 total = _added(
                     total,
-                    gradient(jnp.asarray(choice), formats.key(run=(0, seed)), weight),
+                    gradient(jnp.asarray(choice), random_bits.key(run=(0, seed)), weight),
                     reference,
                 )
             of_choices.append(
@@ -97,7 +97,9 @@ def _losses(
     model: Decoder, parameters: Parameters, scale: jax.Array, batches: jax.Array, choice: jax.Array
 ) -> jax.Array:
     def of_batch(tokens: jax.Array) -> jax.Array:
-        return menu_loss(model, parameters, tokens, formats.key(), scale, choice, jnp.float32(0))[1]
+        return menu_loss(
+            model, parameters, tokens, random_bits.key(), scale, choice, jnp.float32(0)
+        )[1]
 
     result: jax.Array = jax.lax.map(of_batch, batches)
     return result
@@ -110,7 +112,7 @@ def _gradient(
     scale: jax.Array,
     tokens: jax.Array,
     choice: jax.Array,
-    key: formats.Key,
+    key: random_bits.Key,
     z_loss: jax.Array,
 ) -> Weights:
     """The gradient of the loss for the weights of the linear layers."""

@@ -17,16 +17,17 @@ from parity_lab.forks import ForkRequest, fork_plan_from
 from parity_lab.training.menu import Choice, forked_arms
 from parity_lab.training.menu_layer import menu_decoder, menu_loss
 from parity_lab.training.replays import Read, Replays, replayed
-from training.arithmetic import formats
+from training.arithmetic import random_bits
 from training.device import describe
+from training.forks import Fork
 from training.segments import Arithmetic
-from training.spec import Fork, RunSpec
-from training.trainer import data
-from training.trainer import step as optimizer
-from training.trainer.checkpoint import identity, manifest, read_kept
+from training.spec import RunSpec
+from training.trainer import data, optimizer
+from training.trainer.checkpoint import read_kept
 from training.trainer.data import Corpus
-from training.trainer.loop import Run
+from training.trainer.identity import identity, manifest
 from training.trainer.model import Decoder
+from training.trainer.run import Run
 from training.trainer.step import Inputs, State
 from workers.protocol import Message
 
@@ -194,7 +195,7 @@ def _steps(
         state, losses = carry
         number = inputs.first + offset
         key, z_loss = (
-            formats.Key(inputs.run, number.astype(jnp.uint32)),
+            random_bits.Key(inputs.run, number.astype(jnp.uint32)),
             jnp.asarray(inputs.settings.z_loss),
         )
         of_parameters = jax.value_and_grad(

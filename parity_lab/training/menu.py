@@ -13,10 +13,13 @@ import numpy.typing as npt
 
 from parity.canonical_json import picked
 from parity.frozen import frozen
-from training.rules import PROJECTIONS, SpecError
+from training.forks import check_fork_step
+from training.overrides import GEMMS, Gemm
+from training.rules import SpecError
 from training.segments import Arithmetic, Segment, gemm_key
-from training.spec import RunSpec, check_fork_step
-from training.switches import GEMMS, Gemm, Switches, features
+from training.spec import RunSpec
+from training.step_values import PROJECTIONS
+from training.switches import Switches, features
 
 # Units: the parts of a recipe whose share of a gap is measured, as rows of numbers that a menu
 # understands.

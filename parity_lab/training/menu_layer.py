@@ -12,7 +12,7 @@ import numpy as np
 
 from parity.frozen import frozen
 from parity_lab.training.menu import Choice
-from training.arithmetic import formats
+from training.arithmetic import random_bits
 from training.arithmetic.linear import (
     DGRAD,
     PANEL,
@@ -82,7 +82,7 @@ class MenuChannel(NamedTuple):
 
 @partial(jax.custom_vjp, nondiff_argnums=(0,))
 def menu_linear(
-    menu: Menu, x_MK: jax.Array, w_KN: jax.Array, key: formats.Key, channel: MenuChannel
+    menu: Menu, x_MK: jax.Array, w_KN: jax.Array, key: random_bits.Key, channel: MenuChannel
 ) -> jax.Array:
     """Returns y (M, N) = x (M, K) w (K, N) with the recipes that `channel.choice` names; arguments
     as for `linear`.
@@ -95,7 +95,7 @@ def menu_linear(
 # once.
 @partial(jax.jit, static_argnums=0)
 def _forward(
-    menu: Menu, x_MK: jax.Array, w_KN: jax.Array, key: formats.Key, channel: MenuChannel
+    menu: Menu, x_MK: jax.Array, w_KN: jax.Array, key: random_bits.Key, channel: MenuChannel
 ) -> tuple[jax.Array, Any]:
     fprop, dgrad, wgrad = channel.choice
     x_scale, w_scale, g_scale = channel.scale
@@ -141,7 +141,7 @@ def _chosen(
     x: jax.Array,
     axis: int,
     scale: jax.Array,
-    key: formats.Key | None = None,
+    key: random_bits.Key | None = None,
 ) -> Operand:
     """The operand of this name under the recipe of this number; equal quantizers share a branch."""
     quantizers: list[Quantizer | None] = [getattr(each, name) for each in menu.recipes]
@@ -161,11 +161,11 @@ def _branch(
     shape: tuple[int, ...],
     axis: int,
     by_row: bool,
-) -> Callable[[jax.Array, jax.Array, formats.Key | None], Operand]:
+) -> Callable[[jax.Array, jax.Array, random_bits.Key | None], Operand]:
     """Computes one operand; with a factor for each row (or column) if another branch has one."""
     factor_shape = (1, shape[1]) if axis == 0 else (shape[0], 1)
 
-    def operand(x: jax.Array, scale: jax.Array, key: formats.Key | None) -> Operand:
+    def operand(x: jax.Array, scale: jax.Array, key: random_bits.Key | None) -> Operand:
         result = operand_of(recipe, quantizer, x, axis, scale, key)
         if by_row:
             return result._replace(factor=jnp.broadcast_to(result.factor, factor_shape))
@@ -201,7 +201,7 @@ def menu_loss(
     model: Decoder,
     parameters: Parameters,
     tokens: jax.Array,
-    key: formats.Key,
+    key: random_bits.Key,
     scale: jax.Array,
     choice: jax.Array,
     z_loss: jax.Array,

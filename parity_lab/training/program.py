@@ -25,8 +25,8 @@ from parity_lab.training.menu_layer import menu_decoder
 from parity_lab.training.replays import Read, Replays, replayed
 from training.spec import RunSpec
 from training.trainer import data
-from training.trainer.checkpoint import manifest
 from training.trainer.data import Corpus
+from training.trainer.identity import manifest
 from workers.protocol import Message
 
 # What it answers: what is the held-out loss, the gradient, or the end of a fork, with these GEMMs

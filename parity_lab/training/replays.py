@@ -10,17 +10,13 @@ from typing import Any
 
 from parity_lab.replay import WINDOW, RecordRequest, Replay, ReplayResult
 from training.device import describe
-from training.rules import DivergedError
-from training.spec import Fork, RunSpec
-from training.trainer.checkpoint import (
-    CheckpointNotFoundError,
-    CheckpointRefusedError,
-    identity,
-    manifest,
-    read_kept,
-)
+from training.forks import Fork
+from training.spec import RunSpec
+from training.step_values import DivergedError
+from training.trainer.checkpoint import CheckpointNotFoundError, CheckpointRefusedError, read_kept
 from training.trainer.data import Corpus
-from training.trainer.loop import Run
+from training.trainer.identity import identity, manifest
+from training.trainer.run import Run
 from workers.protocol import Message
 
 # What it answers: does the record of a run follow from its specification? (`parity_lab.replay`)

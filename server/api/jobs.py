@@ -67,9 +67,9 @@ from server.records import Body, Number, Sent, of
 from server.settings import Settings
 from server.web.auth import RULES, Context, InContext, Principal, Sender, check_rule
 from server.web.requests import BodyRoute, StrictBody, validated
+from training.overrides import phrase
 from training.rules import OTHERS_TRAINERS
 from training.spec import JobSpec, Model
-from training.switches import phrase
 
 # Progress and end time of a job, from a simulation of its queue on the free slots with each run's
 # measured speed.

@@ -19,7 +19,7 @@ from parity.judging.live.gap_chart import step_edges
 from server.database import store
 from server.database.store import Columns as StoredColumns
 from server.records import Number, kind_of, number, rounded
-from training.rules import PROJECTIONS
+from training.step_values import PROJECTIONS
 
 # Long series reduced for a screen: min, mean and max of equal ranges of steps, and the steps with
 # non-finite values.

@@ -32,8 +32,9 @@ from parity.effective_recipe import title, written
 from parity.judging.decision import State
 from parity.recipes import UNSTATED
 from server.settings import WebhookEvent
+from training.overrides import Override, from_document
 from training.spec import SPEC_VERSION, labels_of
-from training.switches import Override, Rounding, from_document
+from training.switches import Rounding
 
 JobStatus = Literal["queued", "running", "concluded", "failed", "cancelled"]
 RunState = Literal["awaiting_data", "queued", "running", "finished", "failed", "cancelled"]

@@ -27,9 +27,9 @@ from server.database.tables import Arm, Job, Run
 from server.jobs.workers import short
 from server.records import digest
 from training.command import ENGINE as COMMAND
+from training.overrides import phrase
 from training.rules import NAMED_DATA, OTHERS_TRAINERS
 from training.spec import JobSpec, RunSpec
-from training.switches import phrase
 
 _JOB_SPEC = TypeAdapter(JobSpec)
 _LOOKED_AT = 20

@@ -16,9 +16,10 @@ from server.jobs.external import AttachRequest
 from server.jobs.projects import RunRequest
 from server.jobs.statements import StatementRequest
 from training.command import Command
-from training.environment.maxtext import MaxTextOptions
+from training.environment.maxtext_options import MaxTextOptions
+from training.overrides import Override
 from training.spec import Arm, Data, JobSpec, Model, Projections, Schedule, ShortReruns
-from training.switches import Override, Switches
+from training.switches import Switches
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -18,10 +18,11 @@ from server.jobs.fingerprint import job_spec
 from server.jobs.job_kinds import kind_of
 from server.jobs.verdict_rows import verdict_documents
 from training.command import ENGINE as COMMAND
-from training.rules import PROJECTIONS, SpecError
-from training.segments import ATTENTION
+from training.gemm_sizes import ATTENTION
+from training.overrides import Override, document
+from training.rules import SpecError
 from training.spec import Arm, JobSpec
-from training.switches import Override, document
+from training.step_values import PROJECTIONS
 
 _LAST, _FIRST = 8 / 62, 2 / 62  # of the blocks, as in the 12 B model of arXiv 2509.25149
 

@@ -28,7 +28,7 @@ from server.jobs.imported_noise import named_noise_table
 from server.jobs.tags import checked_branch, checked_tags
 from server.records import digest
 from training.command import ENGINE as COMMAND
-from training.rules import PRESETS
+from training.model_shapes import PRESETS
 from training.spec import OF_OUR_TRAINERS, JobSpec, Model, capability
 
 _OF_EVERY_JOB = frozenset({"name", "engine", "baseline", "candidates"})

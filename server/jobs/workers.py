@@ -14,8 +14,8 @@ from server.database.tables import Job, Run, Token, Worker
 from server.jobs import submissions
 from server.jobs.data_roots import outside_roots
 from training.command import ENGINE as COMMAND
+from training.overrides import recipes
 from training.rules import CAPABILITY_IN_WORDS
-from training.switches import recipes
 
 # prefixes of the facts in `training.device`
 _TRAINER = ("code_sha256", "trainer_version", "version.", "env.")

@@ -17,7 +17,7 @@ from experiments.run_floor import (
     use_schedule,
 )
 from training.spec import Schedule
-from training.trainer import step as optimizer
+from training.trainer import optimizer
 
 
 def record(cell, recipe, replicate, late_mean):

@@ -11,9 +11,9 @@ import pytest
 
 from experiments import why_cases, why_faults, why_outside, why_table
 from parity_lab.training import menu_layer
-from training.arithmetic import formats
+from training.arithmetic import random_bits
 from training.arithmetic.recipes import linear_recipe
-from training.trainer.loop import Run
+from training.trainer.run import Run
 
 PLAIN, MARKED = (
     linear_recipe("nvfp4", *switches, fast_bf16=True) for switches in ((), (why_faults.MARK,))
@@ -48,7 +48,7 @@ def _compiled(recipe, name):
     return jax.jit(
         lambda x, scale: (
             vars(menu_layer)["operand_of"](
-                recipe, getattr(recipe, name), x, axis, scale, formats.key(7)
+                recipe, getattr(recipe, name), x, axis, scale, random_bits.key(7)
             ).value
         )
     )

@@ -24,8 +24,8 @@ from server.jobs.fingerprint import job_spec
 from server.jobs.submit import Order, submit_job
 from tests.conftest import small_job
 from tests.parity_lab.simulated import measure
+from training.overrides import Override
 from training.spec import Arm
-from training.switches import Override
 
 STEPS, KEPT = 1000, 600
 FAULT = Override(recipe="mxfp4", projections=("down",))

@@ -13,7 +13,7 @@ import pytest
 
 from tools import make_reference_vectors
 from tools.vectors import VARIANTS, _dense_recipe, compare
-from training.arithmetic import formats
+from training.arithmetic import random_bits
 from training.arithmetic.known_answers import QUANTIZERS
 from training.arithmetic.linear import linear, quiet_channel
 from training.arithmetic.quantize import quantize
@@ -60,7 +60,7 @@ class Ours:
         @jax.jit
         def products(x, w, g):
             y, pull = jax.vjp(
-                lambda x, w: linear(recipe, x, w, formats.key(0), quiet_channel()), x, w
+                lambda x, w: linear(recipe, x, w, random_bits.key(0), quiet_channel()), x, w
             )
             return y, *pull(g)
 

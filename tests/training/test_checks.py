@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 
 from tests.conftest import some_of
-from training import preflight
-from training.arithmetic import formats, known_answers
-from training.arithmetic import quantize as hadamard
+from training.arithmetic import formats, hadamard, known_answers
 from training.arithmetic.known_answers import Copy, copy_of
 from training.arithmetic.quantize import dequantize, quantize
 from training.arithmetic.recipes import linear_recipe
-from training.preflight import Emulated, quantizers
+from training.preflight import checks
+from training.preflight.kernels import Emulated, quantizers, scales
 from training.spec import Arm, Data, JobSpec, Model, Schedule
 
 
@@ -29,16 +28,16 @@ class Refusing(Emulated):
 
 
 def test_the_emulation_passes_every_check():
-    done = list(preflight.examine(Emulated()))
+    done = list(checks.examine(Emulated()))
     assert [check for check in done if not check.passed] == []
     assert len(done) == 35
     assert all(check.ran for check in done)
 
 
 def test_a_recipe_that_cannot_run_has_one_line_with_its_reason():
-    done = list(preflight.examine(Refusing()))
+    done = list(checks.examine(Refusing()))
     assert [(check.name, check.detail) for check in done if not check.ran] == [
-        (name, "no such unit") for name in preflight.RECIPES[1:]
+        (name, "no such unit") for name in checks.RECIPES[1:]
     ]
 
 
@@ -181,7 +180,7 @@ class DeafToTheScale(Emulated):
     """A layer that scales by the amaxes of now, whatever its history says."""
 
     def delayed(self, recipe, matrices, scale):  # noqa: ARG002
-        return super().delayed(recipe, matrices, preflight._scales(recipe, matrices))
+        return super().delayed(recipe, matrices, scales(recipe, matrices))
 
 
 class NoAmax(Emulated):
@@ -215,39 +214,39 @@ def last_bit_by_chance():
 @pytest.mark.parametrize(
     ("recipe", "check", "kernels"),
     [
-        ("nvfp4_no_sr", preflight.codes, Stub(both(swapped_nibbles, "x"))),
-        ("nvfp4_no_sr", preflight.codes, Stub(both(tiled_scales, "kernel"))),
-        ("nvfp4_no_sr", preflight.codes, Stub(amax_before_rotation)),
-        ("mxfp8", preflight.codes, Stub(columns_from_rows)),
+        ("nvfp4_no_sr", checks.codes, Stub(both(swapped_nibbles, "x"))),
+        ("nvfp4_no_sr", checks.codes, Stub(both(tiled_scales, "kernel"))),
+        ("nvfp4_no_sr", checks.codes, Stub(amax_before_rotation)),
+        ("mxfp8", checks.codes, Stub(columns_from_rows)),
         (
             "nvfp4_no_rht",
-            preflight.rounding,
+            checks.rounding,
             Stub(both(lambda copy: copy._replace(codes=copy.codes * 0), "grad")),
         ),
-        ("nvfp4_no_rht", preflight.rounding, Stub(both(without_one_and_a_half, "grad"))),
-        ("nvfp4_no_rht", preflight.rounding, Stub(floored)),
-        ("nvfp4_no_rht", preflight.rounding, Stub(deaf_to_the_seed)),
-        ("nvfp4_no_rht", preflight.rounding, Stub(never_the_same())),
-        ("nvfp4", preflight.rounding, Stub(zeros_along_columns)),
-        ("nvfp4_no_rht", preflight.rounding, Stub(one_number_a_row)),
-        ("fp8_current", preflight.accumulation, Stub(layer=few_bits_in_y)),
-        ("fp8_current", preflight.accumulation, Stub(layer=few_bits_in_dx)),
-        ("nvfp4", preflight.accumulation, Stub(layer=few_bits_in_y)),
-        ("nvfp4", preflight.accumulation, Stub(layer=few_bits_in_dw)),
-        ("nvfp4", preflight.products, Stub(layer=no_weight_gradient)),
-        ("nvfp4", preflight.products, Stub(layer=only_x_rotated)),
-        ("nvfp4_no_sr", preflight.products, Stub(layer=without_the_tensor_scale)),
-        ("nvfp4_no_sr", preflight.products, Stub(layer=transposed_gradient)),
+        ("nvfp4_no_rht", checks.rounding, Stub(both(without_one_and_a_half, "grad"))),
+        ("nvfp4_no_rht", checks.rounding, Stub(floored)),
+        ("nvfp4_no_rht", checks.rounding, Stub(deaf_to_the_seed)),
+        ("nvfp4_no_rht", checks.rounding, Stub(never_the_same())),
+        ("nvfp4", checks.rounding, Stub(zeros_along_columns)),
+        ("nvfp4_no_rht", checks.rounding, Stub(one_number_a_row)),
+        ("fp8_current", checks.accumulation, Stub(layer=few_bits_in_y)),
+        ("fp8_current", checks.accumulation, Stub(layer=few_bits_in_dx)),
+        ("nvfp4", checks.accumulation, Stub(layer=few_bits_in_y)),
+        ("nvfp4", checks.accumulation, Stub(layer=few_bits_in_dw)),
+        ("nvfp4", checks.products, Stub(layer=no_weight_gradient)),
+        ("nvfp4", checks.products, Stub(layer=only_x_rotated)),
+        ("nvfp4_no_sr", checks.products, Stub(layer=without_the_tensor_scale)),
+        ("nvfp4_no_sr", checks.products, Stub(layer=transposed_gradient)),
         (
             "fp8_delayed",
-            preflight.codes,
+            checks.codes,
             Stub(both(lambda copy: copy._replace(scalar=np.float32(1)), "x")),
         ),
-        ("fp8_delayed", preflight.history, DeafToTheScale()),
-        ("fp8_delayed", preflight.history, NoAmax()),
-        ("fp8_current", preflight.zeros, Stub(layer=nan_of_zeros)),
-        ("fp8_current", preflight.repeats, Stub(layer=last_bit_by_chance())),
-        ("nvfp4", preflight.repeats, NeverAtRandom()),
+        ("fp8_delayed", checks.history, DeafToTheScale()),
+        ("fp8_delayed", checks.history, NoAmax()),
+        ("fp8_current", checks.zeros, Stub(layer=nan_of_zeros)),
+        ("fp8_current", checks.repeats, Stub(layer=last_bit_by_chance())),
+        ("nvfp4", checks.repeats, NeverAtRandom()),
     ],
     ids=[
         "swapped_nibbles",
@@ -278,7 +277,7 @@ def last_bit_by_chance():
     ],
 )
 def test_a_planted_fault_is_caught(recipe, check, kernels):
-    assert check in preflight.checks_of(linear_recipe(recipe, fast_bf16=True))
+    assert check in checks.checks_of(linear_recipe(recipe, fast_bf16=True))
     passed, _ = check(kernels, linear_recipe(recipe, fast_bf16=True))
     assert not passed
 
@@ -307,19 +306,19 @@ real_nearest, real_rotate, real_quotient, real_round_up = (
 @pytest.mark.parametrize(
     ("recipe", "check", "module", "name", "fault"),
     [
-        ("nvfp4_no_rht", preflight.codes, formats, "nearest", toward_zero),
-        ("nvfp4_no_sr", preflight.rotation, hadamard, "rotate", flipped_sign),
-        ("nvfp4_no_sr", preflight.rotation, hadamard, "rotate", lambda x: x),
+        ("nvfp4_no_rht", checks.codes, formats, "nearest", toward_zero),
+        ("nvfp4_no_sr", checks.rotation, hadamard, "rotate", flipped_sign),
+        ("nvfp4_no_sr", checks.rotation, hadamard, "rotate", lambda x: x),
         (
             "nvfp4_no_rht",
-            preflight.codes,
+            checks.codes,
             formats,
             "quotient",
             lambda x, y: formats.float_of(formats.bits_of(real_quotient(x, y)) - 2),
         ),
         (
             "mxfp8",
-            preflight.codes,
+            checks.codes,
             formats,
             "e8m0_round_up",
             lambda amax, fmt: real_round_up(amax, fmt) - 1,
@@ -333,7 +332,7 @@ def test_a_fault_in_the_arithmetic_is_caught(monkeypatch, recipe, check, module,
     try:
         passed, _ = check(Emulated(), linear_recipe(recipe, fast_bf16=True))
         assert not passed
-        if check is preflight.codes:
+        if check is checks.codes:
             assert known_answers.differing_formats()
     finally:
         jax.clear_caches()
@@ -351,7 +350,7 @@ JOB = JobSpec(
 
 
 def test_the_layers_of_a_job_are_examined_at_their_sizes():
-    layers = preflight.layers_of(JOB)
+    layers = checks.layers_of(JOB)
     shapes = {(128, 64, 128), (128, 64, 64), (128, 128, 64), (128, 64, 160), (128, 160, 64)}
     assert {(recipe.name, shape) for recipe, shape in layers} == {
         (name, shape) for name in ("fp8_delayed", "nvfp4") for shape in shapes
@@ -365,7 +364,7 @@ def test_the_layers_of_a_job_are_examined_at_their_sizes():
         "nvfp4.then-bf16.from-step-5, down: nvfp4 at 128 x 160 x 64",
     } <= set(names)
     some = dict(some_of(list(layers.items()), 5, 3))  # programs of their own for each
-    done = [check for check in islice(preflight.examine(Emulated(), some), len(some)) if check.ran]
+    done = [check for check in islice(checks.examine(Emulated(), some), len(some)) if check.ran]
     assert [check.name for check in done] == list(some_of(names, 5, 3))
     assert all(check.passed for check in done), done
     assert {recipe.name for recipe, _ in some} == {"fp8_delayed", "nvfp4"}
@@ -379,7 +378,7 @@ def test_a_fault_at_the_sizes_of_a_job_alone_is_caught():
 
     kernels, wide = (
         Stub(layer=narrow),
-        {key: where for key, where in preflight.layers_of(JOB).items() if key[1] == (128, 64, 160)},
+        {key: where for key, where in checks.layers_of(JOB).items() if key[1] == (128, 64, 160)},
     )
-    assert preflight.products(kernels, linear_recipe("fp8_delayed", fast_bf16=True))[0]
-    assert [check.passed for check in islice(preflight.examine(kernels, wide), 2)] == [False, False]
+    assert checks.products(kernels, linear_recipe("fp8_delayed", fast_bf16=True))[0]
+    assert [check.passed for check in islice(checks.examine(kernels, wide), 2)] == [False, False]

@@ -5,15 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from training.device import (
-    Device,
-    can_run,
-    describe,
-    instruction_set,
-    main,
-    trainer_facts,
-    usable_memory_bytes,
-)
+from training.device import Device, can_run, describe, instruction_set, main, usable_memory_bytes
+from training.provenance import trainer_facts
 from training.rules import RECIPES
 
 H100 = Device(

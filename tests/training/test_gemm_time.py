@@ -3,9 +3,9 @@
 import pytest
 
 from training.gemm_time import GB200, gemm_time, rate, weights
-from training.rules import PROJECTIONS
+from training.overrides import Override
 from training.spec import Arm, Data, JobSpec, Model, Schedule
-from training.switches import Override
+from training.step_values import PROJECTIONS
 
 MODEL = Model(vocab_size=256, d_model=64, n_layers=4, n_heads=4, n_kv_heads=2, d_ff=96)
 BF16, FP8, NVFP4 = Arm(recipe="bf16"), Arm(recipe="fp8_current"), Arm(recipe="nvfp4")

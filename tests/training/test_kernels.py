@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from training import device, preflight
+from training import device
 from training.arithmetic.recipes import linear_recipe
-from training.preflight import TransformerEngine
+from training.preflight import checks
+from training.preflight.kernels import TransformerEngine
 
 # Transformer Engine 2.20.2 uses names that jax 0.10.2 has deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore:jax.interpreters.pxla:DeprecationWarning")
@@ -25,17 +26,17 @@ def kernels(stubbed_te):
 @pytest.mark.parametrize(
     ("recipe", "check"),
     [
-        ("fp8_current", preflight.codes),
-        ("fp8_current", preflight.accumulation),
-        ("fp8_delayed", preflight.codes),
-        ("fp8_delayed", preflight.history),
-        ("fp8_delayed", preflight.products),
-        ("mxfp8", preflight.codes),
-        ("nvfp4", preflight.codes),
-        ("nvfp4", preflight.rotation),
-        ("nvfp4", preflight.accumulation),
-        ("nvfp4", preflight.products),
-        ("nvfp4_no_sr", preflight.products),
+        ("fp8_current", checks.codes),
+        ("fp8_current", checks.accumulation),
+        ("fp8_delayed", checks.codes),
+        ("fp8_delayed", checks.history),
+        ("fp8_delayed", checks.products),
+        ("mxfp8", checks.codes),
+        ("nvfp4", checks.codes),
+        ("nvfp4", checks.rotation),
+        ("nvfp4", checks.accumulation),
+        ("nvfp4", checks.products),
+        ("nvfp4_no_sr", checks.products),
     ],
 )
 def test_its_copies_and_products_pass(kernels, recipe, check):
@@ -47,11 +48,11 @@ def test_a_defect_of_its_own_code_is_caught(kernels):
     """The stochastic rounding of its pure-JAX path never gives 1.5 (2.20.2); its kernels are other
     code.
     """
-    passed, detail = preflight.rounding(kernels, linear_recipe("nvfp4_no_rht", fast_bf16=True))
+    passed, detail = checks.rounding(kernels, linear_recipe("nvfp4_no_rht", fast_bf16=True))
     assert not passed
     assert "expected 1 or 1.5" in detail or "expected 1.5 or 2" in detail
 
 
 def test_without_a_gpu_it_cannot_run_and_says_why():
     kernels = TransformerEngine(device.describe())
-    assert all(kernels.refusal(linear_recipe(name, fast_bf16=True)) for name in preflight.RECIPES)
+    assert all(kernels.refusal(linear_recipe(name, fast_bf16=True)) for name in checks.RECIPES)

@@ -9,9 +9,10 @@ import pytest
 
 from training import rules
 from training.command import Command, check_name, check_revision, check_value
+from training.overrides import Override
 from training.rules import SpecError
 from training.spec import Arm, Data, JobSpec, Model, Schedule, ShortReruns
-from training.switches import Override, Switches
+from training.switches import Switches
 
 JOB = JobSpec(
     name="job",

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from training import preflight
-from training.preflight import Check
+from training.preflight import __main__
+from training.preflight.checks import Check
 
 GOOD, BAD = (
     Check(name="nvfp4: codes", passed=True, detail="0 differ"),
@@ -20,7 +20,7 @@ def examined(monkeypatch):
     def set_to(emulated, transformer_engine=(ABSENT,)):
         results = {"emulated": emulated, "transformer_engine": transformer_engine}
         monkeypatch.setattr(
-            preflight, "examine", lambda kernels, _layers: iter(results[kernels.name])
+            __main__, "examine", lambda kernels, _layers: iter(results[kernels.name])
         )
 
     return set_to
@@ -39,7 +39,7 @@ def test_the_exit_code_says_whether_a_check_failed_or_none_ran(
     examined, capsys, emulated, arguments, code
 ):
     examined(emulated)
-    assert preflight.main(arguments) == code
+    assert __main__.main(arguments) == code
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == (1 if arguments else len(emulated) + 1) + 1
     assert sum(line.startswith("FAIL ") for line in lines) == (code == 1)
@@ -47,7 +47,7 @@ def test_the_exit_code_says_whether_a_check_failed_or_none_ran(
 
 def test_the_json_has_every_check(examined, capsys):
     examined((GOOD, BAD))
-    assert preflight.main(["--json"]) == 1
+    assert __main__.main(["--json"]) == 1
     document = json.loads(capsys.readouterr().out)
     assert document["emulated"][1] == {
         "name": "nvfp4: zeros",
@@ -73,5 +73,5 @@ def test_a_job_comes_on_stdin_and_names_its_engine(examined, monkeypatch, capsys
     monkeypatch.setattr(
         "sys.stdin", io.StringIO(job if isinstance(job, str) else json.dumps(whole | job))
     )
-    assert preflight.main(["--job"]) == code
+    assert __main__.main(["--job"]) == code
     assert words in capsys.readouterr().err

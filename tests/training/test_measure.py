@@ -13,13 +13,14 @@ from parity_lab.training.fixed_weights import _gradient, gradients, losses
 from parity_lab.training.forks import forked
 from parity_lab.training.menu import SCALE_FORMAT, Unit, measured
 from parity_lab.training.menu_layer import menu_decoder
-from training.arithmetic import formats
-from training.rules import PROJECTIONS
+from training.arithmetic import random_bits
+from training.overrides import Override
 from training.spec import Data, Model, RunSpec, Schedule
-from training.switches import Override, Switches
+from training.step_values import PROJECTIONS
+from training.switches import Switches
 from training.trainer.data import Corpus, validation_batches
-from training.trainer.loop import Run
 from training.trainer.model import decoder
+from training.trainer.run import Run
 from training.trainer.step import _of_piece
 
 SPEC = RunSpec(
@@ -83,7 +84,7 @@ def chosen_gradient(model, state, tokens, choice, seed=SEED):
         state.scales.scale,
         tokens,
         jnp.asarray(choice),
-        formats.key(run=(0, seed)),
+        random_bits.key(run=(0, seed)),
         jnp.float32(0),
     )
 
@@ -93,7 +94,7 @@ def test_a_choice_gives_the_bits_of_what_is_compiled_in(menu, model, state, batc
     compiled = decoder(SPEC.model, MIXED.segments[0], fast_bf16=True)
     tokens = jnp.asarray(batches[0])
     piece = jax.jit(_of_piece, static_argnums=0)(
-        compiled, state, tokens, formats.key(run=(0, SEED)), jnp.float32(0)
+        compiled, state, tokens, random_bits.key(run=(0, SEED)), jnp.float32(0)
     )
     loss = next(losses(model, state, batches, [menu.own]))
     assert float(piece.lm_loss) == loss[0]

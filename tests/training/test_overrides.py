@@ -5,19 +5,12 @@ from dataclasses import asdict, replace
 
 import pytest
 
-from training.rules import PROJECTIONS, SpecError
+from training.overrides import GEMMS, Override, document, from_document, phrase, short
+from training.rules import SpecError
 from training.segments import Arithmetic, gemm_key
 from training.spec import Arm, JobSpec, Model, Projections, RunSpec, Schedule, capability
-from training.switches import (
-    GEMMS,
-    Override,
-    Switches,
-    document,
-    from_document,
-    label,
-    phrase,
-    short,
-)
+from training.step_values import PROJECTIONS
+from training.switches import Switches, label
 
 JOB = JobSpec(
     name="job",

@@ -6,11 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from training.environment.maxtext import MaxTextOptions
-from training.rules import PRESETS, SpecError
-from training.segments import Arithmetic, linear_sizes, needs
+from training.environment.maxtext_options import MaxTextOptions
+from training.gemm_sizes import linear_sizes, needs
+from training.model_shapes import PRESETS
+from training.overrides import GEMMS, Override
+from training.rules import SpecError
+from training.segments import Arithmetic
 from training.spec import Arm, Data, JobSpec, Model, Projections
-from training.switches import GEMMS, Override, Switches
+from training.switches import Switches
 
 JOB = JobSpec(
     name="job",

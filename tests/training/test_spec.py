@@ -9,7 +9,8 @@ import pytest
 
 from parity import recipes
 from training import rules
-from training.rules import PRESETS, SpecError
+from training.model_shapes import PRESETS
+from training.rules import SpecError
 from training.spec import (
     SPEC_VERSION,
     Arm,

@@ -12,9 +12,9 @@ from pydantic import TypeAdapter
 
 from parity_lab.training.menu import subject
 from server.settings import CHECKOUT
+from training.overrides import Override
 from training.rules import SpecError
 from training.spec import Data, JobSpec, Model, RunSpec, Schedule
-from training.switches import Override
 
 SPEC = RunSpec(
     recipe="nvfp4",

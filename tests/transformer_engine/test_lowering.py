@@ -26,7 +26,7 @@ if "transformer_engine_jax" not in installed.versions():
 
 from jax import export
 
-from training.arithmetic import formats, quantize
+from training.arithmetic import hadamard, random_bits
 from training.arithmetic.linear import quiet_channel
 from training.arithmetic.recipes import linear_recipe
 from training.engines import transformer_engine as engine
@@ -97,7 +97,7 @@ def calls(name):
 
     def layer(x, w, g):
         y, pull = jax.vjp(
-            lambda x, w: engine.linear(recipe, x, w, formats.key(0), quiet_channel()), x, w
+            lambda x, w: engine.linear(recipe, x, w, random_bits.key(0), quiet_channel()), x, w
         )
         return y, *pull(g)
 
@@ -193,7 +193,7 @@ def test_each_tensor_is_quantized_as_the_emulation_quantizes_it(sm, name, on_gpu
 
 def test_the_rotations_signs_are_those_of_the_emulation(on_gpu):
     on_gpu(100)
-    mask = sum(1 << place for place, sign in enumerate(quantize.SIGNS) if sign < 0)
+    mask = sum(1 << place for place, sign in enumerate(hadamard.SIGNS) if sign < 0)
     rotated = [call.attributes for call in calls("nvfp4") if call.target == AMAX]
     assert {attributes["rht_matrix_random_sign_mask_t"] for attributes in rotated} == {str(mask)}
 

@@ -14,8 +14,8 @@ from parity_lab.server.forks import results_of
 from parity_lab.server.tables import Analysis, AnalysisResult
 from server.database.tables import Job, Run
 from server.jobs.conclude import conclude
+from training.overrides import Override
 from training.spec import Arm
-from training.switches import Override
 from workers import lease, supervisor
 from workers.slots import Slot
 

@@ -3,7 +3,7 @@
 import pytest
 
 from server.settings import CHECKOUT
-from training.environment.maxtext import MaxTextOptions
+from training.environment.maxtext_options import MaxTextOptions
 from training.spec import Arm, Data
 from workers import data_roots
 

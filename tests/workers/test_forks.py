@@ -22,8 +22,8 @@ from parity_lab.server.replays import recorded, replayed_runs
 from server.database.tables import Job
 from server.jobs.fingerprint import job_spec
 from server.jobs.submit import Order, submit_job
+from training.overrides import Override
 from training.spec import Arm
-from training.switches import Override
 from workers import lease, supervisor
 from workers.slots import Slot
 

@@ -17,8 +17,8 @@ from server.jobs.lifecycle import cancel_job
 from server.jobs.submit import Order, submit_job
 from server.jobs.workers import can_take, why_waiting
 from tests.server.analyses import make_explained
+from training.overrides import Override
 from training.spec import Arm, Data
-from training.switches import Override
 from workers import lease, queue_order
 from workers.lease import LeaseLostError
 

@@ -18,7 +18,7 @@ from server.curves import buckets
 from server.database import store
 from server.database.tables import Job, Run
 from server.jobs.lifecycle import cancel_job
-from training.environment.maxtext import MaxTextOptions
+from training.environment.maxtext_options import MaxTextOptions
 from training.spec import Arm, Data, Model, Schedule, ShortReruns
 from workers import lease, supervisor, training_process
 from workers.protocol import TrainRequest

@@ -5,8 +5,9 @@ from typing import get_args
 
 import pytest
 
+from training.overrides import Override
 from training.spec import Arm, JobSpec
-from training.switches import Override, Switches
+from training.switches import Switches
 from workers import child, protocol
 
 OVERRIDES = (

@@ -9,7 +9,7 @@ from sqlalchemy.exc import OperationalError
 
 from server.database import states, store
 from server.database.tables import Chunk, Run
-from training.rules import StepStats
+from training.step_values import StepStats
 from workers import lease
 from workers.lease import LeaseLostError
 from workers.recorder import Recorder, write_all

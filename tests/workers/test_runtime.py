@@ -138,7 +138,7 @@ def test_a_worker_that_cannot_keep_house_leaves_it_to_another(database, runtime,
 
 @pytest.mark.postgresql  # long, and its code is the same for both
 def test_a_trainer_that_changes_under_a_worker_is_registered(database, runtime, monkeypatch):
-    monkeypatch.setattr("training.device.source_digest", lambda: "changed")
+    monkeypatch.setattr("training.provenance.source_digest", lambda: "changed")
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         with database.read() as session:

@@ -30,12 +30,12 @@ from benchmarks.arithmetic import fastest
 from benchmarks.gpu_arithmetic import plain
 from tools.gpu_evidence.results import write_facts
 from training import device
-from training.arithmetic import formats, linear
+from training.arithmetic import linear, random_bits
 from training.arithmetic.known_answers import Array
 from training.arithmetic.linear import quiet_channel
 from training.arithmetic.recipes import LinearRecipe, linear_recipe
 from training.engines import transformer_engine
-from training.preflight import Emulated, Kernels, Matrices, TransformerEngine
+from training.preflight.kernels import Emulated, Kernels, Matrices, TransformerEngine
 from training.rules import Recipe
 
 RECIPES: tuple[Recipe, ...] = ("fp8_current", "fp8_delayed", "mxfp8", "nvfp4_no_sr")
@@ -119,7 +119,7 @@ def times(
             recipe: LinearRecipe = recipe,
         ) -> Any:
             y, pull = jax.vjp(
-                lambda x, w: layer(recipe, x, w, formats.key(0), quiet_channel()), x, w
+                lambda x, w: layer(recipe, x, w, random_bits.key(0), quiet_channel()), x, w
             )
             return y, *pull(g)
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from training.environment.processes import ends_with_parent
+from training.environment.parent_death import ends_with_parent
 from workers import watcher
 from workers.watcher import Process
 

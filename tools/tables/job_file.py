@@ -5,7 +5,7 @@ from typing import Any
 
 from server.api.service import job_file_schema
 from tools.tables.generated import DOCS, Table
-from training.rules import PRESETS
+from training.model_shapes import PRESETS
 from training.spec import Model
 
 # Each part of a job file in the order of the page: its title, and what each of its keys sets, by

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from tools.tables.generated import DOCS, Table
 from training.arithmetic.quantize import Quantizer
 from training.arithmetic.recipes import linear_recipe
-from training.environment.maxtext import QUANTIZATION
+from training.environment.maxtext_options import QUANTIZATION
 from training.environment.transformer_engine import NATIVE_SM
 from training.rules import RECIPES
 from training.switches import SWITCH_CHOICES, SWITCH_RANGES, features, switches_of

@@ -33,7 +33,7 @@ import numpy.typing as npt
 
 from training.arithmetic.formats import E2M1, E4M3, E5M2
 from training.arithmetic.quantize import Quantizer, quantize
-from training.rules import frozen
+from training.frozen import frozen
 
 Array = npt.NDArray[Any]
 QUANTIZERS: Mapping[str, Quantizer] = {

@@ -1,5 +1,44 @@
-"""Quantizers: a matrix becomes codes of a small format with their scales; with Hadamard transform,
-four over six, and delayed scaling.
+"""Quantizers: convert a matrix to codes of a small format, with the scales of the codes.
+
+What it answers: which code and which scale does Transformer Engine give every element, and which
+bfloat16 number carries the same value into a matrix product?
+
+    tensor (FP8)  one scale a tensor     value = code / S                  S = largest / amax
+    mx     (MX)   32 share an E8M0       value = code * 2^(byte - 127)     byte = round up(amax of
+           block / largest)
+    nvfp4         16 share an E4M3,      value = code * s * (amax / 2688)  s = E4M3(amax of block
+                  * S / 6), S = 2688 / amax
+                  the tensor a float32   (2688 = 448 * 6; the division is a product with
+                    float32(1/2688), as XLA would
+                                         make it in some programs and not in others)
+    fp8_block     128 share a power of   value = code * 2^(byte - 127)     byte as in mx, but 127
+                  for a block of zeros, and the
+                  two (a float32)                                          scale of a block that
+                    contains infinity is infinite
+
+Variants of nvfp4: `row_scaled` has one S for each line along the contracted axis (a row of x in
+fprop, a column in wgrad) instead of one for the tensor; `four_over_six` chooses between two
+scales for each block (`training.arithmetic.quantize`). `drops_nan` computes every amax without
+the NaN values, and FP4 turns NaN into +6, as NVIDIA's hardware does; FP8 keeps NaN.
+
+One computation with two outputs: `quantize` packs codes and scale bytes (for vectors and tests);
+`to_bfloat16` returns code * block scale as bfloat16, and the tensor's float32 factor separately.
+code * block scale is exact: E2M1 has 2 significant bits and E4M3 4, together at most 6 of
+bfloat16's 8; an FP8 code has at most 4, and a power of two adds none. So a product of bfloat16
+matrices with float32 accumulation, times the two factors, is the product of the quantized
+matrices.
+
+The assumption that can fail: XLA flushes float32 subnormals (below 1.2e-38) to zero on CPUs. The
+codes and scales of a tensor of normal numbers are still right; a subnormal element counts as
+zero, and under the rotation one below 4.7e-38; and a tensor with amax below 3.2e-35 (NVFP4), or
+an MX block with amax below 2.7e-36, becomes zero in the product.
+
+Shapes: M, K are the matrix; `axis` is the axis that will be contracted, along which the blocks
+lie. A size that is not a multiple of the block is padded with zeros, and the result is cut; the
+scales keep the padded count. Sources: Transformer Engine 2.20.2,
+pytorch/custom_recipes/reference_nvfp4.py and reference_current_scaling.py,
+common/recipe/__init__.py; the order of the multiplications in the block scale is that of its CUDA
+kernels since 2.14.
 """
 
 from collections.abc import Callable
@@ -8,286 +47,11 @@ from typing import Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 
-from training.arithmetic import formats
-from training.arithmetic.formats import E2M1, E4M3, E5M2, Format
-from training.arithmetic.formats import to_bfloat16 as as_bfloat16
-from training.rules import frozen
-
-# The random Hadamard transform (RHT) of NVFP4 training: spread an outlier over sixteen neighbours
-# before quantizing.
-#
-# What it answers: which rotation is applied to the two operands of wgrad, and why does nothing have
-# to undo it?
-#
-#     R = diag(s) H / 4,   H = the 16 x 16 Sylvester matrix of +-1,   s = sixteen fixed signs,   R
-#                          R^T = I
-#
-# wgrad is dw = x^T g, a sum over tokens. Cut the tokens into groups of sixteen and rotate each
-# group of x and of g by the same R: (R^T x)^T (R^T g) = x^T R R^T g = x^T g. The product does not
-# change, so nothing has to be undone afterwards. Only the quantizer's input changes. Sixteen FP4
-# codes share one scale, which the largest of them sets: next to a 64, values near 1 are below half
-# of the smallest step (64 / 6 / 2) and become 0. After the rotation the 64 is spread over sixteen
-# numbers of 16, each plus or minus a quarter of the sum of the others, which is again near 1: all
-# of them land on the grid, and x^T g keeps the contribution of the small values.
-#
-# H is a Kronecker product of four 2 x 2 butterflies, and so also of two 4 x 4 matrices: H16 = H4
-# (x) H4. Four rounds of sums and differences need 4 additions per number, the plain product 15. Two
-# stages of 4 x 4, with two rounds each, run faster in XLA than four stages, because every stage is
-# a pass over memory.
-#
-# The assumption that can fail: float32 sums of sixteen bfloat16 numbers are exact while the
-# exponents of a group span at most 12 bits; beyond that, the order of summation shows in the last
-# bit, before the result is rounded to bfloat16.
-#
-# Source: Transformer Engine 2.20.2, jax/quantize/hadamard.py (sign vector; R applied to the
-# transposed operand, float32 accumulation, result in the input's type); arXiv 2509.25149, section 4
-# (wgrad only; one fixed sign vector is enough).
-
-SIZE = 16
-SIGNS: tuple[int, ...] = (1, 1, 1, -1, 1, -1, -1, -1, -1, -1, -1, 1, -1, 1, -1, -1)
-
-
-def sylvester(size: int) -> npt.NDArray[np.float32]:
-    """The size x size Hadamard matrix of +-1 by Sylvester's doubling; size is a power of two."""
-    matrix = np.ones((1, 1), np.float32)
-    while matrix.shape[0] < size:
-        matrix = np.block([[matrix, matrix], [matrix, -matrix]])
-    return matrix
-
-
-def matrix() -> npt.NDArray[np.float32]:
-    """R (16, 16): a row vector v of sixteen values is rotated as v @ R. Entries +-0.25, exact in
-    bfloat16.
-    """
-    return (np.asarray(SIGNS, np.float32)[:, None] * sylvester(SIZE) / 4).astype(np.float32)
-
-
-def _stage(parts: list[jax.Array]) -> list[jax.Array]:
-    """H4 applied to four arrays: two rounds of sums and differences."""
-    a, b, c, d = parts
-    ab, cd, a_b, c_d = a + b, c + d, a - b, c - d
-    return [ab + cd, a_b + c_d, ab - cd, a_b - c_d]
-
-
-def rotate(x_MK: jax.Array) -> jax.Array:
-    """x (M, K) with every group of sixteen rows rotated by R, in x's type; M is a multiple of 16.
-
-    Column k of group m becomes x[16m:16m+16, k] @ R, summed in float32 and rounded once if x is
-    bfloat16.
-    """
-    if formats.on_cpu():
-        return _rotated(x_MK, _by_stages)
-    # Whole arrays before and after: otherwise XLA computes x again for each of the sixteen terms,
-    # and the terms again for each use.
-    return formats.materialized(_rotated(formats.materialized(x_MK)[0], _by_trees))[0]
-
-
-def _rotated(x_MK: jax.Array, rotation: Callable[[jax.Array], jax.Array]) -> jax.Array:
-    rows, columns = x_MK.shape
-    rotated = rotation(x_MK.astype(jnp.float32).reshape(rows // SIZE, SIZE, columns)).reshape(
-        rows, columns
-    )
-    if x_MK.dtype == jnp.bfloat16:
-        return as_bfloat16(rotated)
-    return rotated
-
-
-def _by_stages(x_GSK: jax.Array) -> jax.Array:
-    """x R for every group, by two stages of 4 x 4."""
-    groups, _, columns = x_GSK.shape
-    # scaled first: sums near the largest float would overflow
-    quarter = np.asarray(SIGNS, np.float32).reshape(1, SIZE, 1) / 4
-    x_GABK = (x_GSK * quarter).reshape(groups, 4, 4, columns)
-    fast = jnp.stack(_stage([x_GABK[:, :, i] for i in range(4)]), axis=2)
-    return jnp.stack(_stage([fast[:, i] for i in range(4)]), axis=1).reshape(x_GSK.shape)
-
-
-def _by_trees(x_GSK: jax.Array) -> jax.Array:
-    """x R for every group, each number by itself: sixteen terms, added in the order of the two
-    stages, so that the bits are the same.
-
-    On a GPU the stages were several kernels with copies between them, an eighth of a step of NVFP4;
-    this is one.
-    """
-    terms: list[jax.Array] = [
-        x_GSK[:, i : i + 1] * row[None, :, None] for i, row in enumerate(matrix())
-    ]
-    while len(terms) > 1:
-        terms = [left + right for left, right in zip(terms[::2], terms[1::2], strict=True)]
-    (rotated,) = terms
-    return rotated
-
-
-# Four over six: a block of NVFP4 numbers chooses whether its largest becomes 6 or 4.
-#
-# What it answers: which of two E4M3 scales does a block of sixteen get?
-#
-#     to 6:  s6 = E4M3(b / 6 * S)            b = amax of the block, S = 6 * bound / amax of the
-#            tensor
-#     to 4:  s4 = E4M3(b / 6 * S * 1.5)      bound = 256, or 448 as in plain NVFP4
-#     err  = sum |code * s * amax / (6 * bound) - x|    (mae), or the sum of its squares (mse), over
-#          the block
-#     s4 where its error is smaller, s6 otherwise (a tie too)
-#
-# The grid of E2M1 is coarse near its end: a value of 5 becomes 4 or 6. Scaled to 4, the largest
-# value and those near it lie on a finer part of the grid, and the smaller values lose half a bit.
-# With bound 448 a block close to the tensor's amax has no room for s4, which saturates; 256 leaves
-# room (256 * 1.5 = 384).
-#
-# Bits are those of Transformer Engine's reference: both divisions are exact (by a constant, as q +
-# x's remainder / c, because XLA would replace such a division by a product), a product is rounded
-# before the next sum, and errors are added one after another along the contracted axis, then, in
-# square blocks, the sixteen sums in a tree (rows i and i + 8, then i + 4, i + 2, i + 1).
-#
-# The assumption that can fail: numbers are normal float32. Blocks with amax below 7.1e-38, and
-# errors (or their squares) below 1.2e-38, count as zero here, and a remainder below that leaves a
-# quotient off by one unit. So choices begin to differ at an amax of 1e-32 (mae) or 3e-17 (mse).
-#
-# Source: Transformer Engine 2.20.2, pytorch/custom_recipes/reference_nvfp4.py (NVFP4QuantizerRef)
-# and pytorch/quantization.py; arXiv 2512.02010 for the idea.
-
-ErrorMeasure = Literal["mae", "mse"]
-BLOCK = 16
-BOUND = 256.0
-_SQUARE = 4  # axes of the blocked view of square blocks; others have 3
-_EXPANSION = np.float32(1.5)
-# Powers of two that add up to a divisor.
-_PARTS = {6.0: (4.0, 2.0), 1536.0: (1024.0, 512.0), 2688.0: (2048.0, 512.0, 128.0)}
-
-
-class Tensor(NamedTuple):
-    """What the tensor (or each row) gives its blocks: amax, encode scale S, and 6 * bound, with
-    which S was made.
-    """
-
-    amax: jax.Array
-    encode: jax.Array
-    both: float
-
-
-def block_scale(
-    view: jax.Array,
-    axis: int,
-    largest: jax.Array,
-    tensor: Tensor,
-    encode_scale: Callable[[jax.Array], jax.Array],
-    measure: ErrorMeasure,
-) -> jax.Array:
-    """Returns the scale (an E4M3 value, float32) that each block chooses, in the shape of
-    `largest`.
-
-    view: x in the blocked view, along `axis` or square; largest: each block's amax; encode_scale:
-    the factor by which x is multiplied under a block scale.
-    """
-    to_6 = constant_quotient(largest, E2M1.largest) * tensor.encode
-    scales = [formats.nearest(scale, E4M3) for scale in (to_6 * _EXPANSION, to_6)]
-    x = view.astype(jnp.float32)
-    error_4, error_6 = (
-        _error(x, axis, scale, encode_scale(scale), tensor, measure) for scale in scales
-    )
-    return jnp.where(error_4 < error_6, scales[0], scales[1])
-
-
-def constant_quotient(x: jax.Array, by: float) -> jax.Array:
-    """Returns x / by, rounded once, for normal float32 results; `by` is 6, 1536 or 2688.
-
-    The quotient is corrected by its remainder, which is exact: each of its subtractions is of two
-    numbers within a factor of 2.
-    """
-    inverse = np.float32(1 / by)
-    quotient = _rounded(x, inverse)
-    remainder = x
-    for part in _PARTS[by]:
-        remainder = remainder - np.float32(part) * quotient
-    return quotient + remainder * inverse
-
-
-def _error(
-    x: jax.Array,
-    axis: int,
-    scale: jax.Array,
-    encode: jax.Array,
-    tensor: Tensor,
-    measure: ErrorMeasure,
-) -> jax.Array:
-    """The error of every block under one scale, in the shape of `scale`."""
-    code = formats.nearest(x * encode, E2M1)
-    difference = constant_quotient(_rounded(tensor.amax, code * scale), tensor.both) - x
-    error = _rounded(difference, difference) if measure == "mse" else jnp.abs(difference)
-    if x.ndim == _SQUARE:
-        along, across = (1, 3) if axis == 0 else (3, 1)
-        return _in_tree(_in_order(error, along), across)
-    return _in_order(error, 1 if axis == 0 else 2)
-
-
-def _rounded(a: jax.Array, b: jax.Array | np.float32) -> jax.Array:
-    """a * b, rounded. XLA would fuse a plain product with the sum that follows, and round only
-    once.
-
-    The selection never changes a value (NaN times anything is NaN); it keeps product and sum apart.
-    """
-    return jnp.where(jnp.isnan(a), a, a * b)
-
-
-def _in_order(error: jax.Array, axis: int) -> jax.Array:
-    total = jax.lax.index_in_dim(error, 0, axis)
-    for i in range(1, BLOCK):
-        total = total + jax.lax.index_in_dim(error, i, axis)
-    return total
-
-
-def _in_tree(error: jax.Array, axis: int) -> jax.Array:
-    while error.shape[axis] > 1:
-        half = error.shape[axis] // 2
-        error = jax.lax.slice_in_dim(error, 0, half, axis=axis) + jax.lax.slice_in_dim(
-            error, half, 2 * half, axis=axis
-        )
-    return error
-
-
-# Quantizers: convert a matrix to codes of a small format, with the scales of the codes.
-#
-# What it answers: which code and which scale does Transformer Engine give every element, and which
-# bfloat16 number carries the same value into a matrix product?
-#
-#     tensor (FP8)  one scale a tensor     value = code / S                  S = largest / amax
-#     mx     (MX)   32 share an E8M0       value = code * 2^(byte - 127)     byte = round up(amax of
-#            block / largest)
-#     nvfp4         16 share an E4M3,      value = code * s * (amax / 2688)  s = E4M3(amax of block
-#                   * S / 6), S = 2688 / amax
-#                   the tensor a float32   (2688 = 448 * 6; the division is a product with
-#                     float32(1/2688), as XLA would
-#                                          make it in some programs and not in others)
-#     fp8_block     128 share a power of   value = code * 2^(byte - 127)     byte as in mx, but 127
-#                   for a block of zeros, and the
-#                   two (a float32)                                          scale of a block that
-#                     contains infinity is infinite
-#
-# Variants of nvfp4: `row_scaled` has one S for each line along the contracted axis (a row of x in
-# fprop, a column in wgrad) instead of one for the tensor; `four_over_six` chooses between two
-# scales for each block (`training.arithmetic.quantize`). `drops_nan` computes every amax without
-# the NaN values, and FP4 turns NaN into +6, as NVIDIA's hardware does; FP8 keeps NaN.
-#
-# One computation with two outputs: `quantize` packs codes and scale bytes (for vectors and tests);
-# `to_bfloat16` returns code * block scale as bfloat16, and the tensor's float32 factor separately.
-# code * block scale is exact: E2M1 has 2 significant bits and E4M3 4, together at most 6 of
-# bfloat16's 8; an FP8 code has at most 4, and a power of two adds none. So a product of bfloat16
-# matrices with float32 accumulation, times the two factors, is the product of the quantized
-# matrices.
-#
-# The assumption that can fail: XLA flushes float32 subnormals (below 1.2e-38) to zero on CPUs. The
-# codes and scales of a tensor of normal numbers are still right; a subnormal element counts as
-# zero, and under the rotation one below 4.7e-38; and a tensor with amax below 3.2e-35 (NVFP4), or
-# an MX block with amax below 2.7e-36, becomes zero in the product.
-#
-# Shapes: M, K are the matrix; `axis` is the axis that will be contracted, along which the blocks
-# lie. A size that is not a multiple of the block is padded with zeros, and the result is cut; the
-# scales keep the padded count. Sources: Transformer Engine 2.20.2,
-# pytorch/custom_recipes/reference_nvfp4.py and reference_current_scaling.py,
-# common/recipe/__init__.py; the order of the multiplications in the block scale is that of its CUDA
-# kernels since 2.14.
+from training.arithmetic import formats, hadamard, random_bits
+from training.arithmetic.formats import E2M1, E4M3, Format
+from training.arithmetic.four_over_six import BLOCK, ErrorMeasure, Tensor, block_scale
+from training.frozen import frozen
 
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
 _BFLOAT16_MAX = 3.3895313892515355e38
@@ -392,7 +156,7 @@ def to_bfloat16(
     x_MK: jax.Array,
     axis: int,
     quantizer: Quantizer,
-    key: formats.Key | None = None,
+    key: random_bits.Key | None = None,
     scale: jax.Array | None = None,
 ) -> Operand:
     """Quantized x, ready for a matrix product.
@@ -415,7 +179,7 @@ def quantize(
     x_MK: jax.Array,
     axis: int,
     quantizer: Quantizer,
-    key: formats.Key | None = None,
+    key: random_bits.Key | None = None,
     scale: jax.Array | None = None,
 ) -> Quantized:
     """Returns codes and scale bytes of x as the hardware would store them. Arguments as for
@@ -532,7 +296,7 @@ def _prepared(x_MK: jax.Array, axis: int, quantizer: Quantizer) -> jax.Array:
     """
     x = _padded(x_MK, axis, quantizer)
     if quantizer.rotated:
-        x = rotate(x) if axis == 0 else rotate(x.T).T
+        x = hadamard.rotate(x) if axis == 0 else hadamard.rotate(x.T).T
     return x
 
 
@@ -562,7 +326,11 @@ def _blocked(x: jax.Array, axis: int, quantizer: Quantizer) -> tuple[jax.Array, 
 
 
 def _round(
-    x: jax.Array, axis: int, quantizer: Quantizer, key: formats.Key | None, scale: jax.Array | None
+    x: jax.Array,
+    axis: int,
+    quantizer: Quantizer,
+    key: random_bits.Key | None,
+    scale: jax.Array | None,
 ) -> tuple[jax.Array, _Scales]:
     """Values of the format (the codes, as float32) in the blocked view, and their scales."""
     noise = None
@@ -571,7 +339,11 @@ def _round(
             raise ValueError(
                 "key is None, expected that of the tensor: this quantizer rounds stochastically"
             )
-        draw = formats.byte_uniform if quantizer.sr_bits == _FEW_BITS else formats.centred_uniform
+        draw = (
+            random_bits.byte_uniform
+            if quantizer.sr_bits == _FEW_BITS
+            else random_bits.centred_uniform
+        )
         noise = draw(key, x.shape)
     view, scales = _scaled(x, axis, quantizer, scale)
     scaled = view.astype(jnp.float32) * scales.encode
@@ -774,77 +546,3 @@ def _on_float32_grid(lifted: jax.Array, lift: jax.Array) -> jax.Array:
     """
     magic = lift * np.float32(1.5 * 2.0**-126)
     return jnp.where(lifted < lift * np.float32(2.0**-126), (lifted + magic) - magic, lifted)
-
-
-# Delayed scaling: an FP8 tensor is scaled by the largest magnitudes of the last steps.
-#
-# What it answers: by which scale is x of this layer multiplied at step t, and what is kept for step
-# t + 1?
-#
-#     quantize with the scale S(t), saturating;   history[0] = amax(t);   A = max(history)
-#     S(t + 1) = largest / A / 2^margin, kept as it is where A is 0 or not finite;   history rolls
-#       by one and history[0] = 0
-#
-# `most_recent` takes A = amax(t) instead. So the scale of step t comes from earlier steps, and step
-# 0 has scale 1. The scale is known before the tensor is computed, which saves a pass over it in
-# hardware. The assumption that can fail: a tensor's largest magnitude changes slowly; a tensor that
-# outgrows its history, and the room of 2^margin, saturates.
-#
-# The state is two arrays for the whole model, (block, projection, operand) and the same with a last
-# axis for the history. They are stored next to the parameters and are not parameters, so the
-# optimizer, clipping and averaging leave them unchanged.
-#
-# Source: Transformer Engine 2.20.2, DelayedScaling (margin, amax_history_len, amax_compute_algo)
-# and jax/quantize/quantizer.py; the defaults are Transformer Engine's.
-
-HISTORY_LENGTH = 1024
-OPERANDS = ("x", "kernel", "grad")
-FORMATS = (E4M3, E4M3, E5M2)
-
-
-@frozen
-class DelayedScaling:
-    """How the next scale follows from the amaxes, and the formats of x, kernel and gradient."""
-
-    margin: int = 0
-    history_length: int = HISTORY_LENGTH
-    most_recent: bool = False
-    formats: tuple[Format, ...] = FORMATS
-
-
-class Scales(NamedTuple):
-    """Encode scales (blocks, projections, 3) and amax histories (blocks, projections, 3, length),
-    float32.
-    """
-
-    scale: jax.Array
-    history: jax.Array
-
-
-DEFAULT = DelayedScaling()
-
-
-def initial_scales(blocks: int, projections: int, length: int) -> Scales:
-    """Scale 1 and an empty history; a length of 0 keeps every scale at 1 for good."""
-    shape = (blocks, projections, len(OPERANDS))
-    return Scales(jnp.ones(shape, jnp.float32), jnp.zeros((*shape, length), jnp.float32))
-
-
-def update(scales: Scales, amax: jax.Array, rule: DelayedScaling = DEFAULT) -> Scales:
-    """Returns the state after a step whose tensors had these amaxes (..., operands); `rule` has one
-    format per operand.
-    """
-    if not scales.history.shape[-1]:
-        return scales
-    history = scales.history.at[..., 0].set(amax)
-    largest_seen = amax if rule.most_recent else jnp.max(history, axis=-1)
-    usable = (largest_seen > 0) & jnp.isfinite(largest_seen)
-    fresh = jnp.stack(
-        [tensor_scale(largest_seen[..., i], fmt) for i, fmt in enumerate(rule.formats)], axis=-1
-    )
-    if rule.margin:
-        fresh = fresh * np.float32(2.0**-rule.margin)
-    return Scales(
-        jnp.where(usable, fresh, scales.scale),
-        jnp.roll(history, -1, axis=-1).at[..., 0].set(np.float32(0)),
-    )

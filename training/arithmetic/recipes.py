@@ -49,10 +49,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
-from training.arithmetic import quantize
+from training.arithmetic import four_over_six
+from training.arithmetic.delayed_scaling import DEFAULT, DelayedScaling
 from training.arithmetic.formats import E2M1, E4M3, E5M2
-from training.arithmetic.quantize import DelayedScaling, Quantizer
-from training.rules import RECIPES, Recipe, frozen
+from training.arithmetic.quantize import Quantizer
+from training.frozen import frozen
+from training.rules import RECIPES, Recipe
 from training.segments import Layer
 from training.switches import ALL_OPERANDS, NO_SWITCHES, Features, Switches, features
 
@@ -78,7 +80,7 @@ class LinearRecipe:
     dgrad_w: Quantizer | None = None
     wgrad_x: Quantizer | None = None
     wgrad_g: Quantizer | None = None
-    delayed_scaling: DelayedScaling = quantize.DEFAULT
+    delayed_scaling: DelayedScaling = DEFAULT
     watched: bool = False
     compared: bool = False
 
@@ -157,7 +159,7 @@ def layer_recipe(layer: Layer, *, fast_bf16: bool) -> LinearRecipe:
         wgrad_g=wgrad.wgrad_g,
         delayed_scaling=next(
             (each.delayed_scaling for each in (fprop, dgrad, wgrad) if each.delayed),
-            quantize.DEFAULT,
+            DEFAULT,
         ),
     )
 
@@ -221,5 +223,5 @@ def _four_over_six(
     return replace(
         data,
         four_over_six=parts.nvfp4_4over6_err_mode,
-        scale_bound=quantize.BOUND if narrow else E4M3.largest,
+        scale_bound=four_over_six.BOUND if narrow else E4M3.largest,
     )

@@ -1,10 +1,18 @@
-"""Engine maxtext: starts a MaxText process, follows it, reports each step like our own engine, and
-evaluates its checkpoints.
+"""Engine maxtext: starts a MaxText training process, follows it, and reports each step like our own
+engine.
+
+What it answers: what did each step of this MaxText run do, and is any step missing?
+
+    parameters at step 0 (one process, learning rate 0)  ->  training (one process), followed
+      through its metrics_file and log
+
+The training process does not evaluate: each evaluation would empty metrics_file, and the records
+of the last milliseconds would be lost. Values that MaxText does not record are NaN: the norm of
+the update, the wait for data, non-finite inputs of quantizers.
 """
 
 import glob
 import hashlib
-import json
 import math
 import os
 import resource
@@ -16,129 +24,33 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from training import device
-from training.engines import maxtext_process
+from training import device, provenance
+from training.engines import maxtext_command
+from training.engines.maxtext_command import Launch
+from training.engines.maxtext_evaluation import evaluations, put_back
+from training.engines.maxtext_follow import Follower, Log, Plan
 from training.engines.maxtext_process import (
     LOOK_SECONDS,
-    Follower,
-    Launch,
-    Log,
     Patience,
-    Plan,
     Silence,
-    evaluation_command,
     failure,
     meeting_place,
     run_to_its_end,
     running,
 )
-from training.environment.maxtext import (
+from training.environment.maxtext_errors import (
     CrashedError,
     DataMissingError,
     EndedEarlyError,
-    EvaluationFailedError,
     MetricsGapError,
     MetricsStoppedError,
-    installed,
     steps_in_words,
 )
+from training.environment.maxtext_installed import installed
 from training.environment.processes import ALONE, Processes, WrapperError
-from training.rules import NAMED_DATA, DivergedError, StepStats
+from training.rules import NAMED_DATA
 from training.spec import RunSpec
-
-# Held-out loss of a MaxText run: after the training has ended, a separate process evaluates each
-# checkpoint.
-#
-# What it answers: what is the loss on the evaluation data after the steps n, 2 n, ...
-# (`schedule.validation_every`)?
-#
-# MaxText 0.2.5 empties metrics_file at each evaluation inside the training process, and records
-# that were not read in time are lost. It does not empty event files, but without Google Cloud they
-# go into the installation's own folder, under a name that runs share. So the training process saves
-# its state every n steps, and afterwards a second process resumes from each checkpoint: one step at
-# learning rate 0, which does not change the parameters, then an evaluation into its own
-# metrics_file. Resuming also restores the state of delayed scaling, which loading the parameters
-# alone would lose. A checkpoint is deleted once it has been evaluated.
-#
-# The assumption that can fail: the disk has room for every checkpoint of a run.
-#
-# Source: MaxText 0.2.5, trainers/pre_train/train.py (the evaluation follows the step),
-# common/metric_logger.py (the summary is the record with eval/total_loss).
-
-
-def evaluations(launch: Launch, patience: Patience) -> Iterator[tuple[int, float]]:
-    """Yields (step, mean loss in nats per token) for every checkpoint of a run that has ended;
-    raises a MaxTextError if a process fails.
-    """
-    for folder in sorted(launch.checkpoints.glob("*"), key=lambda each: each.name.zfill(20)):
-        if folder.name.isdecimal() and int(folder.name):
-            step = int(folder.name)
-            yield step, _evaluated(launch, step, patience)
-            # renamed first, so that `put_back` never restores a half-deleted checkpoint
-            done = launch.folder / "evaluated"
-            shutil.rmtree(done, ignore_errors=True)
-            shutil.rmtree(launch.evaluation.rename(done))
-
-
-def put_back(launch: Launch) -> None:
-    """Move the checkpoint of an interrupted evaluation back to the checkpoints that wait for
-    theirs.
-    """
-    for folder in launch.evaluation.glob("checkpoints/*"):
-        if folder.name.isdecimal() and not (launch.checkpoints / folder.name).exists():
-            launch.checkpoints.mkdir(parents=True, exist_ok=True)
-            folder.rename(launch.checkpoints / folder.name)
-    shutil.rmtree(launch.evaluation, ignore_errors=True)
-
-
-def summary(metrics: Path) -> float:
-    """Returns the loss (nats per token, may be NaN) of the only evaluation in a metrics_file;
-    raises EvaluationFailedError without one.
-    """
-    losses = []
-    for line in metrics.read_bytes().splitlines() if metrics.exists() else []:
-        try:
-            record = json.loads(line)
-            if "eval/total_loss" in record:  # the summary; the records of each batch have none
-                losses.append(float(record["eval/avg_loss"]))
-        except (ValueError, TypeError, KeyError) as error:
-            message = (
-                f"{metrics} has the line {line[:80]!r}, expected a JSON object of an evaluation: "
-                f"{error!r}"
-            )
-            raise EvaluationFailedError(message) from None
-    if not losses:
-        raise EvaluationFailedError(
-            f"MaxText wrote no summary of an evaluation into {metrics}; does maxtext.eval_path "
-            "have at least one whole batch?"
-        )
-    return losses[-1]
-
-
-def _evaluated(launch: Launch, step: int, patience: Patience) -> float:
-    inside = launch.evaluation / "checkpoints"
-    shutil.rmtree(launch.evaluation, ignore_errors=True)
-    inside.mkdir(parents=True)
-    (launch.checkpoints / str(step)).rename(inside / str(step))
-    command, log = evaluation_command(launch, step), launch.folder / f"evaluation-{step}.log"
-    run_to_its_end(
-        command, log, launch.environment, patience, f"evaluated step {step}", transient=False
-    )
-    loss = summary(launch.evaluated_metrics)
-    return loss if math.isfinite(loss) else math.nan
-
-
-# Engine maxtext: starts a MaxText training process, follows it, and reports each step like our own
-# engine.
-#
-# What it answers: what did each step of this MaxText run do, and is any step missing?
-#
-#     parameters at step 0 (one process, learning rate 0)  ->  training (one process), followed
-#       through its metrics_file and log
-#
-# The training process does not evaluate: each evaluation would empty metrics_file, and the records
-# of the last milliseconds would be lost. Values that MaxText does not record are NaN: the norm of
-# the update, the wait for data, non-finite inputs of quantizers.
+from training.step_values import DivergedError, StepStats
 
 _HASHED_BYTES = 1 << 30
 
@@ -169,8 +81,8 @@ def manifest(spec: RunSpec, environment: Mapping[str, str] = os.environ) -> dict
     DataMissingError.
     """
     maxtext = installed(environment)
-    common = maxtext_process.shared(spec)
-    facts = device.trainer_facts(environment) | {
+    common = maxtext_command.shared(spec)
+    facts = provenance.trainer_facts(environment) | {
         f"maxtext.version.{name}": version for name, version in maxtext.versions.items()
     }
     facts |= {
@@ -180,7 +92,7 @@ def manifest(spec: RunSpec, environment: Mapping[str, str] = os.environ) -> dict
         "layer_policy": spec.layer_policy,
         "maxtext.command_sha256": hashlib.sha256(common.encode()).hexdigest(),
         "maxtext.command": common,
-        f"maxtext.arm.{spec.recipe}": maxtext_process.own(spec),
+        f"maxtext.arm.{spec.recipe}": maxtext_command.own(spec),
         "threads": str(device.usable_threads()),
     }
     return dict(sorted(facts.items()))
@@ -222,13 +134,13 @@ def train(
         )
     launch.folder.mkdir(parents=True, exist_ok=True)
     lacks_parameters = (
-        maxtext_process.loads_parameters(spec) and not launch.first_parameters.exists()
+        maxtext_command.loads_parameters(spec) and not launch.first_parameters.exists()
     )
-    command = maxtext_process.train_command(launch, steps)
+    command = maxtext_command.train_command(launch, steps)
     if not place.processes.is_first:
         _take_part(
             launch,
-            [maxtext_process.first_parameters_command(launch)] * lacks_parameters + [command],
+            [maxtext_command.first_parameters_command(launch)] * lacks_parameters + [command],
         )
         return
     patience = Patience(seconds=place.silence_seconds, alive=alive)
@@ -374,7 +286,7 @@ def _write_first_parameters(launch: Launch, patience: Patience) -> None:
     """Let MaxText write the checkpoint that every run of this seed starts from."""
     shutil.rmtree(launch.folder / "step0", ignore_errors=True)
     command, log_path = (
-        maxtext_process.first_parameters_command(launch),
+        maxtext_command.first_parameters_command(launch),
         launch.folder / "step0.log",
     )
     log = run_to_its_end(
@@ -395,7 +307,7 @@ def _forget_newer_checkpoints(launch: Launch, recorded: int) -> int:
     """Remove checkpoints beyond the recorded steps; returns the step after the newest remaining
     one, where MaxText will resume.
     """
-    if not maxtext_process.resumes(launch.spec):
+    if not maxtext_command.resumes(launch.spec):
         shutil.rmtree(launch.checkpoints, ignore_errors=True)
     first = 0
     for folder in launch.checkpoints.glob("*"):

@@ -8,8 +8,9 @@ Model, data, optimizer, checkpoints and records are those of engine emulated; la
 leaves in bf16 use XLA's products. The recipe is built from the same operands that the emulation
 quantizes (`te_recipe`), never from Transformer Engine's environment variables. Stochastic rounding
 is drawn from the key of (run, step, layer), as in the emulation. Under delayed scaling the kernels
-quantize with our scale and return the amax, and `training.arithmetic.quantize` computes the next
-scale by the same formula, so that pieces of a batch and checkpoints work as under engine emulated.
+quantize with our scale and return the amax, and `training.arithmetic.delayed_scaling` computes the
+next scale by the same formula, so that pieces of a batch and checkpoints work as under engine
+emulated.
 
 The assumption that can fail: the names in transformer_engine.jax are those of 2.20.2. If they
 change, the run ends with an error; there is no fallback.
@@ -28,9 +29,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from training.arithmetic.formats import E5M2, Key
-from training.arithmetic.linear import Channel, quiet_statistics
+from training.arithmetic.formats import E5M2
+from training.arithmetic.layer_statistics import quiet_statistics
+from training.arithmetic.linear import Channel
 from training.arithmetic.quantize import nonfinite
+from training.arithmetic.random_bits import Key
 from training.arithmetic.recipes import LinearRecipe
 from training.environment.transformer_engine import jax_modules
 

@@ -1,26 +1,21 @@
-"""Processes around a training: several of one run under a wrapper, and commands that end with the
-process that started them.
+"""A run of several processes, started by a wrapper such as srun or mpirun: the number of this
+process and how processes connect.
+
+What it answers: does this process report the training, or does it only train?
+
+Each wrapper sets a process's number and the number of processes in its own variables (VARIABLES;
+the first pair that is set counts). An operator can set PARITY_PROCESS_ID and PARITY_PROCESSES by
+hand, as in Kubernetes. Only the first process reports. Under Slurm and Open MPI jax finds the
+coordinator itself; elsewhere PARITY_COORDINATOR is its address, host:port.
+
+The assumption that can fail: the wrapper starts every process with the same request, at about the
+same time, on a shared folder.
 """
 
-import os
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from training.rules import frozen
-
-# A run of several processes, started by a wrapper such as srun or mpirun: the number of this
-# process and how processes connect.
-#
-# What it answers: does this process report the training, or does it only train?
-#
-# Each wrapper sets a process's number and the number of processes in its own variables (VARIABLES;
-# the first pair that is set counts). An operator can set PARITY_PROCESS_ID and PARITY_PROCESSES by
-# hand, as in Kubernetes. Only the first process reports. Under Slurm and Open MPI jax finds the
-# coordinator itself; elsewhere PARITY_COORDINATOR is its address, host:port.
-#
-# The assumption that can fail: the wrapper starts every process with the same request, at about the
-# same time, on a shared folder.
+from training.frozen import frozen
 
 COORDINATOR = "PARITY_COORDINATOR"
 # (number of this process, how many there are)
@@ -104,42 +99,3 @@ def joined(own: Processes) -> Iterator[None]:
         yield
     finally:
         jax.distributed.shutdown()  # type: ignore[no-untyped-call]
-
-
-# Commands that end when the process that started them dies, `kill -9` included (Linux: prctl(2),
-# PR_SET_PDEATHSIG).
-
-# A small process sets the death signal and then becomes the command: code between fork and exec
-# (`preexec_fn`) may deadlock if threads run, and jax has threads. The parent may die before the
-# signal is set, so the process checks for that afterwards.
-_WRAPPER = """
-import ctypes, os, sys
-parent, signal, command = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
-ctypes.CDLL(None).prctl(1, signal)
-if os.getppid() != parent:
-    sys.exit(128 + signal)
-try:
-    os.execvp(command[0], command)
-except OSError as error:
-    sys.exit(f"{command[0]} can't be started: {error}")
-"""
-
-
-def ends_with_parent(command: Sequence[str], signal: int) -> list[str]:
-    """Returns the command to start instead, which gets `signal` when the thread that starts it has
-    ended; unchanged if not on Linux.
-
-    If the command can't be started, it ends with status 1 and a sentence on standard error.
-    """
-    if sys.platform != "linux":
-        return list(command)
-    return [
-        sys.executable,
-        "-I",
-        "-S",
-        "-c",
-        _WRAPPER,
-        str(os.getpid()),
-        str(int(signal)),
-        *command,
-    ]

@@ -1,11 +1,28 @@
-"""Checkpoints: a run that is killed at any moment resumes with the same bits, and only if all that
-determines them is the same.
+"""Checkpoints: a run that is killed at any moment resumes with the same bits.
+
+What it answers: from which step can this run resume, and with which numbers?
+
+A checkpoint of step t holds the state after steps 0 .. t - 1: parameters, the optimizer's moments
+and the scales of delayed scaling. Random bits and batches are pure functions of (seed, step) and
+are not saved. `complete.json` is written last and holds a checksum of every file and the identity
+of the run. A checkpoint without it, or whose files differ from it, is damaged, and the previous
+one is used. A checkpoint of another run, program, library version or thread count is refused,
+because the bits would differ.
+
+A thread writes it from a copy that the device makes between two blocks of steps, so no step waits
+for the disk.
+
+Of the checkpoints for resuming only the newest three stay. Those of the steps that a job names
+lie in the folder `kept` and stay after the run has ended: forks start from them
+(`training.spec`), and what is measured on fixed weights reads them.
+
+The assumption that can fail: one process at a time writes into a folder.
+
+Source: Orbax (`Checkpointer`, which renames a folder to its final name when all is written).
 """
 
-import hashlib
 import json
 import logging
-import os
 import re
 import shutil
 import time
@@ -18,94 +35,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from training import device
-from training.device import trainer_facts
-from training.environment import transformer_engine
-from training.rules import frozen
-from training.segments import not_te_parity_of
-from training.spec import RunSpec
-from training.switches import not_te_parity, phrase
-from training.trainer.data import Corpus
-
-# Everything except the seed that determines the bits of a run: specification, data, code,
-# libraries, machine and environment.
-#
-# What it answers: may these two runs be paired, and may this run resume from that checkpoint?
-
-# What may differ between the runs of a pair.
-_ARMS_OWN = ("recipe", "switches", "overrides", "bf16_from_step", "bf16_scope", "seed", "replicate")
-
-
-def manifest(spec: RunSpec, corpus: Corpus) -> dict[str, str]:
-    """Returns a run's fingerprint without what may differ in a pair (_ARMS_OWN); runs with equal
-    manifests may be paired.
-    """
-    machine = device.describe()
-    shared = {name: value for name, value in spec.document().items() if name not in _ARMS_OWN}
-    facts = trainer_facts(os.environ) | {
-        "data_digest": corpus.digest,
-        "device_class": machine.device_class,
-        "engine": spec.engine,
-        "fast_bf16": str(machine.fast_bf16).lower(),
-        "layer_policy": spec.layer_policy,
-        "spec_sha256": hashlib.sha256(json.dumps(shared, sort_keys=True).encode()).hexdigest(),
-        "threads": str(machine.threads),
-    }
-    if spec.engine == "transformer_engine":
-        facts |= {
-            f"transformer_engine.{name}": value
-            for name, value in transformer_engine.facts().items()
-        }
-    # Under keys with the arm's recipe: a fact of one arm alone does not confound a pair.
-    if spec.overrides:
-        reason = not_te_parity_of(spec.segments)
-    else:
-        reason = not_te_parity(spec.recipe, spec.switches)
-    if reason is not None:
-        facts[f"not_te_parity.{spec.label}"] = reason
-    if spec.overrides:
-        facts[f"overrides.{spec.label}"] = "; ".join(map(phrase, spec.overrides))
-    return dict(sorted(facts.items()))
-
-
-def identity(spec: RunSpec, corpus: Corpus) -> dict[str, str]:
-    """Returns everything that determines a run's bits as flat text by name: its specification and
-    its manifest.
-    """
-    facts = manifest(spec, corpus)
-    del facts["spec_sha256"]  # added below, field by field
-    for name, value in spec.document().items():
-        if isinstance(value, dict):
-            parts = {f"{name}.{part}": each for part, each in value.items()}
-        else:
-            parts = {name: value}
-        facts |= {part: str(each) for part, each in parts.items()}
-    return facts
-
-
-# Checkpoints: a run that is killed at any moment resumes with the same bits.
-#
-# What it answers: from which step can this run resume, and with which numbers?
-#
-# A checkpoint of step t holds the state after steps 0 .. t - 1: parameters, the optimizer's moments
-# and the scales of delayed scaling. Random bits and batches are pure functions of (seed, step) and
-# are not saved. `complete.json` is written last and holds a checksum of every file and the identity
-# of the run. A checkpoint without it, or whose files differ from it, is damaged, and the previous
-# one is used. A checkpoint of another run, program, library version or thread count is refused,
-# because the bits would differ.
-#
-# A thread writes it from a copy that the device makes between two blocks of steps, so no step waits
-# for the disk.
-#
-# Of the checkpoints for resuming only the newest three stay. Those of the steps that a job names
-# lie in the folder `kept` and stay after the run has ended: forks start from them
-# (`training.spec`), and what is measured on fixed weights reads them.
-#
-# The assumption that can fail: one process at a time writes into a folder.
-#
-# Source: Orbax (`Checkpointer`, which renames a folder to its final name when all is written).
+from training.frozen import frozen
 
 _log = logging.getLogger(__name__)
+
 _KEPT = 3  # one may be damaged, and one may be newer than the steps that the caller has recorded
 _NAME = re.compile(r"step-(\d{12})")
 _COMPLETE = "complete.json"

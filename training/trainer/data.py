@@ -1,128 +1,36 @@
-"""Tokens: bytes or token ids of a corpus, a synthetic language of known entropy, and batches that
-are a function of (seed, step).
+"""Tokens: a corpus of bytes or token ids, and batches that are a pure function of (seed, step).
+
+What it answers: which tokens does step t of seed s see? The same in every arm, process and
+resume:
+
+    sequence b of step t starts at  hash(hash(s, t), b) mod (tokens - sequence_length)
+
+Sources: `parity_docs` (a snapshot of this project's documentation, bytes:
+`training.trainer.data`), `python_stdlib` (the sources of this Python's library, bytes), `text` (a
+file or folder, bytes), `tokens` (an array of ids: .npy of any integer type, or .bin of
+little-endian uint16 or uint32), `markov` (`training.trainer.data`, whose entropy is known). There
+is no tokenizer: text is read byte by byte, and ids are used as stored. An array of ids stays on
+disk, mapped into memory; batches are cut on the host while the device works on the previous ones.
+
+The assumption that can fail: two machines have the same text. The standard library differs
+between Python's patch versions, so every run records the digest of its tokens; `parity_docs` is
+refused if its digest is another one than expected.
 """
 
 import hashlib
 import os
 import sysconfig
 from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
-from training.arithmetic import formats
-from training.rules import frozen
+from training.arithmetic import random_bits
+from training.frozen import frozen
 from training.spec import Data
-
-# A synthetic language of known entropy, which gives a lower bound for the loss of any trainer.
-#
-# What it answers: is a training loss possible? For a Markov chain of order 2 over 16 symbols the
-# best loss per token is
-#
-#     H = - sum over contexts c of  pi(c) sum over symbols s of  P(s | c) ln P(s | c),   pi = the
-#                                   stationary distribution
-#
-# and a mean loss below H, beyond the noise of the sample, is a bug: a leak of the target into the
-# input, or a wrong mean.
-#
-# The assumption that can fail: the tokens are 512 independent chains one after another, so the
-# first two of every 4,096 tokens are not drawn from P; that can only raise the loss.
-#
-# Rows of P are drawn from a Dirichlet distribution of concentration 0.1: each context has a few
-# likely successors.
-
-SYMBOLS = 16
-_CHAINS, _LENGTH = 512, 4096
-_CONCENTRATION = 0.1
-
-
-@cache
-def transitions() -> npt.NDArray[np.float64]:
-    """P (16, 16, 16): the probability of a symbol after two others, oldest first."""
-    return np.random.default_rng(16).dirichlet(np.full(SYMBOLS, _CONCENTRATION), (SYMBOLS, SYMBOLS))
-
-
-@cache
-def entropy_rate() -> float:
-    """H in nats per token, with the stationary distribution by power iteration on the pairs of
-    symbols.
-    """
-    pair = np.full((SYMBOLS, SYMBOLS), SYMBOLS**-2.0)
-    for _ in range(2000):
-        pair = np.einsum("ab,abc->bc", pair, transitions())
-    logarithm = np.log(np.maximum(transitions(), 1e-300))
-    return -float(np.einsum("ab,abc,abc->", pair, transitions(), logarithm))
-
-
-@cache
-def tokens() -> npt.NDArray[np.uint8]:
-    """2,097,152 tokens, always the same."""
-    random = np.random.default_rng(17)
-    cumulative = np.cumsum(transitions(), axis=-1)
-    chains = np.empty((_LENGTH, _CHAINS), np.uint8)
-    chains[:2] = random.integers(0, SYMBOLS, (2, _CHAINS))
-    for step in range(2, _LENGTH):
-        threshold = cumulative[chains[step - 2], chains[step - 1]]
-        chains[step] = np.minimum(
-            np.sum(random.random((_CHAINS, 1)) > threshold, axis=1), SYMBOLS - 1
-        )
-    return np.ascontiguousarray(chains.T).reshape(-1)
-
-
-# A text that is the same on every machine and with every version of every library: a snapshot of
-# this project's documentation.
-#
-# What it answers: which bytes does `data.source: parity_docs` train on? Those of
-# corpus/parity_docs.txt, beside this module; a README there says how the file was made. It never
-# changes: what was measured on it (`parity/judging/noise/emulated.csv`) holds for this text only.
-#
-#     sha256(corpus/parity_docs.txt) = DIGEST
-#
-# The assumption that can fail: the file is as it was committed. An edited or truncated copy has
-# another digest and is refused.
-
-TEXT = Path(__file__).with_name("corpus") / "parity_docs.txt"
-DIGEST = "1a3aef49986a494d882578f52f979afd601c8ab22add645c9870a26114203742"
-
-
-class DataChangedError(Exception):
-    """The text is not the one that was committed."""
-
-    code = "DATA_CHANGED"
-
-
-def read() -> bytes:
-    """Returns the text; raises DataChangedError if its SHA-256 is not DIGEST."""
-    text = TEXT.read_bytes() if TEXT.is_file() else b""
-    digest = hashlib.sha256(text).hexdigest()
-    if digest != DIGEST:
-        raise DataChangedError(
-            f"{TEXT} has {len(text):,} bytes with the SHA-256 {digest}, expected {DIGEST}; get the "
-            "file again from the release that "
-            "this worker runs, or use data.source: text with a text of your own"
-        )
-    return text
-
-
-# Tokens: a corpus of bytes or token ids, and batches that are a pure function of (seed, step).
-#
-# What it answers: which tokens does step t of seed s see? The same in every arm, process and
-# resume:
-#
-#     sequence b of step t starts at  hash(hash(s, t), b) mod (tokens - sequence_length)
-#
-# Sources: `parity_docs` (a snapshot of this project's documentation, bytes:
-# `training.trainer.data`), `python_stdlib` (the sources of this Python's library, bytes), `text` (a
-# file or folder, bytes), `tokens` (an array of ids: .npy of any integer type, or .bin of
-# little-endian uint16 or uint32), `markov` (`training.trainer.data`, whose entropy is known). There
-# is no tokenizer: text is read byte by byte, and ids are used as stored. An array of ids stays on
-# disk, mapped into memory; batches are cut on the host while the device works on the previous ones.
-#
-# The assumption that can fail: two machines have the same text. The standard library differs
-# between Python's patch versions, so every run records the digest of its tokens; `parity_docs` is
-# refused if its digest is another one than expected.
+from training.trainer.markov import entropy_rate, tokens
+from training.trainer.parity_docs import read
 
 _NOT_LIBRARY = frozenset(
     {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}
@@ -376,9 +284,10 @@ def batches(tokens: Tokens, data: Data, seed: int, first: int, count: int) -> np
     seed: the uint32 that determines a run's data order.
     """
     keys = np.array(
-        [formats.integer_fold(step, start=seed) for step in range(first, first + count)], np.uint32
+        [random_bits.integer_fold(step, start=seed) for step in range(first, first + count)],
+        np.uint32,
     )
-    starts = formats.host_bits(keys, data.batch_size) % np.uint32(
+    starts = random_bits.host_bits(keys, data.batch_size) % np.uint32(
         len(tokens) - data.sequence_length
     )
     offsets = np.arange(data.sequence_length + 1)

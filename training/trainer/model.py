@@ -41,14 +41,16 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from training.arithmetic import formats, quantize
-from training.arithmetic.formats import Key
+from training.arithmetic import delayed_scaling, formats
+from training.arithmetic.delayed_scaling import DelayedScaling
 from training.arithmetic.linear import Channel, linear
-from training.arithmetic.quantize import DelayedScaling
+from training.arithmetic.random_bits import Key
 from training.arithmetic.recipes import LinearRecipe, layer_recipe, linear_recipe
-from training.rules import PROJECTIONS, frozen
-from training.segments import Segment, linear_sizes
+from training.frozen import frozen
+from training.gemm_sizes import linear_sizes
+from training.segments import Segment
 from training.spec import Model
+from training.step_values import PROJECTIONS
 
 Parameters = dict[str, Any]
 Layer = Callable[[LinearRecipe, jax.Array, jax.Array, Key, Channel], jax.Array]
@@ -95,7 +97,8 @@ class Decoder:
         them; unused if none does.
         """
         return next(
-            (recipe.delayed_scaling for recipe in self.recipes if recipe.delayed), quantize.DEFAULT
+            (recipe.delayed_scaling for recipe in self.recipes if recipe.delayed),
+            delayed_scaling.DEFAULT,
         )
 
     def watching(self, *, compared: bool) -> Decoder:

@@ -32,7 +32,8 @@ from typing import Any
 
 import jax
 
-from training.rules import StepStats, frozen
+from training.frozen import frozen
+from training.step_values import StepStats
 
 Intervals = list[tuple[float, float]]
 COLUMNS = (

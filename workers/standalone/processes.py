@@ -10,7 +10,7 @@ from pathlib import Path
 
 from parity.frozen import frozen
 from server.settings import CHECKOUT
-from training.environment.processes import ends_with_parent
+from training.environment.parent_death import ends_with_parent
 
 _GRACE_SECONDS = 10.0
 GPUS = Path("/proc/driver/nvidia/gpus")  # a folder for each GPU that NVIDIA's driver serves

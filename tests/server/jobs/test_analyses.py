@@ -26,7 +26,7 @@ from server.jobs.fingerprint import equal_run, unsound
 from server.jobs.job_kinds import kind_of
 from server.jobs.submit import submit_job
 from tests.server.analyses import KEPT, STEPS, UNITS, make_explained, make_retired, measured
-from training.switches import Override
+from training.overrides import Override
 
 pytestmark = pytest.mark.both_databases
 

@@ -7,7 +7,7 @@ import pytest
 from server.database.tables import DataRead, Job
 from server.jobs import data_digests
 from server.jobs.data_digests import changed_since, place_of
-from training.environment.maxtext import MaxTextOptions
+from training.environment.maxtext_options import MaxTextOptions
 from training.spec import Arm, Data, JobSpec
 
 pytestmark = pytest.mark.both_databases

@@ -19,8 +19,8 @@ from server.jobs.submit import Labels, Order, Submission, arm_rows, config_hash
 from server.records import digest
 from tests.changed import called, changed, indifferent, leaves
 from training.command import Command
+from training.overrides import Override
 from training.spec import OF_OUR_TRAINERS, Arm, Data, JobSpec, Model, Schedule, ShortReruns
-from training.switches import Override
 
 RULE = Override(recipe="bf16", projections=("down",))
 SPECS = {

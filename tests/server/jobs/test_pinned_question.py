@@ -23,9 +23,10 @@ from server.jobs.pinned_question import (
     read_question,
 )
 from training.command import Command
-from training.environment.maxtext import MaxTextOptions
+from training.environment.maxtext_options import MaxTextOptions
+from training.overrides import Override
 from training.spec import Arm, Data, JobSpec, Model, Projections, Schedule, ShortReruns
-from training.switches import Override, Switches
+from training.switches import Switches
 
 ARM = Arm(
     recipe="nvfp4",

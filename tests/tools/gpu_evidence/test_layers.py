@@ -13,7 +13,7 @@ from tools.gpu_evidence.layers import (
     matrices,
 )
 from training.arithmetic.recipes import linear_recipe
-from training.preflight import Emulated
+from training.preflight.kernels import Emulated
 
 
 class Changed(Emulated):

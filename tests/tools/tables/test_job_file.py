@@ -1,6 +1,6 @@
 from server.api.service import job_file_schema
 from tools.tables.job_file import PARTS, keys, presets
-from training.rules import PRESETS
+from training.model_shapes import PRESETS
 
 
 def test_every_key_of_every_part_has_a_meaning() -> None:

@@ -4,8 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from training.arithmetic.delayed_scaling import DelayedScaling, initial_scales, update
 from training.arithmetic.formats import E4M3
-from training.arithmetic.quantize import DelayedScaling, initial_scales, update
 
 
 @pytest.mark.parametrize("most_recent", [False, True])

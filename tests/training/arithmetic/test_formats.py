@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from training.arithmetic import formats
+from training.arithmetic import formats, random_bits
 from training.arithmetic.formats import (
     E2M1,
     E4M3,
@@ -91,7 +91,7 @@ def test_fp4_ties_go_to_even():
 
 def test_stochastic_mean_lies_within_four_sigma_and_only_neighbours_occur():
     draws = 1 << 16
-    noise = formats.centred_uniform(formats.key(7), (draws,))
+    noise = random_bits.centred_uniform(random_bits.key(7), (draws,))
     for x in (0.1, 0.3, 0.9, 1.3, 1.9, 2.05, 2.7, 3.9, 4.4, 5.9, -0.2, -1.45, -4.8):
         drawn = np.asarray(stochastic(jnp.full((draws,), x, jnp.float32), E2M1, noise))
         grid = np.unique(values(E2M1))
@@ -105,14 +105,16 @@ def test_stochastic_never_moves_a_value_of_the_format():
     for fmt in (E2M1, E4M3):
         grid = values(fmt)
         grid = grid[np.isfinite(grid)]
-        noise = formats.centred_uniform(formats.key(3), (4096, 1)) + jnp.zeros((1, grid.size))
+        noise = random_bits.centred_uniform(random_bits.key(3), (4096, 1)) + jnp.zeros(
+            (1, grid.size)
+        )
         drawn = np.asarray(stochastic(jnp.asarray(np.broadcast_to(grid, noise.shape)), fmt, noise))
         np.testing.assert_array_equal(drawn, np.broadcast_to(grid, drawn.shape))
 
 
 def test_stochastic_uses_all_sixteen_codes_and_saturates():
     x = jnp.linspace(-9, 9, 1 << 14, dtype=jnp.float32)
-    drawn = stochastic(x, E2M1, formats.centred_uniform(formats.key(1), x.shape))
+    drawn = stochastic(x, E2M1, random_bits.centred_uniform(random_bits.key(1), x.shape))
     assert set(np.asarray(encode(drawn, E2M1, sign_of=x)).tolist()) == set(range(16))
     assert float(jnp.max(jnp.abs(drawn))) == 6.0
 

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from training.arithmetic.formats import E2M1
-from training.arithmetic.quantize import BOUND, Quantizer, constant_quotient, quantize, to_bfloat16
+from training.arithmetic.four_over_six import BOUND, constant_quotient
+from training.arithmetic.quantize import Quantizer, quantize, to_bfloat16
 
 F32 = np.float32
 codes_of = jax.jit(quantize, static_argnums=(1, 2))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from training.arithmetic.quantize import SIGNS, matrix, rotate, sylvester
+from training.arithmetic.hadamard import SIGNS, matrix, rotate, sylvester
 
 
 def test_matrix_is_the_reference_matrix_and_orthogonal(te_vectors):

@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 
 from tests.conftest import some_pairs
-from training.arithmetic import formats
+from training.arithmetic import random_bits
 from training.arithmetic.formats import E2M1, E4M3, values
-from training.arithmetic.linear import (
+from training.arithmetic.hadamard import rotate
+from training.arithmetic.layer_statistics import (
     COLUMNS,
     COMPARISONS,
     OPERANDS,
     STATISTICS,
     gradient_comparison,
     gradient_norms,
-    linear,
-    quiet_channel,
     statistics,
 )
-from training.arithmetic.quantize import Quantizer, dequantize, quantize, rotate, to_bfloat16
+from training.arithmetic.linear import linear, quiet_channel
+from training.arithmetic.quantize import Quantizer, dequantize, quantize, to_bfloat16
 from training.arithmetic.recipes import linear_recipe
 
 NVFP4 = Quantizer(format=E2M1, scaling="nvfp4", block=16)
@@ -134,7 +134,7 @@ def layer(recipe):
     """y, dx and dw, and the statistics."""
     x, w, g = MATRICES
     y, pull = jax.vjp(
-        lambda x, w, c: linear(recipe, x, w, formats.key(1), c), x, w, quiet_channel()
+        lambda x, w, c: linear(recipe, x, w, random_bits.key(1), c), x, w, quiet_channel()
     )
     dx, dw, channel = pull(g)
     return (y, dx, dw), channel.statistics
@@ -167,9 +167,9 @@ def test_a_layer_says_its_statistics_when_watched_and_zeros_when_not():
 def test_the_statistics_of_a_layer_that_is_not_quantized_are_no_numbers():
     recipe = linear_recipe("bf16", fast_bf16=True)
     x = jnp.ones((16, 16), jnp.bfloat16)
-    statistics = jax.vjp(lambda c: linear(recipe, x, x, formats.key(0), c), quiet_channel())[1](x)[
-        0
-    ].statistics
+    statistics = jax.vjp(lambda c: linear(recipe, x, x, random_bits.key(0), c), quiet_channel())[1](
+        x
+    )[0].statistics
     assert statistics.shape == (len(COLUMNS),)
     assert np.all(np.isnan(np.asarray(statistics)))
 

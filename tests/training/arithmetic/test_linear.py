@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 
 from tests.conftest import some_pairs
-from training.arithmetic import formats
+from training.arithmetic import random_bits
+from training.arithmetic.hadamard import rotate
 from training.arithmetic.linear import linear, quiet_channel, transposed
-from training.arithmetic.quantize import rotate, to_bfloat16
+from training.arithmetic.quantize import to_bfloat16
 from training.arithmetic.recipes import layer_recipe, linear_recipe
+from training.overrides import GEMMS
 from training.segments import Arithmetic
-from training.switches import GEMMS, Switches
+from training.switches import Switches
 
 # 96 outputs: wgrad transposes x; the test of the narrower operand takes g.
 X, W, G = (
@@ -41,7 +43,7 @@ def run(recipe, x=X, w=W, g=G, seed=0):
     return compiled(
         recipe,
         *(jnp.asarray(part).astype(recipe.activations) for part in (x, w, g)),
-        formats.key(seed),
+        random_bits.key(seed),
     )
 
 
@@ -236,7 +238,9 @@ def test_the_layer_is_the_same_under_scan_and_vmap():
 
     def layer(_, each):
         x, w, g = each
-        y, pull = jax.vjp(lambda x, w: linear(recipe, x, w, formats.key(7), quiet_channel()), x, w)
+        y, pull = jax.vjp(
+            lambda x, w: linear(recipe, x, w, random_bits.key(7), quiet_channel()), x, w
+        )
         return 0, (y, *pull(g))
 
     twice = tuple(jnp.stack([part[::-1], part]) for part in (x, w, g))

@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import some, some_of, some_pairs
-from training.arithmetic import formats
+from training.arithmetic import formats, random_bits
 from training.arithmetic.formats import E2M1, E4M3, E5M2, stochastic, stochastic_floor, values
+from training.arithmetic.hadamard import matrix
 from training.arithmetic.quantize import (
     Quantizer,
     count_nonfinite,
     dequantize,
-    matrix,
     quantize,
     tensor_scale,
     to_bfloat16,
@@ -323,9 +323,9 @@ def test_rotated_copies_equal_the_slow_twin(quantizer, shape, axis, seed, expone
 @pytest.mark.parametrize("quantizer", [NVFP4, MXFP8, FP8_E5M2], ids=["nvfp4", "mxfp8", "fp8_e5m2"])
 def test_stochastic_codes_equal_the_slow_twin(quantizer):
     x = bfloat16_values((32, 64), 8, -2, 3)
-    uniform = np.asarray(formats.centred_uniform(formats.key(5), x.shape))
+    uniform = np.asarray(random_bits.centred_uniform(random_bits.key(5), x.shape))
     codes, scales, _ = twin(x, 1, quantizer, uniform)
-    ours = everything(jnp.asarray(x), 1, replace(quantizer, stochastic=True), formats.key(5))[0]
+    ours = everything(jnp.asarray(x), 1, replace(quantizer, stochastic=True), random_bits.key(5))[0]
     np.testing.assert_array_equal(np.asarray(ours.scales), scales)
     np.testing.assert_array_equal(
         values(quantizer.format)[np.asarray(ours.codes)], values(quantizer.format)[codes]
@@ -352,7 +352,7 @@ def test_jit_scan_and_vmap_equal_eager(quantizer, axis):
     x = jnp.asarray(
         np.stack([bfloat16_values((32, 64), seed, -3, 6) for seed in range(3)]), jnp.bfloat16
     )
-    key = formats.key(3)
+    key = random_bits.key(3)
 
     def both(x_MK):
         ours = quantize(x_MK, axis, quantizer, key)
@@ -400,11 +400,11 @@ def test_stochastic_rounding_is_unbiased_reproducible_and_leaves_scales_alone():
     x = jnp.asarray(bfloat16_values((32, 64), 6, 0, 1))
     rounding = replace(NVFP4, stochastic=True)
     draw = jax.jit(lambda key: dequantize(quantize(x, 1, rounding, key), 1, rounding))
-    draws = np.stack([np.asarray(draw(formats.key(seed))) for seed in range(400)])
-    np.testing.assert_array_equal(draws[0], np.asarray(draw(formats.key(0))))
+    draws = np.stack([np.asarray(draw(random_bits.key(seed))) for seed in range(400)])
+    np.testing.assert_array_equal(draws[0], np.asarray(draw(random_bits.key(0))))
     assert np.any(draws[0] != draws[1])
     codes = jax.jit(quantize, static_argnums=(1, 2))
-    nearest, random = codes(x, 1, NVFP4), codes(x, 1, rounding, formats.key(1))
+    nearest, random = codes(x, 1, NVFP4), codes(x, 1, rounding, random_bits.key(1))
     top = (
         6
         * np.repeat(values(E4M3)[np.asarray(nearest.scales)], 16, axis=1)
@@ -512,10 +512,10 @@ def test_a_row_scaled_factor_multiplies_its_row_or_in_wgrad_its_column():
 def test_eight_random_bits_cut_as_transformer_engines_software_rounder_does(quantizer):
     x = bfloat16_values((64, 64), 11, 0, 4)
     few = replace(quantizer, stochastic=True, sr_bits=8)
-    key = formats.key(5)
+    key = random_bits.key(5)
     codes = np.asarray(everything(jnp.asarray(x), 1, few, key)[0].codes)
     _, scales, _ = twin(x, 1, quantizer)
-    draws = np.asarray(formats.byte_uniform(key, (64, 64)))
+    draws = np.asarray(random_bits.byte_uniform(key, (64, 64)))
     assert {float(draw) for draw in draws.ravel() * 256} <= set(range(256))
     fmt = quantizer.format
     for i, j in np.ndindex(*scales.shape):
@@ -541,9 +541,11 @@ def _scaled_block(block: np.ndarray, amax: np.floating, quantizer: Quantizer) ->
 def test_eight_bits_are_biased_towards_zero_by_a_512th_of_a_step_and_sixteen_are_not():
     # the grid there has step 1
     x = jnp.asarray(np.random.default_rng(4).uniform(2.0, 4.0, (512, 512)).astype(F32))
-    key = formats.key(3)
-    few = jax.jit(lambda x: stochastic_floor(x, E2M1, formats.byte_uniform(key, x.shape)) - x)(x)
-    many = jax.jit(lambda x: stochastic(x, E2M1, formats.centred_uniform(key, x.shape)) - x)(x)
+    key = random_bits.key(3)
+    few = jax.jit(lambda x: stochastic_floor(x, E2M1, random_bits.byte_uniform(key, x.shape)) - x)(
+        x
+    )
+    many = jax.jit(lambda x: stochastic(x, E2M1, random_bits.centred_uniform(key, x.shape)) - x)(x)
     deviation = 0.5 / 512  # of the mean of 512 x 512 errors of at most half a step
     assert abs(float(jnp.mean(few)) + 1 / 512) < 3 * deviation / 1.2
     assert abs(float(jnp.mean(many))) < 3 * deviation / 1.2

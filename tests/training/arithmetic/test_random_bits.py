@@ -3,8 +3,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from training.arithmetic import formats
-from training.arithmetic.formats import (
+from training.arithmetic import random_bits
+from training.arithmetic.random_bits import (
     Key,
     centred_uniform,
     counter_bits,
@@ -12,7 +12,7 @@ from training.arithmetic.formats import (
     fold,
     integer_fold,
 )
-from training.trainer.loop import rounding_words
+from training.trainer.run import rounding_words
 
 
 def murmur3_finalizer(h: int) -> int:
@@ -36,7 +36,7 @@ def test_host_and_device_fold_alike():
 
 
 def test_bits_are_those_of_the_written_rule():
-    high, low = (int(word) for word in formats.key(5, (7, 2**32 - 1)).words())
+    high, low = (int(word) for word in random_bits.key(5, (7, 2**32 - 1)).words())
     fold_of = [
         integer_fold(*numbers, start=start)
         for start, numbers in ((5, (7, 2**32 - 1)), (2**32 - 1, (5, 7)))
@@ -49,22 +49,25 @@ def test_bits_are_those_of_the_written_rule():
         h = (h ^ (h >> 13)) * 0xC2B2AE35 % 2**32
         return h ^ (h >> 16)
 
-    assert np.asarray(counter_bits(formats.key(5, (7, 2**32 - 1)), (3, 5))).ravel().tolist() == [
-        slow(index) for index in range(15)
-    ]
+    assert np.asarray(
+        counter_bits(random_bits.key(5, (7, 2**32 - 1)), (3, 5))
+    ).ravel().tolist() == [slow(index) for index in range(15)]
 
 
 def test_bits_depend_on_the_flat_index_only_and_on_the_seed():
-    flat = np.asarray(counter_bits(formats.key(5), (24,)))
-    np.testing.assert_array_equal(np.asarray(counter_bits(formats.key(5), (4, 6))).ravel(), flat)
+    flat = np.asarray(counter_bits(random_bits.key(5), (24,)))
     np.testing.assert_array_equal(
-        np.asarray(jax.jit(lambda key: counter_bits(key, (2, 3, 4)))(formats.key(5))).ravel(), flat
+        np.asarray(counter_bits(random_bits.key(5), (4, 6))).ravel(), flat
     )
-    assert not np.any(np.asarray(counter_bits(formats.key(6), (24,))) == flat)
+    np.testing.assert_array_equal(
+        np.asarray(jax.jit(lambda key: counter_bits(key, (2, 3, 4)))(random_bits.key(5))).ravel(),
+        flat,
+    )
+    assert not np.any(np.asarray(counter_bits(random_bits.key(6), (24,))) == flat)
 
 
 def test_uniform_is_centred_open_and_flat():
-    u = np.asarray(centred_uniform(formats.key(9), (1 << 18,)), np.float64)
+    u = np.asarray(centred_uniform(random_bits.key(9), (1 << 18,)), np.float64)
     assert np.abs(u).max() <= 0.5 - 2.0**-17
     np.testing.assert_array_equal((u * 2**17) % 2, 1)  # odd multiples of 2^-17
     assert abs(u.mean()) < 4 / np.sqrt(12 * u.size)
@@ -128,13 +131,15 @@ def test_tensors_whose_low_words_agree_draw_unrelated_numbers():
     """
     count, index = 1 << 16, jnp.arange(1 << 16, dtype=jnp.uint32) * jnp.uint32(0x9E3779B9)
     high = np.asarray(
-        jax.vmap(lambda tensor: formats.key()._replace(tensor=tensor).words()[0])(
+        jax.vmap(lambda tensor: random_bits.key()._replace(tensor=tensor).words()[0])(
             jnp.arange(40, dtype=jnp.uint32)
         )
     )
     drawn = np.stack(
         [
-            np.asarray(formats._second(formats._first(index) + jnp.uint32(each)) >> 16, np.float64)
+            np.asarray(
+                random_bits._second(random_bits._first(index) + jnp.uint32(each)) >> 16, np.float64
+            )
             for each in high
         ]
     )
@@ -146,7 +151,7 @@ def test_tensors_whose_low_words_agree_draw_unrelated_numbers():
 def test_bits_of_neighbouring_tensors_are_unrelated():
     drawn = np.stack(
         [
-            np.asarray(centred_uniform(formats.key(tensor), (1 << 14,)), np.float64)
+            np.asarray(centred_uniform(random_bits.key(tensor), (1 << 14,)), np.float64)
             for tensor in range(60)
         ]
     )
@@ -157,4 +162,4 @@ def test_bits_of_neighbouring_tensors_are_unrelated():
 
 def test_more_elements_than_counters_are_refused():
     with pytest.raises(ValueError, match=r"expected at most 2\^32 elements"):
-        jax.eval_shape(lambda key: counter_bits(key, (2**17, 2**16)), formats.key())
+        jax.eval_shape(lambda key: counter_bits(key, (2**17, 2**16)), random_bits.key())

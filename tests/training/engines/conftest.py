@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from training.environment.maxtext import MaxTextOptions
+from training.environment.maxtext_options import MaxTextOptions
 from training.spec import Arm, Data, JobSpec, Model, RunSpec, Schedule
 
 PLAYER = Path(__file__).with_name("play_maxtext.py")

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from training.device import trainer_facts
 from training.engines import maxtext
-from training.environment.maxtext import MaxTextError, MetricsGapError
+from training.environment.maxtext_errors import MaxTextError, MetricsGapError
 from training.environment.processes import Processes, WrapperError
-from training.rules import DivergedError
+from training.provenance import trainer_facts
 from training.spec import Arm, Data
+from training.step_values import DivergedError
 
 DATA = Path(__file__).parents[2] / "data"
 LOSSES = [

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from training.engines import maxtext_process
-from training.engines.maxtext_process import Launch
-from training.environment.maxtext import QUANTIZATION, Installed, MaxTextOptions
+from training.engines import maxtext_command
+from training.engines.maxtext_command import Launch
+from training.environment.maxtext_installed import Installed
+from training.environment.maxtext_options import QUANTIZATION, MaxTextOptions
 from training.rules import SpecError
 from training.spec import Arm, Data, Model, Schedule, capability
 
@@ -25,7 +26,7 @@ def launch(spec, folder, environment=None):
 
 
 def settings_of(spec, folder, environment=None, steps=None):
-    arguments = maxtext_process.train_command(
+    arguments = maxtext_command.train_command(
         launch(spec, folder, environment), steps or spec.schedule.steps
     )
     assert arguments[:4] == ["python", "-m", "maxtext.trainers.pre_train.train", "base.yml"]
@@ -67,7 +68,7 @@ def test_a_model_by_name_brings_its_own_dimensions(spec, folder):
 @pytest.mark.parametrize("steps", [10, 85, 999, 1500, 10_007])
 def test_warmup_steps_survive_the_way_through_a_fraction(spec, steps):
     for warmup in (0, 1, 7, steps // 3, steps - 1):
-        plan = maxtext_process.settings(
+        plan = maxtext_command.settings(
             replace(spec, schedule=Schedule(steps=steps, warmup_steps=warmup))
         )
         assert int(steps * plan["warmup_steps_fraction"]) == warmup
@@ -84,9 +85,9 @@ def test_arms_differ_in_quantization_and_its_declared_consequences(job, folder):
         "load_parameters_path",
         "init_weights_seed",
     }
-    assert maxtext_process.shared(runs[0]) == maxtext_process.shared(runs[1])
+    assert maxtext_command.shared(runs[0]) == maxtext_command.shared(runs[1])
     assert (
-        maxtext_process.own(runs[1])
+        maxtext_command.own(runs[1])
         == "quantization=fp8 remat_policy=minimal_with_quantization first_parameters=drawn"
     )
 
@@ -99,7 +100,7 @@ def test_replicates_share_parameters_and_batches_and_differ_in_rounding(job, fol
         1 + 1e-6, abs=1e-9
     )
     first = [
-        maxtext_process.first_parameters_command(launch(run, folder)) for _, run in job().runs()
+        maxtext_command.first_parameters_command(launch(run, folder)) for _, run in job().runs()
     ]
     assert first[0] == first[1] == first[2]
     assert {"quantization=fp8", "learning_rate=0.0", "steps=1", "init_weights_seed=0"} <= set(
@@ -167,7 +168,7 @@ def test_options_that_maxtext_has_not_are_refused(job, changes, message):
 def test_the_mesh_has_as_many_places_as_the_job_has_devices(job):
     options = MaxTextOptions(ici_tensor_parallelism=2)
     run = next(job(devices=8, maxtext=options).runs())[1]
-    settings = maxtext_process.settings(run)
+    settings = maxtext_command.settings(run)
     assert (
         settings["ici_fsdp_parallelism"],
         settings["ici_tensor_parallelism"],
@@ -196,14 +197,14 @@ def test_a_job_on_processors_waits_for_a_worker_with_processors(job):
 
 @pytest.mark.parametrize("steps", [10, 85, 999, 10_007])
 def test_a_stable_phase_survives_the_way_through_fractions(spec, steps):
-    assert "lr_schedule_type" not in maxtext_process.settings(spec)
+    assert "lr_schedule_type" not in maxtext_command.settings(spec)
     for warmup, decay in (
         (0, 1),
         (1, steps - 2),
         (steps // 3, steps // 5),
         (steps // 2, steps - steps // 2 - 1),
     ):
-        plan = maxtext_process.settings(
+        plan = maxtext_command.settings(
             replace(spec, schedule=Schedule(steps=steps, warmup_steps=warmup, decay_steps=decay))
         )
         assert plan["lr_schedule_type"] == "wsd"
@@ -216,7 +217,7 @@ def test_a_stable_phase_survives_the_way_through_fractions(spec, steps):
 
 
 def test_muon_is_maxtexts_with_the_scale_of_ours(spec):
-    plan = maxtext_process.settings(
+    plan = maxtext_command.settings(
         replace(spec, schedule=Schedule(optimizer="muon", weight_decay=0.3))
     )
     assert (plan["opt_type"], plan["muon_consistent_rms"], plan["muon_weight_decay"]) == (
@@ -224,5 +225,5 @@ def test_muon_is_maxtexts_with_the_scale_of_ours(spec):
         0.2,
         0.3,
     )
-    assert maxtext_process.settings(spec)["opt_type"] == "adamw"
-    assert not any(name.startswith("muon") for name in maxtext_process.settings(spec))
+    assert maxtext_command.settings(spec)["opt_type"] == "adamw"
+    assert not any(name.startswith("muon") for name in maxtext_command.settings(spec))

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from training.engines.maxtext import summary
-from training.environment.maxtext import EvaluationFailedError
+from training.engines.maxtext_evaluation import summary
+from training.environment.maxtext_errors import EvaluationFailedError
 
 BATCHES = Path(__file__).parents[2] / "data" / "maxtext_eval_truncates.jsonl"
 

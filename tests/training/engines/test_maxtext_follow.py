@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training.engines.maxtext_process import Follower, Log, Plan, Tail
-from training.environment.maxtext import MetricsError, MetricsStoppedError, steps_in_words
+from training.engines.maxtext_follow import Follower, Log, Plan, Tail
+from training.environment.maxtext_errors import MetricsError, MetricsStoppedError, steps_in_words
 
 DATA = Path(__file__).parents[2] / "data"
 RECORDS = (

@@ -9,13 +9,15 @@ import jax.numpy as jnp
 import pytest
 
 from tests.conftest import some_of
-from training.arithmetic import formats
+from training.arithmetic import random_bits
 from training.arithmetic.linear import quiet_channel
 from training.arithmetic.recipes import linear_recipe
 from training.engines import transformer_engine
 from training.environment.transformer_engine import jax_modules
-from training.segments import Arithmetic, Size, misfit
-from training.switches import GEMMS, NO_SWITCHES, Switches
+from training.gemm_sizes import Size, misfit
+from training.overrides import GEMMS
+from training.segments import Arithmetic
+from training.switches import NO_SWITCHES, Switches
 
 pytestmark = pytest.mark.filterwarnings("ignore:jax.interpreters.pxla:DeprecationWarning")
 RECIPES = (
@@ -82,7 +84,9 @@ def test_the_same_sizes_of_a_layer_are_taken(place, name, switches, kernels):
 
     def layer(x, w, g):
         y, pull = jax.vjp(
-            lambda x, w: transformer_engine.linear(recipe, x, w, formats.key(0), quiet_channel()),
+            lambda x, w: transformer_engine.linear(
+                recipe, x, w, random_bits.key(0), quiet_channel()
+            ),
             x,
             w,
         )
@@ -110,7 +114,7 @@ def test_the_same_sizes_are_taken_where_tensors_are_not_flattened(place, name, k
     recipe = linear_recipe(name, fast_bf16=True)
 
     def layer(x, w, contracted):
-        quantizers = transformer_engine._quantizers(recipe, formats.key(0), jnp.ones(3))
+        quantizers = transformer_engine._quantizers(recipe, random_bits.key(0), jnp.ones(3))
         y, pull = jax.vjp(
             lambda x, w: jax_modules().dense.dense(
                 x, w, contracting_dims=contracted, quantizer_set=quantizers

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from training.arithmetic import formats
 from training.arithmetic import linear as emulated
+from training.arithmetic import random_bits
 from training.arithmetic.linear import quiet_channel
 from training.arithmetic.recipes import linear_recipe
 from training.device import Device
@@ -19,7 +19,7 @@ from training.engines import transformer_engine
 from training.rules import SpecError
 from training.spec import Arm, Data, JobSpec, Model, Projections, Schedule
 from training.switches import NO_SWITCHES, Switches
-from training.trainer import checkpoint, loop
+from training.trainer import identity, loop
 from training.trainer.data import Corpus
 
 # Transformer Engine 2.20.2 uses names that jax 0.10.2 has deprecated.
@@ -45,7 +45,7 @@ def layer(linear, recipe, seed=7, scale=(1.0, 1.0, 1.0), g=G):
         linear,
         recipe,
         *(jnp.asarray(part, jnp.bfloat16) for part in (X, W, g)),
-        formats.key(seed),
+        random_bits.key(seed),
         channel,
     )
     return [np.asarray(part, np.float64) for part in (y, dx, dw)], np.asarray(pulled.report)
@@ -209,7 +209,7 @@ def test_a_run_trains_with_its_layers_as_it_does_with_the_emulation(on_blackwell
         [step.lm_loss for step in ours], abs=2e-3
     )
     assert all(step.nonfinite_inputs == 0 for step in native)
-    facts = checkpoint.manifest(spec, CORPUS)
+    facts = identity.manifest(spec, CORPUS)
     assert (
         facts["transformer_engine.transformer_engine"]
         == facts["version.transformer_engine"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from training.environment.processes import ends_with_parent
+from training.environment.parent_death import ends_with_parent
 
 PARENT = """
 import signal, subprocess, sys

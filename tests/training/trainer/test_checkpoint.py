@@ -16,12 +16,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from training.overrides import Override
 from training.spec import Data, Model, RunSpec, Schedule
-from training.switches import Override, Switches
+from training.switches import Switches
 from training.trainer import step as step_module
 from training.trainer.checkpoint import Checkpointing, CheckpointRefusedError, Checkpoints
 from training.trainer.data import Corpus
-from training.trainer.loop import Run, train
+from training.trainer.loop import train
+from training.trainer.run import Run
 
 ROOT = Path(__file__).parents[3]
 SPEC = RunSpec(

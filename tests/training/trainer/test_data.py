@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from training.arithmetic import formats
+from training.arithmetic import random_bits
 from training.spec import Data
 from training.trainer.data import (
     DataNotFoundError,
@@ -103,8 +103,8 @@ def test_a_batch_is_a_pure_function_of_seed_and_step():
 def test_batches_start_where_the_hash_says():
     train = np.arange(200, dtype=np.uint8)
     for step in (0, 1, 2**31 - 1):
-        key = formats.fold(jnp.uint32(2**32 - 1), jnp.int32(step))
-        starts = formats.finalize(
+        key = random_bits.fold(jnp.uint32(2**32 - 1), jnp.int32(step))
+        starts = random_bits.finalize(
             jnp.arange(4, dtype=jnp.uint32) * jnp.uint32(0x9E3779B9) + key
         ) % jnp.uint32(200 - 16)
         np.testing.assert_array_equal(

@@ -6,18 +6,21 @@ import numpy as np
 import pytest
 
 from training import device
+from training.forks import Fork
+from training.overrides import Override
 from training.rules import SpecError
-from training.spec import Data, Fork, Model, RunSpec, Schedule
-from training.switches import Override, Switches
+from training.spec import Data, Model, RunSpec, Schedule
+from training.switches import Switches
 from training.trainer.checkpoint import (
     Checkpointing,
     CheckpointNotFoundError,
-    identity,
     kept_steps,
     read_kept,
 )
 from training.trainer.data import Corpus
-from training.trainer.loop import Run, train
+from training.trainer.identity import identity
+from training.trainer.loop import train
+from training.trainer.run import Run
 
 PARENT = RunSpec(
     recipe="nvfp4",

@@ -8,17 +8,12 @@ import pytest
 from tests.changed import called, indifferent, leaves
 from training import device
 from training.environment import transformer_engine
+from training.overrides import Override
 from training.spec import Arm, Data, JobSpec
-from training.switches import Override
-from training.trainer import checkpoint
-from training.trainer.checkpoint import (
-    Checkpointing,
-    CheckpointRefusedError,
-    Checkpoints,
-    identity,
-    manifest,
-)
+from training.trainer import identity as identity_module
+from training.trainer.checkpoint import Checkpointing, CheckpointRefusedError, Checkpoints
 from training.trainer.data import Corpus
+from training.trainer.identity import identity, manifest
 
 RULE = Override(recipe="bf16", projections=("down",))
 JOB = JobSpec(
@@ -41,13 +36,13 @@ def same_machine(monkeypatch):
     """Facts of the machine and of the arithmetic, which are no fields of a run."""
     machine = device.describe()
     monkeypatch.setattr(device, "describe", lambda: machine)
-    monkeypatch.setattr(checkpoint, "trainer_facts", lambda _: dict(FACTS))
+    monkeypatch.setattr(identity_module, "trainer_facts", lambda _: dict(FACTS))
     monkeypatch.setattr(transformer_engine, "facts", dict)
-    monkeypatch.setattr(checkpoint, "not_te_parity_of", lambda _: None)
-    monkeypatch.setattr(checkpoint, "not_te_parity", lambda *_: None)
+    monkeypatch.setattr(identity_module, "not_te_parity_of", lambda _: None)
+    monkeypatch.setattr(identity_module, "not_te_parity", lambda *_: None)
     monkeypatch.setattr(RUN.__class__, "segments", ())
     monkeypatch.setattr(RUN.__class__, "label", "arm")
-    monkeypatch.setattr(checkpoint, "phrase", str)
+    monkeypatch.setattr(identity_module, "phrase", str)
 
 
 # Engine command has no checkpoints here, and a specification of another engine has none of these.

@@ -13,21 +13,16 @@ import numpy as np
 import pytest
 
 from training import segments
-from training.arithmetic.linear import COLUMNS, OPERANDS
-from training.rules import PROJECTIONS, DivergedError, layer_names
+from training.arithmetic.layer_statistics import COLUMNS, OPERANDS
+from training.overrides import GEMMS, Override
 from training.spec import Data, Model, RunSpec, Schedule
-from training.switches import GEMMS, Override, Switches
-from training.trainer import loop, model, step
-from training.trainer.checkpoint import manifest
+from training.step_values import PROJECTIONS, DivergedError, layer_names
+from training.switches import Switches
+from training.trainer import loop, model, run, step
 from training.trainer.data import Corpus, VocabularyTooSmallError
-from training.trainer.loop import (
-    DevicesMissingError,
-    OutOfMemoryError,
-    RecipeRefusedError,
-    Run,
-    rounding_words,
-    train,
-)
+from training.trainer.identity import manifest
+from training.trainer.loop import DevicesMissingError, OutOfMemoryError, RecipeRefusedError, train
+from training.trainer.run import Run, rounding_words
 
 SPEC = RunSpec(
     recipe="nvfp4",
@@ -142,7 +137,7 @@ def test_gradients_are_compared_when_it_is_due_and_no_bit_moves(steps):
 
 
 def test_a_repeated_run_is_bitwise_the_same_whatever_its_blocks(steps, monkeypatch):
-    monkeypatch.setattr(loop, "_BLOCK_SECONDS", 1e-9)  # blocks of one step
+    monkeypatch.setattr(run, "_BLOCK_SECONDS", 1e-9)  # blocks of one step
     again = list(train(SPEC, CORPUS))
     for name in ("loss", "lm_loss", "grad_norm", "param_norm", "update_norm", "validation_loss"):
         assert [getattr(step, name) for step in again] == [getattr(step, name) for step in steps]
@@ -174,7 +169,7 @@ def test_arms_start_from_the_same_point_and_see_the_same_tokens():
 
 
 def test_rounding_is_random_in_the_gradient_only(steps, monkeypatch):
-    monkeypatch.setattr(loop, "rounding_words", lambda *_: (123, 45))
+    monkeypatch.setattr(run, "rounding_words", lambda *_: (123, 45))
     other = list(islice(train(SPEC, CORPUS), 3))
     assert other[0].loss == steps[0].loss  # the forward pass and the first weights are the same
     assert other[0].grad_norm != steps[0].grad_norm
@@ -375,7 +370,7 @@ def test_a_run_is_cancelled_by_not_pulling():
 def test_a_loss_that_is_no_number_is_yielded_and_ends_the_run(monkeypatch):
     sick = model.initial_parameters(SPEC.model, 0, 0)
     sick["blocks"][0]["gate"][0, :3] = np.nan
-    monkeypatch.setattr(loop, "initial_parameters", lambda *_: sick)
+    monkeypatch.setattr(run, "initial_parameters", lambda *_: sick)
     steps = train(SPEC, CORPUS)
     first = next(steps)
     assert math.isnan(first.loss)

@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 
 from training.spec import Data, Model, RunSpec, Schedule
-from training.trainer.data import SYMBOLS, entropy_rate, load, tokens, transitions
+from training.trainer.data import load
 from training.trainer.loop import train
+from training.trainer.markov import SYMBOLS, entropy_rate, tokens, transitions
 
 
 def test_entropy_rate_is_what_the_tokens_themselves_lose_under_the_true_model():

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from training.arithmetic import formats
+from training.arithmetic import random_bits
 from training.arithmetic.linear import linear, quiet_channel
-from training.rules import PROJECTIONS
 from training.spec import Data, Model, Projections, RunSpec, Schedule
+from training.step_values import PROJECTIONS
 from training.trainer.model import (
     QK_NORMS,
     decoder,
@@ -106,7 +106,7 @@ def model_of(shape, recipe, layer_policy, *, remat=False, **settings):
 def loss(model, parameters, z=0.0):
     channels = quiet_channel(model.shape.n_layers, len(PROJECTIONS))
     return jax.jit(loss_and_lm_loss, static_argnums=0)(
-        model, parameters, jnp.asarray(TOKENS), formats.key(0), channels, jnp.float32(z)
+        model, parameters, jnp.asarray(TOKENS), random_bits.key(0), channels, jnp.float32(z)
     )
 
 
@@ -248,7 +248,7 @@ def test_every_gradient_of_a_pass_has_a_number_of_its_own():
 
         model = replace(model_of(shape, "fp8_current", "all_linears"), layer=watching)
         loss_and_lm_loss(
-            model, parameters, jnp.asarray(TOKENS), formats.key(5), channels, jnp.float32(0)
+            model, parameters, jnp.asarray(TOKENS), random_bits.key(5), channels, jnp.float32(0)
         )
         return seen
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from training.spec import Schedule
-from training.trainer.step import apply, initial_state, learning_rate, settings
+from training.trainer.optimizer import apply, initial_state, learning_rate, settings
 
 SCHEDULE = Schedule(
     steps=100,

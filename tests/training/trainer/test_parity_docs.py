@@ -8,19 +8,21 @@ import yaml
 from server.settings import CHECKOUT
 from training.rules import SpecError
 from training.spec import Data
-from training.trainer import data
+from training.trainer import data, parity_docs
 
 
 def test_the_text_is_the_one_that_its_readme_describes():
-    text = data.read()
-    readme = (data.TEXT.parent / "README.md").read_text(encoding="utf-8")
-    assert hashlib.sha256(text).hexdigest() == data.DIGEST
-    assert all(fact in readme for fact in (data.DIGEST, f"{len(text):,} bytes", "Apache-2.0"))
+    text = parity_docs.read()
+    readme = (parity_docs.TEXT.parent / "README.md").read_text(encoding="utf-8")
+    assert hashlib.sha256(text).hexdigest() == parity_docs.DIGEST
+    assert all(
+        fact in readme for fact in (parity_docs.DIGEST, f"{len(text):,} bytes", "Apache-2.0")
+    )
     assert text.decode().startswith("# ")
 
 
 def test_the_corpus_is_every_byte_of_it():
-    text = data.read()
+    text = parity_docs.read()
     corpus = data.load(Data(source="parity_docs", sequence_length=128, batch_size=8))
     assert bytes(corpus.train) + bytes(corpus.validation) == text
     assert corpus.description.startswith(
@@ -49,8 +51,8 @@ def test_another_text_or_none_is_refused_with_both_digests(tmp_path, monkeypatch
     file = tmp_path / "parity_docs.txt"
     if text is not None:
         file.write_bytes(text)
-    monkeypatch.setattr(data, "TEXT", file)
-    with pytest.raises(data.DataChangedError) as refused:
-        data.read()
+    monkeypatch.setattr(parity_docs, "TEXT", file)
+    with pytest.raises(parity_docs.DataChangedError) as refused:
+        parity_docs.read()
     found = hashlib.sha256(text or b"").hexdigest()
-    assert all(part in str(refused.value) for part in (str(file), found, data.DIGEST))
+    assert all(part in str(refused.value) for part in (str(file), found, parity_docs.DIGEST))

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from training.rules import StepStats
+from training.step_values import StepStats
 from training.trainer.profiling import (
     COLUMNS,
     Tracing,

@@ -5,11 +5,11 @@ from dataclasses import replace
 import jax.numpy as jnp
 import pytest
 
-from training.arithmetic import quantize
-from training.rules import PROJECTIONS
+from training.arithmetic import delayed_scaling
+from training.overrides import Override
 from training.spec import Data, Model, RunSpec, Schedule
-from training.switches import Override
-from training.trainer import step
+from training.step_values import PROJECTIONS
+from training.trainer import optimizer, step
 from training.trainer.model import decoder, initial_parameters
 
 SPEC = RunSpec(
@@ -30,13 +30,17 @@ PROJECTION_OF = {"fp8_current": "query", "fp8_delayed": "out", "mxfp8": "gate"}
 def program(spec: RunSpec, platform: str) -> str:
     """The text of a block of steps before XLA compiles it."""
     model = decoder(spec.model, spec.segments[0], fast_bf16=True)
-    length = quantize.HISTORY_LENGTH if model.delayed else 0
+    length = delayed_scaling.HISTORY_LENGTH if model.delayed else 0
     parameters = initial_parameters(spec.model, 0, 0)
-    scales = quantize.initial_scales(spec.model.n_layers, len(PROJECTIONS), length)
-    state = step.State(parameters, step.initial_state(parameters), scales)
+    scales = delayed_scaling.initial_scales(spec.model.n_layers, len(PROJECTIONS), length)
+    state = step.State(parameters, optimizer.initial_state(parameters), scales)
     tokens = jnp.zeros((1, 2, 33), jnp.int32)
     inputs = step.Inputs(
-        tokens, jnp.int32(0), jnp.int32(1), jnp.zeros(2, jnp.uint32), step.settings(spec.schedule)
+        tokens,
+        jnp.int32(0),
+        jnp.int32(1),
+        jnp.zeros(2, jnp.uint32),
+        optimizer.settings(spec.schedule),
     )
     return (
         step.block.trace(model, step.Sharing(1, 1), state, inputs)

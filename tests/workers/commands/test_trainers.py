@@ -13,7 +13,7 @@ import pytest
 
 from server.settings import CHECKOUT
 from tests.workers.commands.conftest import head_of
-from training.environment.maxtext import VARIABLE
+from training.environment.maxtext_installed import VARIABLE
 
 DATA = CHECKOUT / "tests" / "data"
 PLAYER = CHECKOUT / "tests" / "training" / "engines" / "play_maxtext.py"

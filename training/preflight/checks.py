@@ -1,8 +1,5 @@
-"""`python -m training.preflight`: examine the kernels of this machine's engines, each by a question
-whose answer is known.
-
-The checks: each asks the kernels one question whose answer is known, and says in one line what came
-back.
+"""The checks of the preflight: each asks the kernels one question whose answer is known, and says
+in one line what came back.
 
     codes          codes, scale bytes and tensor scales of x, kernel and grad equal the known
                    answers
@@ -34,263 +31,33 @@ sizes of the job.
 
 Source: Transformer Engine 2.20.2 for the arithmetic (`known_answers`, `training.arithmetic`); its
 pull request 3281 for stochastic rounding that returned zeros on SM 12.0.
-
-`python -m training.preflight`: examine the kernels of this machine's engines, one line a check.
 """
 
-import argparse
-import json
-import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, get_args
 
 import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
-from pydantic import TypeAdapter
 
-from training import device
-from training.arithmetic import formats, known_answers
-from training.arithmetic import linear as emulated
-from training.arithmetic import quantize as hadamard
+from training.arithmetic import formats, hadamard, known_answers
 from training.arithmetic.formats import E2M1
-from training.arithmetic.known_answers import Array, Copy, Difference, copy_of
-from training.arithmetic.linear import quiet_channel
-from training.arithmetic.quantize import Quantizer, dequantize, quantize, tensor_scale
+from training.arithmetic.known_answers import Array, Copy, Difference
+from training.arithmetic.quantize import Quantizer, dequantize, quantize
 from training.arithmetic.recipes import LinearRecipe, layer_recipe, linear_recipe
-from training.device import Device, can_run
-from training.engines import transformer_engine
-from training.rules import PROJECTIONS, Recipe, frozen
+from training.frozen import frozen
+from training.preflight.kernels import Kernels, Matrices, OperandName, quantizers, scales
+from training.rules import Recipe
 from training.spec import JobSpec, layer_sizes
-
-# What is examined: the quantizers and the linear layer of one engine on this device, behind one
-# interface.
-#
-# An engine gives, for each operand of a linear layer, its two quantized copies (along rows and
-# along columns), and the layer's three products. `Emulated` is our own arithmetic, compiled for
-# this device; `TransformerEngine` calls the kernels of the installed package as engine
-# transformer_engine does. Tests put kernels with a planted fault in their place.
-
-OperandName = Literal["x", "kernel", "grad"]
-Matrices = tuple[Array, Array, Array]
-"""x (M, K), w (K, N) and g (M, N)."""
-_ENGINES = ("emulated", "transformer_engine")
-_NUMBERS: dict[OperandName, int] = {"x": 0, "kernel": 1, "grad": 2}
-
-
-class Kernels(Protocol):
-    """The arithmetic of one engine on this device. Matrices are float32 arrays of bfloat16
-    values.
-    """
-
-    name: str
-
-    def refusal(self, recipe: LinearRecipe) -> str | None:
-        """Why this engine cannot run a recipe here, or None."""
-
-    def copies(
-        self, recipe: LinearRecipe, operand: OperandName, x_MK: Array, seed: int
-    ) -> tuple[Copy, Copy]:
-        """The copies of an operand along its rows and along its columns; seed: for stochastic
-        rounding.
-        """
-
-    def layer(
-        self, recipe: LinearRecipe, x_MK: Array, w_KN: Array, g_MN: Array, seed: int
-    ) -> tuple[Array, Array, Array]:
-        """Returns y (M, N), dx (M, K) and dw (K, N) as float32 of y = x w with the output gradient
-        g.
-        """
-
-    def delayed(
-        self, recipe: LinearRecipe, matrices: Matrices, scale: Array
-    ) -> tuple[Array, Array, Array, Array]:
-        """`layer` of x, w and g with these encode scales (3,), and the amaxes (3,) that it
-        reports.
-        """
-
-
-def quantizers(recipe: LinearRecipe, operand: OperandName) -> tuple[Quantizer, Quantizer]:
-    """The quantizers of an operand's copies along rows and along columns; ValueError if one is not
-    quantized.
-    """
-    pairs = {
-        "x": (recipe.fprop_x, recipe.wgrad_x),
-        "kernel": (recipe.dgrad_w, recipe.fprop_w),
-        "grad": (recipe.dgrad_g, recipe.wgrad_g),
-    }
-    rows, columns = pairs[operand]
-    if rows is None or columns is None:
-        raise ValueError(
-            f"recipe {recipe.name} leaves {operand} unquantized, expected one that quantizes it"
-        )
-    return rows, columns
-
-
-class Emulated:
-    """Our own arithmetic on this process's device."""
-
-    name = "emulated"
-
-    def refusal(self, recipe: LinearRecipe) -> str | None:  # noqa: ARG002
-        """None: the emulation runs everything."""
-        return None
-
-    def copies(
-        self, recipe: LinearRecipe, operand: OperandName, x_MK: Array, seed: int
-    ) -> tuple[Copy, Copy]:
-        """See `Kernels`. The two copies draw different random numbers."""
-        rows, columns = quantizers(recipe, operand)
-        x = jnp.asarray(x_MK, jnp.bfloat16)
-        scale = _scale(rows, x_MK) if recipe.delayed else None
-        along_rows, along_columns = (
-            _quantize(x, axis, side, formats.key(2 * seed + 1 - axis), scale)
-            for axis, side in ((1, rows), (0, columns))
-        )
-        return copy_of(along_rows, rows), copy_of(along_columns, columns)
-
-    def layer(
-        self, recipe: LinearRecipe, x_MK: Array, w_KN: Array, g_MN: Array, seed: int
-    ) -> tuple[Array, Array, Array]:
-        """See `Kernels`."""
-        return _products(emulated.linear, recipe, (x_MK, w_KN, g_MN), seed)[:3]
-
-    def delayed(
-        self, recipe: LinearRecipe, matrices: Matrices, scale: Array
-    ) -> tuple[Array, Array, Array, Array]:
-        """See `Kernels`."""
-        return _products(emulated.linear, recipe, matrices, 0, scale)
-
-
-class TransformerEngine:
-    """The kernels of the installed Transformer Engine, through its JAX interface. **Not yet run on
-    a GPU.**
-    """
-
-    name = "transformer_engine"
-
-    def __init__(self, device: Device) -> None:
-        self._device = device
-
-    def refusal(self, recipe: LinearRecipe) -> str | None:
-        """Why this process's Transformer Engine cannot run a recipe on its GPU, or None."""
-        able, reason = can_run("transformer_engine", recipe.name, self._device)
-        return None if able else reason
-
-    def copies(
-        self, recipe: LinearRecipe, operand: OperandName, x_MK: Array, seed: int
-    ) -> tuple[Copy, Copy]:
-        """See `Kernels`."""
-        sides = quantizers(recipe, operand)
-        with transformer_engine.kernels():
-            scale = _scale(sides[0], x_MK) if recipe.delayed else jnp.float32(1)
-            made = transformer_engine.quantized(
-                recipe, _NUMBERS[operand], jnp.asarray(x_MK, jnp.bfloat16), formats.key(seed), scale
-            )
-        # With one scale for the whole tensor the columns' copy is the rows' codes, and there may be
-        # only one.
-        along_rows, along_columns = (
-            getattr(made, name, made) for name in ("rowwise_tensor", "colwise_tensor")
-        )
-        return _copy(along_rows, sides[0], x_MK.shape), _copy(along_columns, sides[1], x_MK.shape)
-
-    def layer(
-        self, recipe: LinearRecipe, x_MK: Array, w_KN: Array, g_MN: Array, seed: int
-    ) -> tuple[Array, Array, Array]:
-        """See `Kernels`."""
-        with transformer_engine.kernels():
-            return _products(transformer_engine.linear, recipe, (x_MK, w_KN, g_MN), seed)[:3]
-
-    def delayed(
-        self, recipe: LinearRecipe, matrices: Matrices, scale: Array
-    ) -> tuple[Array, Array, Array, Array]:
-        """See `Kernels`."""
-        with transformer_engine.kernels():
-            return _products(transformer_engine.linear, recipe, matrices, 0, scale)
-
-
-_quantize = jax.jit(quantize, static_argnums=(1, 2))
-
-
-@partial(jax.jit, static_argnums=(0, 1))
-def _compiled(
-    layer: Any,
-    recipe: LinearRecipe,
-    matrices: tuple[jax.Array, ...],
-    key: formats.Key,
-    scale: jax.Array,
-) -> tuple[jax.Array, ...]:
-    x, w, g = matrices
-    y, pull = jax.vjp(
-        lambda x, w, channel: layer(recipe, x, w, key, channel),
-        x,
-        w,
-        quiet_channel()._replace(scale=scale),
-    )
-    dx, dw, measured = pull(g)
-    return y, dx, dw, measured.report[:3]
-
-
-def _products(
-    layer: Any, recipe: LinearRecipe, matrices: Matrices, seed: int, scale: Array | None = None
-) -> tuple[Array, Array, Array, Array]:
-    """y, dx, dw and the amaxes of a layer; under delayed scaling with the scales that follow from
-    the matrices, unless there are others.
-    """
-    scale = _scales(recipe, matrices) if scale is None else scale
-    arguments = tuple(jnp.asarray(part, jnp.bfloat16) for part in matrices)
-    made = _compiled(layer, recipe, arguments, formats.key(seed), jnp.asarray(scale))
-    y, dx, dw, amaxes = (np.asarray(part, np.float32) for part in made)
-    return y, dx, dw, amaxes
-
-
-def _scales(recipe: LinearRecipe, matrices: Matrices) -> Array:
-    """The encode scales (3,) that delayed scaling has if x, w and g never change; 1 without it."""
-    if not recipe.delayed:
-        return np.ones(3, np.float32)
-    pairs = zip(get_args(OperandName), matrices, strict=True)
-    return np.asarray(
-        [_scale(quantizers(recipe, operand)[0], matrix) for operand, matrix in pairs], np.float32
-    )
-
-
-def _scale(quantizer: Quantizer, matrix: Array) -> jax.Array:
-    return tensor_scale(jnp.float32(np.max(np.abs(matrix))), quantizer.format)
-
-
-def _copy(tensor: Any, quantizer: Quantizer, shape: tuple[int, ...]) -> Copy:
-    """A copy of Transformer Engine's in our layout: "T" data is transposed back, and 2D scales,
-    which it repeats, are kept once.
-    """
-    codes, scales = (
-        np.asarray(part).view(np.uint8)
-        if np.asarray(part).dtype.itemsize == 1
-        else np.asarray(part)
-        for part in (tensor.data, tensor.scale_inv)
-    )
-    if quantizer.scaling == "tensor":
-        return Copy(
-            codes.T if tensor.data_layout == "T" else codes, None, np.float32(scales.ravel()[0])
-        )
-    if tensor.data_layout == "T":
-        codes, scales = codes.T, scales.T
-    if quantizer.two_dimensional:
-        rows, columns = (size // quantizer.block for size in shape)
-        scales = scales[:: scales.shape[0] // rows, :: scales.shape[1] // columns]
-    scalar = (
-        np.float32(np.asarray(tensor.amax).ravel()[0]) if quantizer.scaling == "nvfp4" else None
-    )
-    return Copy(codes, scales, scalar)
-
+from training.step_values import PROJECTIONS
 
 TOKENS, INPUTS, OUTPUTS = 64, 128, 128
-"""The smallest sizes that every kernel of Transformer Engine takes."""
+
 Shape = tuple[int, int, int]
 _SMALL: Shape = (TOKENS, INPUTS, OUTPUTS)
 _MOST_TOKENS = 8192  # of a job's layer; its inputs and outputs are never cut
@@ -316,7 +83,6 @@ _ON_THE_GRID = (0.0, 0.5, 0.5, 0.5, 1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 3.0, 4.0,
 
 
 Seen = tuple[bool, str]
-"""Whether a check passed, and what came back."""
 
 
 @frozen
@@ -602,7 +368,7 @@ def history(kernels: Kernels, recipe: LinearRecipe) -> Seen:
     saturates.
     """
     matrices = _matrices(_SMALL)
-    scale = _scales(recipe, matrices) * np.asarray([0.5, 2, 0.5], np.float32)
+    scale = scales(recipe, matrices) * np.asarray([0.5, 2, 0.5], np.float32)
     *made, amaxes = kernels.delayed(recipe, matrices, scale)
     worst = _worst(made, _exact_products(recipe, matrices, scale))
     largest = [float(np.max(np.abs(matrix))) for matrix in matrices]
@@ -623,7 +389,7 @@ def _errors(kernels: Kernels, recipe: LinearRecipe, matrices: Matrices) -> dict[
     """
     return _worst(
         kernels.layer(recipe, *matrices, 0),
-        _exact_products(recipe, matrices, _scales(recipe, matrices)),
+        _exact_products(recipe, matrices, scales(recipe, matrices)),
     )
 
 
@@ -753,87 +519,3 @@ def _exact_products(recipe: LinearRecipe, matrices: Matrices, scales: Array) -> 
 @partial(jax.jit, static_argnums=(1, 2))
 def _rounded(x: jax.Array, axis: int, quantizer: Quantizer, scale: jax.Array | None) -> jax.Array:
     return dequantize(quantize(x, axis, quantizer, scale=scale), axis, quantizer)
-
-
-def report(
-    kernels: Kernels, layers: Mapping[tuple[LinearRecipe, Shape], str], *, quiet: bool
-) -> list[Check]:
-    """Runs the checks; prints each when it ends, unless quiet."""
-    done = []
-    for check in examine(kernels, layers):
-        done.append(check)
-        if not quiet:
-            mark = "-   "
-            if check.ran:
-                mark = "ok  " if check.passed else "FAIL"
-            sys.stdout.write(f"{mark} {kernels.name} {check.name}: {check.detail}\n")
-            sys.stdout.flush()
-    return done
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Print the checks; 0 where all passed, 1 where one failed, 2 where the engine that was asked
-    for cannot run here.
-    """
-    parser = argparse.ArgumentParser(
-        prog="parity preflight", description="Compare this machine's arithmetic with known answers."
-    )
-    parser.add_argument("--engine", choices=_ENGINES, help="examine only this engine")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument(
-        "--job",
-        action="store_true",
-        help="examine the layers of a job, which stdin has as JSON, on its engine",
-    )
-    options = parser.parse_args(arguments)
-    began, layers, wanted = time.perf_counter(), {}, options.engine
-    if options.job:
-        try:
-            job = TypeAdapter(JobSpec).validate_json(sys.stdin.read())
-        except ValueError as error:
-            sys.stderr.write(f"the job is not valid: {error}\n")
-            return 2
-        if job.engine not in _ENGINES:
-            sys.stderr.write(
-                f"job.engine is {job.engine!r}, expected {' or '.join(_ENGINES)}: the kernels of "
-                "other trainers are not called here\n"
-            )
-            return 2
-        layers, wanted = layers_of(job), job.engine
-    machine = device.describe()
-    engines = [
-        engine
-        for engine in (Emulated(), TransformerEngine(machine))
-        if wanted in (None, engine.name)
-    ]
-    results = {engine.name: report(engine, layers, quiet=options.json) for engine in engines}
-    checks = [check for of_engine in results.values() for check in of_engine]
-    failed, ran = sum(not check.passed for check in checks), sum(check.ran for check in checks)
-    seconds = time.perf_counter() - began
-    if options.json:
-        listed = {
-            name: [asdict(check) for check in of_engine] for name, of_engine in results.items()
-        }
-        sys.stdout.write(
-            json.dumps(
-                {
-                    "device_class": machine.device_class,
-                    "versions": machine.versions,
-                    "seconds": seconds,
-                    **listed,
-                }
-            )
-            + "\n"
-        )
-    else:
-        sys.stdout.write(
-            f"{machine.device_class}, {machine.device_kind}: {ran} checks in {seconds:.0f} s, "
-            f"{failed} failed\n"
-        )
-    if failed:
-        return 1
-    return 0 if ran else 2
-
-
-if __name__ == "__main__":
-    sys.exit(main())

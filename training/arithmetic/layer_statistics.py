@@ -1,0 +1,224 @@
+"""Statistics of the quantization of each linear layer's tensors, on sampled steps.
+
+What it answers: which layer loses small gradients, saturates, or drowns in rounding noise, and
+from which step on?
+
+A layer that misbehaves shows here before it shows in the loss. Five copies per layer are watched
+as they enter its products, with the same random numbers as the step itself: x and kernel (for
+fprop), grad (for dgrad), x_wgrad and grad_wgrad (for wgrad). A copy that is rotated is compared
+with the rotated original, since the product cancels the rotation.
+
+    amax                     largest magnitude
+    underflow_share          share of the values other than zero that become zero
+    saturation_share         share of the values beyond the largest that their scale can represent
+    snr_db                   10 log10(sum x^2 / sum (x - Q(x))^2); infinite where nothing was lost
+    scale_octaves_{10,50,90} octaves below the tensor's largest block scale within which 10, 50
+    and 90 % of the block scales lie
+    zero_scale_share         share of the blocks whose scale is 0 (all of their values are lost,
+                             or were zero)
+    nonfinite                how many values are NaN or infinite
+
+On compared steps, the weight's gradient dw next to the one that x and grad give without
+quantization (the same x and grad):
+
+    kernel_grad/cosine   of the angle between the two
+    kernel_grad/bias     <dw, reference> / <reference, reference> - 1: how much longer or shorter
+                         dw is along the reference
+    kernel_grad/snr_db   10 log10(sum reference^2 / sum (dw - reference)^2)
+
+One product more for each layer, so it costs more than all the rest; rounding noise that is
+unbiased lowers the cosine and leaves the bias at 0.
+
+Shares, noise and quantiles are those of every fourth group of 32 rows (of 128 in blocks of 128),
+if the rows divide so; amax and nonfinite are those of all rows.
+
+How a trainer gets them: under a recipe that is `watched`, the gradient of `Channel.statistics`
+(training.arithmetic.linear; zeros of shape (layers..., COLUMNS)) is this table for every layer.
+Watched steps are compiled as a separate program: a condition inside a common program kept XLA
+from fusing the quantizers with their neighbours, which cost every step about 15 %. The step's
+number alone determines whether it is watched, so a run that resumes from a checkpoint repeats its
+bits.
+
+The assumption that can fail: sums of squares are taken in float32 relative to amax, so values
+below 2^-63 of amax add nothing.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from training.arithmetic import formats
+from training.arithmetic.quantize import Operand, Quantizer, count_nonfinite, watched
+
+OPERANDS = ("x", "kernel", "grad", "x_wgrad", "grad_wgrad")
+STATISTICS = (
+    "amax",
+    "underflow_share",
+    "saturation_share",
+    "snr_db",
+    "scale_octaves_10",
+    "scale_octaves_50",
+    "scale_octaves_90",
+    "zero_scale_share",
+    "nonfinite",
+)
+COMPARISONS = ("cosine", "bias", "snr_db")
+COLUMNS = (
+    *(f"{operand}/{statistic}" for operand in OPERANDS for statistic in STATISTICS),
+    *(f"kernel_grad/{name}" for name in COMPARISONS),
+)
+"""The names of a layer's statistics in their order."""
+OCTAVES = 16
+"""The histogram of block scales has this many bins of one octave; the last one holds everything
+smaller, and zero.
+"""
+_QUANTILES = (0.1, 0.5, 0.9)
+_TERMS = 64
+_ROWS, _EVERY = 32, 4  # statistics are those of one group of rows in four
+_BEYOND = 1 + 2.0**-20  # a scaled amax may miss the largest value by a rounding error
+
+
+def quiet_statistics(*layers: int) -> jax.Array:
+    """Returns zeros in the shape of the layers' statistics (layers..., COLUMNS)."""
+    return jnp.zeros((*layers, len(COLUMNS)), jnp.float32)
+
+
+def layer_statistics(
+    wanted: bool,
+    quantizer: Quantizer | None,
+    x_MK: jax.Array,
+    operand: Operand,
+    axis: int,
+    scale: jax.Array,
+) -> jax.Array:
+    """Returns the nine statistics (float32) of one operand if its layer is watched, else zeros; NaN
+    if it is not quantized.
+
+    x_MK: the original; operand: its quantized copy from `quantize.to_bfloat16` along `axis`; scale:
+    the scale used under delayed scaling.
+    """
+    if quantizer is None:
+        return jnp.full(len(STATISTICS), jnp.nan, jnp.float32)
+    if not wanted:
+        return jnp.zeros(len(STATISTICS), jnp.float32)
+    return statistics(x_MK, operand, axis, quantizer, scale if quantizer.delayed else None)
+
+
+def statistics(
+    x_MK: jax.Array,
+    operand: Operand,
+    axis: int,
+    quantizer: Quantizer,
+    scale: jax.Array | None = None,
+) -> jax.Array:
+    """Returns the nine statistics (float32, in the order of STATISTICS) of one quantized operand;
+    arguments as above.
+
+    Zeros that pad a matrix to whole blocks count as elements, and the blocks that they fill as
+    blocks; nothing else counts them.
+    """
+    amax = operand.amax
+    group = max(_ROWS, quantizer.block)
+    if quantizer.row_scaled or x_MK.shape[0] % (_EVERY * group):
+        seen = watched(x_MK, operand, axis, quantizer, scale)
+    else:
+        part = operand._replace(value=_every_fourth(operand.value, group))
+        seen = watched(_every_fourth(x_MK, group), part, axis, quantizer, scale)
+    whole = jnp.where((amax > 0) & jnp.isfinite(amax), 1 / amax, jnp.float32(1))
+    signal = jnp.sum(_sums(jnp.square(seen.x * whole)))
+    noise = jnp.sum(_sums(jnp.square((seen.x - seen.value) * whole)))
+    nonzero, lost, saturated = _counts(
+        seen.x != 0,
+        (seen.x != 0) & (seen.value == 0),
+        jnp.abs(seen.x) > seen.unit * np.float32(quantizer.format.largest * _BEYOND),
+    )
+    (unscaled,) = _counts(seen.unit == 0)
+    return jnp.stack(
+        [
+            amax,
+            lost / jnp.maximum(nonzero, 1.0),
+            saturated / np.float32(seen.x.size),
+            jnp.where(noise == 0, jnp.float32(np.inf), 10 * jnp.log10(signal / noise)),
+            *_scale_octaves(seen.unit),
+            unscaled / np.float32(seen.unit.size),
+            count_nonfinite(x_MK, amax, quantizer),
+        ]
+    )
+
+
+def gradient_comparison(dw_KN: jax.Array, reference_KN: jax.Array) -> jax.Array:
+    """Returns cosine, bias and snr_db (float32) of a weight's gradient next to its reference; NaN
+    if the reference is zero.
+    """
+    dw, reference = dw_KN.astype(jnp.float32), reference_KN.astype(jnp.float32)
+    whole = 1 / jnp.maximum(
+        formats.largest_magnitude(reference), np.float32(np.finfo(np.float32).tiny)
+    )
+    # so that no square is flushed to zero or overflows
+    dw, reference = dw * whole, reference * whole
+    both, own, other, noise = (
+        jnp.sum(_sums(a * b))
+        for a, b in (
+            (dw, reference),
+            (dw, dw),
+            (reference, reference),
+            (dw - reference, dw - reference),
+        )
+    )
+    decibels = jnp.where(noise == 0, jnp.float32(np.inf), 10 * jnp.log10(other / noise))
+    return jnp.stack([both / jnp.sqrt(own * other), both / other - 1, decibels])
+
+
+def _every_fourth(x_MK: jax.Array, group: int) -> jax.Array:
+    """The rows of every fourth group of rows."""
+    rows, columns = x_MK.shape
+    return x_MK.reshape(rows // (_EVERY * group), _EVERY, group, columns)[:, 0].reshape(
+        rows // _EVERY, columns
+    )
+
+
+def _sums(x: jax.Array) -> jax.Array:
+    """Returns partial sums of up to 64 elements each that cover x, by a product with ones: on CPUs
+    twice as fast as XLA's sum.
+    """
+    terms = math.gcd(x.size, _TERMS)
+    return jnp.ones((1, terms), jnp.float32) @ x.reshape(terms, -1)
+
+
+def _counts(*which: jax.Array) -> list[jax.Array]:
+    """Counts the true elements (float32) of up to three arrays in one pass: three sums of 64 fit
+    one float32 as digits to base 256.
+    """
+    digits = [
+        jnp.where(each, np.float32(256**place), np.float32(0)) for place, each in enumerate(which)
+    ]
+    sums, counts = _sums(sum(digits[1:], digits[0])), []
+    for _ in which:
+        rest = jnp.floor(sums / 256)
+        counts.append(jnp.sum(sums - 256 * rest))
+        sums = rest
+    return counts
+
+
+def _scale_octaves(scale: jax.Array) -> list[jax.Array]:
+    """Octaves below the largest scale within which 10, 50 and 90 % of the scales lie, from a
+    histogram of whole octaves.
+    """
+    exponent = formats.bits_of(scale.ravel()) >> 23
+    octave = jnp.minimum(jnp.max(exponent) - exponent, OCTAVES - 1)
+    near_enough = octave[None, :] <= jnp.arange(OCTAVES)[:, None]
+    within = (
+        jnp.where(near_enough, jnp.float32(1), jnp.float32(0))
+        @ jnp.ones(exponent.size, jnp.float32)
+        / np.float32(exponent.size)
+    )
+    return [jnp.argmax(within >= share).astype(jnp.float32) for share in _QUANTILES]
+
+
+def gradient_norms(gradient: jax.Array) -> jax.Array:
+    """The l2 norm of one layer's gradient (float32 scalar); recorded for every layer at every
+    step.
+    """
+    return jnp.sqrt(jnp.sum(jnp.square(gradient)))

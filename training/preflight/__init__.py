@@ -1,0 +1,1 @@
+"""Examines the kernels of this machine's engines: `python -m training.preflight`."""

@@ -1,0 +1,110 @@
+"""`python -m training.preflight`: examine the kernels of this machine's engines, each by a question
+whose answer is known.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+
+from pydantic import TypeAdapter
+
+from training import device
+from training.arithmetic.recipes import LinearRecipe
+from training.preflight.checks import Check, Shape, examine, layers_of
+from training.preflight.kernels import ENGINES, Emulated, Kernels, TransformerEngine
+from training.spec import JobSpec
+
+"""x (M, K), w (K, N) and g (M, N)."""
+
+
+"""The smallest sizes that every kernel of Transformer Engine takes."""
+
+
+"""Whether a check passed, and what came back."""
+
+
+def report(
+    kernels: Kernels, layers: Mapping[tuple[LinearRecipe, Shape], str], *, quiet: bool
+) -> list[Check]:
+    """Runs the checks; prints each when it ends, unless quiet."""
+    done = []
+    for check in examine(kernels, layers):
+        done.append(check)
+        if not quiet:
+            mark = "-   "
+            if check.ran:
+                mark = "ok  " if check.passed else "FAIL"
+            sys.stdout.write(f"{mark} {kernels.name} {check.name}: {check.detail}\n")
+            sys.stdout.flush()
+    return done
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the checks; 0 where all passed, 1 where one failed, 2 where the engine that was asked
+    for cannot run here.
+    """
+    parser = argparse.ArgumentParser(
+        prog="parity preflight", description="Compare this machine's arithmetic with known answers."
+    )
+    parser.add_argument("--engine", choices=ENGINES, help="examine only this engine")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--job",
+        action="store_true",
+        help="examine the layers of a job, which stdin has as JSON, on its engine",
+    )
+    options = parser.parse_args(arguments)
+    began, layers, wanted = time.perf_counter(), {}, options.engine
+    if options.job:
+        try:
+            job = TypeAdapter(JobSpec).validate_json(sys.stdin.read())
+        except ValueError as error:
+            sys.stderr.write(f"the job is not valid: {error}\n")
+            return 2
+        if job.engine not in ENGINES:
+            sys.stderr.write(
+                f"job.engine is {job.engine!r}, expected {' or '.join(ENGINES)}: the kernels of "
+                "other trainers are not called here\n"
+            )
+            return 2
+        layers, wanted = layers_of(job), job.engine
+    machine = device.describe()
+    engines = [
+        engine
+        for engine in (Emulated(), TransformerEngine(machine))
+        if wanted in (None, engine.name)
+    ]
+    results = {engine.name: report(engine, layers, quiet=options.json) for engine in engines}
+    checks = [check for of_engine in results.values() for check in of_engine]
+    failed, ran = sum(not check.passed for check in checks), sum(check.ran for check in checks)
+    seconds = time.perf_counter() - began
+    if options.json:
+        listed = {
+            name: [asdict(check) for check in of_engine] for name, of_engine in results.items()
+        }
+        sys.stdout.write(
+            json.dumps(
+                {
+                    "device_class": machine.device_class,
+                    "versions": machine.versions,
+                    "seconds": seconds,
+                    **listed,
+                }
+            )
+            + "\n"
+        )
+    else:
+        sys.stdout.write(
+            f"{machine.device_class}, {machine.device_kind}: {ran} checks in {seconds:.0f} s, "
+            f"{failed} failed\n"
+        )
+    if failed:
+        return 1
+    return 0 if ran else 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
