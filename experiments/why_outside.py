@@ -50,7 +50,8 @@ from experiments.why import RECORD, WORK
 from experiments.why_cases import DATA, PLANTED, PLANTS, STEPS
 from experiments.why_faults import MARK, codes, spoiled
 from experiments.why_table import share
-from parity_lab.replay import COLUMNS, Recorded, check, parts_at, planned
+from parity_lab.parting import COLUMNS, parts_at
+from parity_lab.replay import Recorded, check, planned
 from parity_lab.training.replays import Replays
 from training.arithmetic import linear, random_bits
 from training.device import describe

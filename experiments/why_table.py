@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from parity_lab.effects import Estimate
+from parity_lab.estimates import Estimate
 
 Line = Mapping[str, Any]
 _Z = 1.96

@@ -1,6 +1,7 @@
-"""`parity why`: its cost first, then it follows an analysis and prints what it says."""
+"""`parity why`: explains a gap by an analysis on the server; prints its cost first, follows it, and
+prints the parts with intervals.
+"""
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 
@@ -12,42 +13,10 @@ from parity.cli.options import Follow, Options, flag, flat, option, repeatable
 from parity.cli.output import check_agreed, print_plan
 from parity.cli.terminal import FOLLOW, OUTPUT, UsageError
 from parity.cli.watching import JobEndedError
-from parity.client.rest import Client, ClientError, Document
+from parity.client.rest import ClientError, Document
 from parity.wording import did_you_mean
-from parity_lab.answer import ablation_lines, answer_lines, plan_lines
-
-# Analyses over REST.
-
-
-class LabClient(Client):
-    """A connection to one parity server, with what the lab adds to it."""
-
-    def plan_of(self, job_id: str, question: Document) -> Document:
-        """What an analysis of a job would measure and cost; nothing is queued. `question` as in
-        `begin`.
-        """
-        return self._post(f"jobs/{job_id}/why:plan", question)
-
-    def begin(self, job_id: str, question: Document) -> Document:
-        """Queue an analysis. Each key of a question is optional: `candidate`, `step`, `fork_steps`,
-        `budget`, `against`, `origin`, `whole`, `anyway`.
-        """
-        return self._post(f"jobs/{job_id}/why", question)
-
-    def analysis(self, job_id: str) -> Document:
-        """An analysis by its own job, or the newest of an explained job: `plan` and `answer`."""
-        return self._get(f"jobs/{job_id}/why")
-
-    def ablations(self, job_id: str, candidate: str | None, names: Sequence[str] = ()) -> Document:
-        """The gap of a candidate in parts, from other candidates of the job (`names`; none: all
-        others) that leave a part out.
-        """
-        params = {"ablation": list(names)} | ({"candidate": candidate} if candidate else {})
-        return self._get(f"jobs/{job_id}/why/ablations", params)
-
-
-# `parity why`: explains a gap by an analysis on the server; prints its cost first, follows it, and
-# prints the parts with intervals.
+from parity_lab.answer_lines import ablation_lines, answer_lines, plan_lines
+from parity_lab.client import LabClient
 
 app = typer.Typer()
 

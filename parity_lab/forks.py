@@ -1,5 +1,12 @@
 """Which forks of kept checkpoints a question needs: their plan, what a worker is told, and what the
 results on record say of each arm.
+
+A fork trains a run on from a kept checkpoint, with the arithmetic of an arm. No two forks of a
+plan share random numbers, so that the forks of one arm and parent differ by their noise
+(`parity_lab.effects.fork_noise`), and those of two arms by their effect
+(`parity_lab.effects.effect`).
+
+A plan has one checkpoint. A question that compares several steps has a plan for each of them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -8,14 +15,8 @@ from typing import Any, TypedDict
 
 from parity.frozen import frozen
 from parity_lab.effects import Forks
-from parity_lab.replay import Check, RecordRequest, Replay, check, replay_steps, replays_from
-
-# A fork trains a run on from a kept checkpoint, with the arithmetic of an arm. No two forks of a
-# plan share random numbers, so that the forks of one arm and parent differ by their noise
-# (`parity_lab.effects.fork_noise`), and those of two arms by their effect
-# (`parity_lab.effects.effect`).
-#
-# A plan has one checkpoint. A question that compares several steps has a plan for each of them.
+from parity_lab.parting import replay_steps
+from parity_lab.replay import Check, RecordRequest, Replay, check, replays_from
 
 
 @frozen

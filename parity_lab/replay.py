@@ -1,38 +1,30 @@
-"""Do the runs on record follow from their specifications? What is trained again before anything is
-named, and what it says.
+"""A replay trains recorded steps of a run again, from step 0 or from a kept checkpoint, with its
+own arithmetic and random numbers.
+
+    bit-equal      every loss is that on record: what the same code, libraries, threads and device
+                   class give
+    within noise   a loss is not, equal bits are not expected here, and over WINDOW steps reruns
+                   differ from the replay as much:
+                   |record - replay| <= t(RERUNS) sqrt(mean over reruns of (rerun - replay)^2),
+                   for the mean and for the first step,
+                   whose loss comes before any update
+    differs        all else: something outside the specification decided the record
+    missing        the steps cannot be trained again here
+
+If the whole of two runs is bit-equal, and their specifications differ in the arithmetic alone,
+then so does what made their gap. Of longer runs only WINDOW steps from step 0 and from each kept
+checkpoint are replayed.
+
+Can fail: a cause that acts only in steps that are not replayed. Within noise are also causes that
+change WINDOW steps less than reruns do, 8 of 22 that were planted, so nothing is named there
+unless that is asked for.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
-import numpy as np
-import numpy.typing as npt
-from numpy.lib.stride_tricks import sliding_window_view
-
 from parity.frozen import frozen
 from parity.judging import special
-from parity.judging.curves.curve import FloatArray
-
-# A replay trains recorded steps of a run again, from step 0 or from a kept checkpoint, with its own
-# arithmetic and random numbers.
-#
-#     bit-equal      every loss is that on record: what the same code, libraries, threads and device
-#                    class give
-#     within noise   a loss is not, equal bits are not expected here, and over WINDOW steps reruns
-#                    differ from the replay as much:
-#                    |record - replay| <= t(RERUNS) sqrt(mean over reruns of (rerun - replay)^2),
-#                    for the mean and for the first step,
-#                    whose loss comes before any update
-#     differs        all else: something outside the specification decided the record
-#     missing        the steps cannot be trained again here
-#
-# If the whole of two runs is bit-equal, and their specifications differ in the arithmetic alone,
-# then so does what made their gap. Of longer runs only WINDOW steps from step 0 and from each kept
-# checkpoint are replayed.
-#
-# Can fail: a cause that acts only in steps that are not replayed. Within noise are also causes that
-# change WINDOW steps less than reruns do, 8 of 22 that were planted, so nothing is named there
-# unless that is asked for.
 
 Role = Literal["baseline", "candidate"]
 State = Literal["bit-equal", "within noise", "differs", "missing"]
@@ -218,107 +210,6 @@ def check(
     undecided = {"missing"} if accept_noise else {"missing", "within noise"}
     is_undecided = any(each.state in undecided for each in replayed)
     return Check(outcome="unchecked" if is_undecided else "reproduced", replayed=tuple(replayed))
-
-
-# Does the record of a pair part between the steps that are replayed, as other data or a broken
-# resume make it, and precision rarely?
-#
-# x'(t)  = x(t) - median of the AROUND steps before
-# data   the spread over SPAN steps of (candidate's loss - baseline's)', over the larger of their
-#        own: sqrt(2) for other batches, far
-#        below 1 for the same ones
-# jump   |x'(t)| over the scaled median absolute deviation of x' in its stretch of STRETCH steps,
-#        where it is not 0; x is the log of the
-#        ratio of the update norms, or the step of that of the weights' norms
-#
-# Source: experiments/why_outside.py. Of 400 steps of 0.1 million parameters, pairs without such a
-# cause had at most 0.6 and 10; other data had at least 0.9, and states broken at a resume 15 and
-# more, but for weights 1 % off, which it misses.
-
-AROUND, SPAN, STRETCH = 16, 24, 128
-FIRST_SEEN = 50
-OTHER_DATA, JUMP = 0.8, 12.0
-COLUMNS = ("lm_loss", "param_norm", "update_norm")
-_TO_SD, _FEWEST = 1.4826, 16
-
-
-@frozen
-class Parting:
-    """The step at which the record of a pair parts, and how."""
-
-    step: int
-    how: str
-
-
-def parts_at(
-    baseline: Mapping[str, FloatArray], candidate: Mapping[str, FloatArray]
-) -> Parting | None:
-    """Where two runs part; COLUMNS (steps,) of each from step 0 on. None also for fewer than 2
-    STRETCH steps, and without the norms.
-    """
-    count = min(len(own[name]) for own in (baseline, candidate) for name in COLUMNS)
-    if count < 2 * STRETCH:
-        return None
-    (ours, theirs) = (
-        {name: own[name][:count] for name in COLUMNS} for own in (baseline, candidate)
-    )
-    spreads = (
-        _spread(_away(loss))
-        for loss in (theirs["lm_loss"] - ours["lm_loss"], theirs["lm_loss"], ours["lm_loss"])
-    )
-    of_pair, of_candidate, of_baseline = spreads
-    found = []
-    is_other = of_pair > OTHER_DATA * np.maximum(of_candidate, of_baseline)
-    if is_other[FIRST_SEEN - AROUND :].any():
-        step = FIRST_SEEN + int(np.argmax(is_other[FIRST_SEEN - AROUND :]))
-        found.append(Parting(step=step, how="their losses vary as on other data"))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        updates, weights = (
-            np.log(theirs[name] / ours[name]) for name in ("update_norm", "param_norm")
-        )
-    for values in (updates, np.diff(weights, prepend=weights[:1])):
-        if np.isfinite(values).all():
-            is_jump = _is_jump(_away(values))[FIRST_SEEN - AROUND :]
-            if is_jump.any():
-                found.append(
-                    Parting(
-                        step=FIRST_SEEN + int(np.argmax(is_jump)), how="weights or updates jump"
-                    )
-                )
-    return min(found, key=lambda each: each.step, default=None)
-
-
-def _away(values: FloatArray) -> FloatArray:
-    """How far each value from AROUND on is from the median of those before it."""
-    before: FloatArray = np.median(sliding_window_view(values, AROUND)[:-1], axis=1)
-    return values[AROUND:] - before
-
-
-def _spread(values: FloatArray) -> FloatArray:
-    spread: FloatArray = np.sqrt(np.mean(sliding_window_view(values, SPAN) ** 2, axis=1))
-    return spread
-
-
-def _is_jump(values: FloatArray) -> npt.NDArray[np.bool_]:
-    """Whether each value is a jump among those of its stretch; the last stretch is a whole one."""
-    found = np.zeros(len(values), np.bool_)
-    for first in range(0, len(values), STRETCH):
-        own = (
-            values[first : first + STRETCH] if first + STRETCH <= len(values) else values[-STRETCH:]
-        )
-        own = own[own != 0.0]  # the runs are equal until something differs
-        if len(own) >= _FEWEST:
-            scale = _TO_SD * float(np.median(np.abs(own - np.median(own))))
-            found[first : first + STRETCH] = np.abs(values[first : first + STRETCH]) > JUMP * scale
-    return found
-
-
-def replay_steps(results: Mapping[str, Any]) -> float:
-    """The cost of the replays and reruns on record, in steps of training."""
-    own = sum(
-        int(result["compared"]) for key, result in results.items() if key.startswith("replay/")
-    )
-    return own + WINDOW * sum(key.startswith("rerun/") for key in results)
 
 
 def _reruns(own: Replay, result: ReplayResult) -> Iterator[WantedReplay]:

@@ -1,12 +1,15 @@
-"""Analyses on the record: submitted from kept checkpoints, their results and answer, and the parts
-of a gap from a user's own runs.
+"""Submits an analysis: a job of its own that explains the gap of a candidate of a job that has
+ended, from the checkpoints its runs kept.
+
+It has one run of kind `why`, which a worker of the same device class claims, and which is fenced,
+cancelled and resumed like any other. It ends without a verdict: no judge, baseline, run-to-run
+noise, forecast or reuse ever sees it.
 """
 
 import json
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
 from pydantic import Field
 from sqlalchemy import select
@@ -14,29 +17,24 @@ from sqlalchemy.orm import Session
 
 from parity.frozen import frozen
 from parity.judging.curves.context import confounding_keys
-from parity.judging.document_types import FloorDocument, GapDocument
-from parity.judging.gap.interval import Interval
-from parity.judging.policy import policy_from_mapping
-from parity_lab.analysis import Origin, Setup, make_setup, replayed_whole, setup_from
-from parity_lab.answer import CONFIDENCE, Answer, answer, nats_words
-from parity_lab.effects import AblationArm, ArmNoise, Pair, ablate
-from parity_lab.replay import Replay
+from parity.judging.document_types import GapDocument
+from parity_lab.answer import Answer, answer
+from parity_lab.answer_lines import nats_words
 from parity_lab.server.forks import (
     MOST_PARENTS,
     derived_job,
     fork_parents,
     kept_step,
     results_of,
-    seconds_of,
 )
 from parity_lab.server.replays import pairs_of, parted_pair, rates_differ, recorded, replayed_runs
 from parity_lab.server.tables import Against, Analysis
-from parity_lab.training.menu import Measured, subject
-from server.curves import loading
-from server.curves.loading import label
+from parity_lab.setup import Origin, Setup, make_setup, replayed_whole, setup_from
+from parity_lab.training.menu import Measured
+from parity_lab.training.subject import subject
 from server.database.sessions import find_job
 from server.database.states import JOB_ENDED, JOB_OPEN
-from server.database.tables import Arm, Job, JobStatus, Run, Verdict
+from server.database.tables import Arm, Job, Run, Verdict
 from server.errors import ConflictError, InvalidError, NotFoundError
 from server.jobs.fingerprint import (
     Difference,
@@ -44,35 +42,11 @@ from server.jobs.fingerprint import (
     manifest_differences,
     run_spec,
     spec_differences,
-    unsound,
 )
 from server.jobs.submit import Order
-from server.jobs.verdict_rows import verdict_documents
-from server.records import Body, of
+from server.records import Body
 from training.rules import SpecError
 from training.spec import JobSpec
-
-# The loss of a run late in training, as one number.
-
-
-def late_loss(session: Session, run: Run) -> float:
-    """The mean loss (nats) of a run in the last part of its steps, which the policy of its job
-    names.
-    """
-    curve = loading.losses(session, run)
-    first = run.length * (1.0 - policy_from_mapping(run.job.policy).window_fraction)
-    value = float(curve.loss[curve.steps >= first].mean())
-    if not math.isfinite(value):
-        raise ConflictError(f"the loss of run {run.id} is not finite at its end")
-    return value
-
-
-# Submits an analysis: a job of its own that explains the gap of a candidate of a job that has
-# ended, from the checkpoints its runs kept.
-#
-# It has one run of kind `why`, which a worker of the same device class claims, and which is fenced,
-# cancelled and resumed like any other. It ends without a verdict: no judge, baseline, run-to-run
-# noise, forecast or reuse ever sees it.
 
 _MOST_STEPS = 1e9
 # The spread of forks of one checkpoint, as a share of that of reruns
@@ -321,7 +295,8 @@ def _subject(spec: JobSpec, arm: Arm, question: WhyRequest, step: int) -> Measur
         raise InvalidError(f"candidate {arm.name} cannot be analysed: {error}") from error
 
 
-def _smallest_effect(verdict: Verdict, setup: Setup) -> float | None:
+def smallest_effect(verdict: Verdict, setup: Setup) -> float | None:
+    """The smallest part of a verdict's gap that an analysis would see; None without a gap."""
     gap: GapDocument | None = json.loads(verdict.document).get("gap")
     if gap is None or not math.isfinite(gap["se"]):
         return None
@@ -341,7 +316,7 @@ def _check_worth(verdict: Verdict, setup: Setup, *, anyway: bool) -> None:
             f"(the splits and the unchanged forks alone); about {setup.steps_for_one:,.0f} find "
             "one GEMM to which the gradient points"
         )
-    smallest = _smallest_effect(verdict, setup)
+    smallest = smallest_effect(verdict, setup)
     if (
         verdict.gap is not None
         and smallest is not None
@@ -353,309 +328,3 @@ def _check_worth(verdict: Verdict, setup: Setup, *, anyway: bool) -> None:
             f"effects from {smallest:.4f} nats per GEMM "
             "on; keep checkpoints of more runs, or add --anyway to explain it nevertheless"
         )
-
-
-# An analysis as the API and the pages show it: what it explains, what it costs, and what it says so
-# far.
-
-
-@frozen
-class ExplainedGap:
-    """The verdict on the candidate: its gap with the interval that decided, in nats; null where it
-    was not measured.
-    """
-
-    verdict: Literal["pass", "fail", "inconclusive"]
-    gap: float | None
-    low: float | None
-    high: float | None
-
-
-@frozen
-class AnalysisPlan:
-    """What an analysis measures and costs. Costs are in steps of training; a pair of full runs has
-    `pair_steps`.
-
-    `least_steps` if no GEMM has an effect, `steps_for_one` if one has to which the gradient points,
-    `most_steps` is where the search stops, by default enough for one GEMM to which nothing points.
-    `smallest_effect`: nats that the test of one GEMM sees with 80 % power if forks vary an eighth
-    as much as reruns. `seconds`: about how long `steps_for_one` take; null while that is unknown.
-    `replays` are the recorded steps that are trained again first, `differences` what differs on
-    record between the arms apart from their precision.
-    """
-
-    explains: str
-    explains_name: str
-    candidate: str
-    against: Against
-    origin: Origin
-    gap: ExplainedGap
-    gemms: Sequence[str]
-    ingredients: Sequence[str]
-    parents: Sequence[str]
-    fork_step: int
-    fork_steps: int
-    least_steps: float
-    steps_for_one: float
-    most_steps: float
-    pair_steps: int
-    smallest_effect: float | None
-    seconds: float | None
-    replays: Sequence[Replay]
-    differences: list[Difference]
-
-
-@frozen
-class AnalysisDocument:
-    """An analysis: a job of its own, its plan, and its answer (`parity_lab.answer.Answer`).
-
-    While it runs the answer is what the results on record say.
-    """
-
-    job: str
-    status: JobStatus
-    code: str | None
-    message: str | None
-    plan: AnalysisPlan
-    answer: Mapping[str, Any] | None
-
-
-def plan_document(session: Session, analysis: Analysis) -> AnalysisPlan:
-    """The plan of an analysis, on record or not."""
-    job, setup = analysis.explained, setup_from(analysis.setup)
-    verdict = next(each for each in job.verdicts if each.candidate == analysis.candidate)
-    return of(
-        AnalysisPlan,
-        setup,
-        gemms=setup.units,
-        explains=job.id,
-        explains_name=job.name,
-        candidate=analysis.candidate,
-        against=analysis.against,
-        gap=_explained_gap(verdict),
-        smallest_effect=_smallest_effect(verdict, setup),
-        seconds=seconds_of(
-            [session.get_one(Run, parent) for parent in setup.parents], setup.steps_for_one
-        ),
-        differences=_differences(session, setup),
-    )
-
-
-def _differences(session: Session, setup: Setup) -> list[Difference]:
-    """Between the first runs of the arms that are replayed, by key."""
-    first = {each.arm: each.run for each in reversed(setup.replays)}
-    own: list[Difference] = []
-    if setup.rates is not None:
-        rates = (f"{rate:.6g}" for rate in (setup.rates.baseline, setup.rates.candidate))
-        own = [
-            Difference(
-                key=f"learning rate at step {setup.rates.step}",
-                baseline=next(rates),
-                other=next(rates),
-            )
-        ]
-    if len(first) == 2:
-        own += differences(
-            *(session.get_one(Run, first[role]) for role in ("baseline", "candidate"))
-        )
-    return own
-
-
-def _explained_gap(verdict: Verdict) -> ExplainedGap:
-    return of(
-        ExplainedGap, verdict, verdict=verdict.outcome, low=verdict.ci_low, high=verdict.ci_high
-    )
-
-
-def analysis_document(session: Session, job_id: str) -> AnalysisDocument:
-    """The analysis that a job is, or the newest of those that explain it; NotFoundError with the
-    way to one.
-    """
-    analysis = analysis_of(session, job_id)
-    return of(
-        AnalysisDocument,
-        analysis.job,
-        job=analysis.job_id,
-        plan=plan_document(session, analysis),
-        answer=_answer(session, analysis),
-    )
-
-
-def _answer(session: Session, analysis: Analysis) -> Mapping[str, Any] | None:
-    if analysis.answer is not None:
-        return analysis.answer
-    try:
-        return answer_of(session, analysis)
-    except ValueError:  # forks that tell nothing: the run says so
-        return None
-
-
-# The parts of a candidate's gap from other candidates of its job that leave a part of its recipe
-# out: of any engine, from the record.
-
-CANNOT = (
-    "forks, the forward loss and the gradient of single GEMMs, which need engine emulated and kept "
-    "checkpoints; a part here is all that an ablation leaves out"
-)
-
-
-@frozen
-class PartEstimate:
-    """A value in nats with its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-
-
-@frozen
-class AblationDocument:
-    """An ablation: the part of the gap that it leaves out, and the gap that stays."""
-
-    name: str
-    part: PartEstimate
-    left: PartEstimate
-
-
-@frozen
-class AblationsDocument:
-    """The gap of `candidate` in parts. `whole` is its gap over the `pairs` (seeds and replicates)
-    that all arms have; the parts, their sum `total` and what is `unexplained` are of the same runs.
-    `gap` is that of its verdict.
-
-    `left_out` are runs that are not used, each with why; `assumed` names the arms without reruns,
-    whose run-to-run noise is an assumption.
-    """
-
-    job: str
-    job_name: str
-    baseline: str
-    candidate: str
-    gap: ExplainedGap
-    whole: PartEstimate
-    parts: list[AblationDocument]
-    total: PartEstimate
-    unexplained: PartEstimate
-    pairs: int
-    left_out: list[str]
-    assumed: list[str]
-    cannot: str
-
-
-def ablations_document(
-    session: Session, job_id: str, candidate: str | None, ablations: Sequence[str]
-) -> AblationsDocument:
-    """The parts of a candidate's gap, one for each ablation: a name of another candidate (none: all
-    others).
-
-    Raises NotFoundError, InvalidError or ConflictError with what to do instead.
-    """
-    job = find_job(session, job_id)
-    check_ended(job)
-    full = candidate_of(job, candidate)
-    others = [arm.name for arm in job.arms if arm.role == "candidate" and arm is not full]
-    chosen = [candidate_of(job, name) for name in dict.fromkeys(ablations or others)]
-    if full in chosen:
-        raise InvalidError(
-            f"ablation {full.name!r} is the candidate itself, expected other candidates of job "
-            f"{job.id}: {', '.join(others)}"
-        )
-    if not chosen:
-        raise InvalidError(
-            f"job {job.id} has no candidate but {full.name}, expected ablations of it; train each "
-            "as another candidate of one job: the same recipe without one part"
-        )
-    documents: dict[str, Any] = {
-        document["candidate"]["name"]: document for document in verdict_documents(job)
-    }
-    missing = next(
-        (arm.name for arm in (full, *chosen) if _is_unmeasured(documents.get(arm.name))), None
-    )
-    if missing is not None:
-        raise ConflictError(
-            f"the verdict on {missing} of job {job.id} has no gap, expected one; train the job "
-            "again"
-        )
-    left_out: list[str] = []
-    within = {arm.name: documents[arm.name]["se_parts"] for arm in (full, *chosen)}
-
-    def measured(arm: Arm, judged: Arm, within: Mapping[str, float]) -> AblationArm:
-        """An arm with what the verdict on `judged` says of it."""
-        document = documents[judged.name]
-        losses = _losses(session, arm, document[arm.role]["left_out"], left_out)
-        return AblationArm(
-            name=arm.name, losses=losses, noise=_noise(document["tau"][arm.role], within)
-        )
-
-    arms = [measured(job.arms[0], full, min(within.values(), key=lambda own: own["within"]))]
-    arms += [measured(arm, arm, within[arm.name]) for arm in (full, *chosen)]
-    try:
-        result = ablate(arms[0], arms[1], arms[2:])
-    except ValueError as error:
-        raise ConflictError(
-            f"job {job.id} cannot be explained by its ablations: {error}"
-        ) from error
-    verdict = next(each for each in job.verdicts if each.candidate == full.name)
-    left_out += [
-        f"{arm.name} replicate {replicate}: not every arm has it"
-        for arm in arms
-        for _, replicate in sorted(set(arm.losses) - set(result.pairs))
-    ]
-    return AblationsDocument(
-        job=job.id,
-        job_name=job.name,
-        baseline=arms[0].name,
-        candidate=full.name,
-        gap=_explained_gap(verdict),
-        whole=_estimate(result.whole),
-        parts=[
-            AblationDocument(name=each.name, part=_estimate(each.part), left=_estimate(each.left))
-            for each in result.parts
-        ],
-        total=_estimate(result.total),
-        unexplained=_estimate(result.unexplained),
-        pairs=len(result.pairs),
-        left_out=left_out,
-        assumed=list(result.assumed),
-        cannot=CANNOT,
-    )
-
-
-def _is_unmeasured(document: Mapping[str, Any] | None) -> bool:
-    return document is None or any(
-        document.get(part) is None for part in ("gap", "tau", "se_parts")
-    )
-
-
-def _losses(
-    session: Session, arm: Arm, copies: Sequence[Mapping[str, str]], left_out: list[str]
-) -> dict[Pair, float]:
-    """The late losses of an arm's runs that count, by pair; the others are added to `left_out` with
-    why.
-    """
-    why = {copy["label"]: copy["why"] for copy in copies}
-    losses: dict[Pair, float] = {}
-    for run in arm.runs:
-        reason = unsound(session, run.source or run) or why.get(label(run))
-        if reason is not None:
-            left_out.append(f"{label(run)}: {reason}")
-            continue
-        losses[run.seed, run.replicate] = late_loss(session, run)
-    return losses
-
-
-def _noise(floor: FloorDocument, parts: Mapping[str, float]) -> ArmNoise:
-    return ArmNoise(
-        tau=floor["value"],
-        df=floor["df"],
-        prior=f"{floor['prior_basis']} {floor['prior']!r}",
-        prior_df=floor["prior_df"],
-        within=parts["within"] if math.isfinite(parts["within"]) else 0.0,
-        within_df=parts["within_df"],
-        reruns=floor["measured_df"] > 0 or "early_stopped" in floor or "borrowed" in floor,
-    )
-
-
-def _estimate(own: Interval) -> PartEstimate:
-    low, high = own.bounds(CONFIDENCE)
-    return PartEstimate(value=own.mean, low=low, high=high)

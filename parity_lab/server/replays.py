@@ -9,16 +9,8 @@ from typing import Any
 import numpy as np
 from sqlalchemy.orm import Session
 
-from parity_lab.replay import (
-    COLUMNS,
-    RATE_TOLERANCE,
-    RatesDiffer,
-    Recorded,
-    RecordRequest,
-    Replay,
-    Role,
-    parts_at,
-)
+from parity_lab.parting import COLUMNS, parts_at
+from parity_lab.replay import RATE_TOLERANCE, RatesDiffer, Recorded, RecordRequest, Replay, Role
 from server.database import store
 from server.database.tables import Arm, Run
 from server.errors import ConflictError

@@ -26,7 +26,7 @@ class Analysis(Base):
     """What a job of kind why explains: the gap of a candidate of another job, against that job's
     baseline or bf16.
 
-    `setup` is `parity_lab.analysis.Setup` as a document, `answer` that of `parity_lab.answer`, set
+    `setup` is `parity_lab.setup.Setup` as a document, `answer` that of `parity_lab.answer`, set
     when the job concludes.
     """
 

@@ -1,5 +1,24 @@
 """Measurements on fixed weights: the held-out loss, and the weight's gradients, under any choice of
 arithmetic for every GEMM.
+
+What it answers: how much of the forward loss does each GEMM cost at once, and how far does each
+move the gradient?
+
+    losses      loss[u, b]  of choice u on batch b                                 the same
+                weights and tokens: no run-to-run noise
+    gradients   sums over seeds of g = dL/dW under choice u and r, its bf16 twin, on batch b:
+
+        reference   <r, r>              dot        mean <g, r>          own    mean <g, g>
+        error       mean <g - r, g - r> systematic the part of the error that does not average out
+                    over seeds, unbiased:
+                                        (|sum (g - r)|^2 - sum |g - r|^2) / (S (S - 1))
+
+Sums are additive over layers and batches, so any ratio of them can be formed later
+(`parity_lab.effects`).
+
+The assumption that can fail: weights trained with a quantizer have adapted to it. What removing
+it gains now is not what training without it from the start would have gained; the forward part is
+an upper bound.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,25 +36,6 @@ from training.arithmetic import random_bits
 from training.step_values import PROJECTIONS
 from training.trainer.model import Decoder, Parameters
 from training.trainer.step import State
-
-# What it answers: how much of the forward loss does each GEMM cost at once, and how far does each
-# move the gradient?
-#
-#     losses      loss[u, b]  of choice u on batch b                                 the same
-#                 weights and tokens: no run-to-run noise
-#     gradients   sums over seeds of g = dL/dW under choice u and r, its bf16 twin, on batch b:
-#
-#         reference   <r, r>              dot        mean <g, r>          own    mean <g, g>
-#         error       mean <g - r, g - r> systematic the part of the error that does not average out
-#                     over seeds, unbiased:
-#                                         (|sum (g - r)|^2 - sum |g - r|^2) / (S (S - 1))
-#
-# Sums are additive over layers and batches, so any ratio of them can be formed later
-# (`parity_lab.effects`).
-#
-# The assumption that can fail: weights trained with a quantizer have adapted to it. What removing
-# it gains now is not what training without it from the start would have gained; the forward part is
-# an upper bound.
 
 Weights = list[dict[str, jax.Array]]
 Batches = npt.NDArray[np.int32]

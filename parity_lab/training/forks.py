@@ -1,5 +1,11 @@
 """Trains forks of kept checkpoints, every GEMM with the arithmetic that was chosen: one program for
 all forks of a question.
+
+The loss of a fork is the mean of the second half of its steps, in nats; draws as in
+`training.spec`.
+
+The assumption that can fail: a fork's steps are few next to the schedule's, so that its loss is
+that of the state it started from.
 """
 
 import math
@@ -14,9 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from parity_lab.forks import ForkRequest, fork_plan_from
-from parity_lab.training.menu import Choice, forked_arms
+from parity_lab.training.menu import Choice
 from parity_lab.training.menu_layer import menu_decoder, menu_loss
 from parity_lab.training.replays import Read, Replays, replayed
+from parity_lab.training.subject import forked_arms
 from training.arithmetic import random_bits
 from training.device import describe
 from training.forks import Fork
@@ -30,12 +37,6 @@ from training.trainer.model import Decoder
 from training.trainer.run import Run
 from training.trainer.step import Inputs, State
 from workers.protocol import Message
-
-# The loss of a fork is the mean of the second half of its steps, in nats; draws as in
-# `training.spec`.
-#
-# The assumption that can fail: a fork's steps are few next to the schedule's, so that its loss is
-# that of the state it started from.
 
 BLOCK = 32  # steps that a fork's program computes at once
 

@@ -1,5 +1,20 @@
 """A linear layer whose arithmetic is chosen while the program runs, and the decoder of such layers:
 one compilation measures every GEMM.
+
+What it answers: what are y, dx and dw if fprop, dgrad and wgrad of this layer each take the
+recipe of this number of a menu?
+
+    static    a recipe is compiled in: as many programs as units, and compiling is what costs on
+              small models
+    menu      the numbers (3,) are an argument; a branch computes the operands of the recipe that
+              was chosen, and no other
+
+The operands of a GEMM come from its own recipe, as in `training.arithmetic.recipes.layer_recipe`,
+and what is done with them is the code of `training.arithmetic.linear`. A test compares losses and
+gradients of the two to the bit.
+
+The assumption that can fail: XLA may fuse what surrounds a layer in another way, and then last
+bits may differ. Within one program they do not, so differences between units are free of that.
 """
 
 from collections.abc import Callable, Iterable
@@ -27,21 +42,6 @@ from training.arithmetic.recipes import LinearRecipe, layer_recipe, linear_recip
 from training.segments import Arithmetic
 from training.spec import Model
 from training.trainer.model import Decoder, Parameters, loss_and_lm_loss
-
-# What it answers: what are y, dx and dw if fprop, dgrad and wgrad of this layer each take the
-# recipe of this number of a menu?
-#
-#     static    a recipe is compiled in: as many programs as units, and compiling is what costs on
-#               small models
-#     menu      the numbers (3,) are an argument; a branch computes the operands of the recipe that
-#               was chosen, and no other
-#
-# The operands of a GEMM come from its own recipe, as in `training.arithmetic.recipes.layer_recipe`,
-# and what is done with them is the code of `training.arithmetic.linear`. A test compares losses and
-# gradients of the two to the bit.
-#
-# The assumption that can fail: XLA may fuse what surrounds a layer in another way, and then last
-# bits may differ. Within one program they do not, so differences between units are free of that.
 
 
 @frozen

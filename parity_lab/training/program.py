@@ -1,5 +1,13 @@
 """Takes a candidate apart at its kept checkpoints: one process and a few programs measure
 everything that an analysis needs.
+
+What it answers: what is the held-out loss, the gradient, or the end of a fork, with these GEMMs
+on and the others off?
+
+    losses      (batches,) nats, of the first parent's weights on the first held-out batches
+    gradients   for one held-out batch the sums of `fixed_weights`, of all GEMMs and of each
+                alone, against bf16
+    fork        the loss of `forks`
 """
 
 from collections.abc import Callable, Sequence
@@ -9,33 +17,20 @@ from typing import Any
 
 import numpy as np
 
-from parity_lab.analysis import (
-    Measurement,
-    MeasureRequest,
-    Setup,
-    Way,
-    next_measurement,
-    setup_from,
-)
-from parity_lab.effects import SUMS
+from parity_lab.analysis import Measurement, Way, next_measurement
+from parity_lab.gradient_error import SUMS
+from parity_lab.setup import MeasureRequest, Setup, setup_from
 from parity_lab.training.fixed_weights import gradients, losses
 from parity_lab.training.forks import Checkpoints, finite
-from parity_lab.training.menu import Choice, changed, subject
+from parity_lab.training.menu import Choice, changed
 from parity_lab.training.menu_layer import menu_decoder
 from parity_lab.training.replays import Read, Replays, replayed
+from parity_lab.training.subject import subject
 from training.spec import RunSpec
 from training.trainer import data
 from training.trainer.data import Corpus
 from training.trainer.identity import manifest
 from workers.protocol import Message
-
-# What it answers: what is the held-out loss, the gradient, or the end of a fork, with these GEMMs
-# on and the others off?
-#
-#     losses      (batches,) nats, of the first parent's weights on the first held-out batches
-#     gradients   for one held-out batch the sums of `fixed_weights`, of all GEMMs and of each
-#                 alone, against bf16
-#     fork        the loss of `forks`
 
 _SEED = 0x5EED  # the first of the numbers from which the gradient split rounds
 

@@ -1,5 +1,9 @@
 """Trains recorded steps again, by the trainer itself: its own program, arithmetic and random
 numbers.
+
+What it answers: does the record of a run follow from its specification? (`parity_lab.replay`)
+
+Equal bits are expected where the manifest is that of the record, on CPUs; no GPU has been tried.
 """
 
 import math
@@ -18,10 +22,6 @@ from training.trainer.data import Corpus
 from training.trainer.identity import identity, manifest
 from training.trainer.run import Run
 from workers.protocol import Message
-
-# What it answers: does the record of a run follow from its specification? (`parity_lab.replay`)
-#
-# Equal bits are expected where the manifest is that of the record, on CPUs; no GPU has been tried.
 
 Read = Callable[[Any], RunSpec]
 """Makes the specification of a run of its document."""

@@ -6,7 +6,8 @@ import zlib
 
 import numpy as np
 
-from parity_lab.analysis import make_setup, next_measurement
+from parity_lab.analysis import next_measurement
+from parity_lab.setup import make_setup
 
 UNITS = tuple(
     f"{block}.{name}.{gemm}"

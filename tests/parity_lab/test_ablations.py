@@ -11,7 +11,7 @@ from scipy import stats
 
 from parity.judging.curves.step_noise import StandardError
 from parity.judging.noise.run_floor import Prior, RunFloor, run_term
-from parity_lab.effects import AblationArm, ArmNoise, ablate
+from parity_lab.ablations import AblationArm, ArmNoise, ablate
 
 REPLICATES = 4
 

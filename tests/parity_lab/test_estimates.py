@@ -6,18 +6,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from parity_lab.analysis import make_setup
-from parity_lab.effects import (
-    Arm,
-    contrast,
-    effect,
-    ends,
-    estimate,
-    fork_noise,
-    gradient_error,
-    ratio,
-    split,
-)
+from parity_lab.effects import Arm, contrast, effect, ends, fork_noise
+from parity_lab.estimates import estimate, ratio
+from parity_lab.gradient_error import gradient_error
+from parity_lab.setup import make_setup
+from parity_lab.split import split
 
 
 def test_an_estimate_is_that_of_the_t_test():

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from parity_lab.analysis import LOOKS, any_way, find_guilty, tree_of
+from parity_lab.halving import LOOKS, any_way, find_guilty, tree_of
 from tests.conftest import some
 
 UNITS = tuple(f"u{number}" for number in range(24))

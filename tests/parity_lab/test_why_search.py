@@ -11,14 +11,14 @@ import pytest
 from parity_lab.analysis import (
     arm_forks,
     gradient_batches,
-    make_setup,
     next_measurement,
     search,
-    setup_from,
     steps_spent,
     tree,
 )
-from parity_lab.answer import answer, answer_lines
+from parity_lab.answer import answer
+from parity_lab.answer_lines import answer_lines
+from parity_lab.setup import make_setup, setup_from
 from tests.conftest import some, some_of
 from tests.parity_lab.simulated import SD, UNITS, measure, results_of, setup_of
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from parity_lab.effects import SUMS
+from parity_lab.gradient_error import SUMS
 from parity_lab.training.fixed_weights import _gradient, gradients, losses
 from parity_lab.training.forks import forked
 from parity_lab.training.menu import SCALE_FORMAT, Unit, measured

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from pydantic import TypeAdapter
 
-from parity_lab.training.menu import subject
+from parity_lab.training.subject import subject
 from server.settings import CHECKOUT
 from training.overrides import Override
 from training.rules import SpecError

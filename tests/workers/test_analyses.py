@@ -8,8 +8,9 @@ from dataclasses import asdict
 
 import pytest
 
-from parity_lab.answer import answer_lines
-from parity_lab.server.analyses import WhyRequest, analysis_document, submit_analysis
+from parity_lab.answer_lines import answer_lines
+from parity_lab.server.analyses import WhyRequest, submit_analysis
+from parity_lab.server.documents import analysis_document
 from parity_lab.server.forks import results_of
 from parity_lab.server.tables import Analysis, AnalysisResult
 from server.database.tables import Job, Run

@@ -8,7 +8,7 @@ import shlex
 import pytest
 
 from parity import cli
-from parity_lab.server.analyses import ablations_document, late_loss
+from parity_lab.server.ablations import ablations_document, late_loss
 from server.database.tables import Job, Run
 from server.errors import ConflictError, InvalidError
 from tests.documentation import run_by

@@ -15,7 +15,7 @@ from fastapi.routing import APIRoute
 from playwright.sync_api import Page, expect
 
 import server.pages
-from parity_lab.server import web
+from parity_lab.server import pages as why_pages
 from server.jobs.conclude import conclude
 from server.settings import CHECKOUT
 from tests.conftest import THOROUGH
@@ -148,7 +148,7 @@ def test_each_route_of_a_page_is_tried():
         for value in vars(module).values()
         if isinstance(value, APIRouter)
     ]
-    routers = [*own, web.pages]
+    routers = [*own, why_pages.pages]
     pages = {
         route.path
         for router in routers

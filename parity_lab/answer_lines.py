@@ -1,0 +1,229 @@
+"""A plan and an answer in lines of text, as the command line prints them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from parity.wording import age_in_words, count, interval_words, percent, signed
+from parity_lab.analysis import label
+from parity_lab.answer import DECIMALS
+from parity_lab.replay import NOT_IN_PRECISION
+
+NO_VERDICT = (
+    "This ranks causes; it is no verdict. Confirm a change by a job of its own, which the judge "
+    "reads."
+)
+IF_NONE_IS_NAMED = (
+    "Longer forks (--fork-steps) or an earlier checkpoint (--step) can show more; ablation runs "
+    "(--ablation) show the whole gap."
+)
+IF_NOT_IN_PRECISION = (
+    "Look for what else than its specification decided that run (data, checkpoint, code, machine), "
+    "and train it again."
+)
+IF_NOT_REPLAYED = "Train the job again, with its checkpoints, and ask again."
+_SHOWN = 5
+
+
+def nats(own: Mapping[str, float]) -> str:
+    """An estimate with its interval."""
+    return f"{signed(own['value'], DECIMALS)} ({interval_words(own['low'], own['high'], DECIMALS)})"
+
+
+def nats_words(gap: float, low: float, high: float) -> str:
+    """A gap with its interval: "+0.0120 nats (+0.0080 to +0.0160)"."""
+    return f"{signed(gap, DECIMALS)} nats ({interval_words(low, high, DECIMALS)})"
+
+
+def gap_words(gap: Mapping[str, Any]) -> str:
+    """The gap of the full runs and their verdict."""
+    if gap["gap"] is None or gap["low"] is None or gap["high"] is None:
+        return f"not measured, {gap['verdict']}"
+    return (
+        f"{nats({'value': gap['gap'], 'low': gap['low'], 'high': gap['high']})} nats, "
+        f"{gap['verdict']}"
+    )
+
+
+def plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
+    """What an analysis measures and what it costs."""
+    off = "the baseline's arithmetic" if plan["against"] == "baseline" else "bf16"
+    yield (
+        f"{plan['candidate']} of {plan['explains_name']} ({plan['explains']}); a GEMM that is off "
+        f"has {off}"
+    )
+    yield f"gap of the full runs: {gap_words(plan['gap'])}"
+    parents = count(len(plan["parents"]), "run")
+    units = count(len(plan["gemms"]), "GEMM")
+    where = f"at step {plan['fork_step']:,} of {parents} of the {plan['origin']}"
+    yield f"measures: {units} {where}, by forks of {plan['fork_steps']} steps"
+    replayed = plan.get("replays") or ()
+    if replayed:
+        steps = sum(each["steps"] for each in replayed)
+        yield (
+            f"first: {steps:,} recorded steps of "
+            f"{count(len({each['run'] for each in replayed}), 'run')} are trained again and "
+            "compared"
+        )
+    share = percent(plan["steps_for_one"] / plan["pair_steps"])
+    time = f"; about {age_in_words(plan['seconds'])}" if plan["seconds"] is not None else ""
+    yield (
+        f"cost: about {plan['steps_for_one']:,.0f} steps to find one GEMM, {share} of a pair's "
+        f"{plan['pair_steps']:,}{time}; "
+        f"at least {plan['least_steps']:,.0f}, at most {plan['most_steps']:,.0f}"
+    )
+    if plan["smallest_effect"] is not None:
+        yield (
+            f"sees: effects of one GEMM from about {plan['smallest_effect']:.4f} nats on, if forks "
+            "vary an eighth as much as reruns"
+        )
+    if len(plan["parents"]) < 3:
+        yield f"note: {parents} kept the checkpoint; 3 or more say more about other runs than these"
+
+
+def answer_lines(plan: Mapping[str, Any], answer: Mapping[str, Any]) -> Iterator[str]:
+    """What an analysis found so far."""
+    yield f"gap of the full runs: {gap_words(plan['gap'])}"
+    yield from _replay_lines(plan, answer)
+    if (answer.get("replay") or {}).get("code"):
+        yield f"cost: {answer['steps_spent']:,.0f} steps"
+        return
+    effect = answer["effect"]
+    if effect is None:
+        yield (
+            f"{answer['steps_spent']:,.0f} of at most {plan['most_steps']:,.0f} steps are done; "
+            "the forks have no result yet"
+        )
+    else:
+        yield from _fork_lines(plan, answer, effect)
+    if answer["instant"] is not None:
+        yield from _instant_lines(answer["instant"])
+    if answer["gradients"]:
+        yield _gradient_line(answer["gradients"])
+    yield (
+        f"cost: {answer['steps_spent']:,.0f} steps, "
+        f"{percent(answer['steps_spent'] / plan['pair_steps'])} of a pair's"
+    )
+    yield NO_VERDICT
+
+
+def _replay_lines(plan: Mapping[str, Any], answer: Mapping[str, Any]) -> Iterator[str]:
+    replay = answer.get("replay")  # an answer of an earlier version has none
+    if not replay:
+        return
+    if replay["code"]:
+        for each in plan.get("differences", ()):
+            yield (
+                f"differs on record: {each['key']}: {each['baseline']} in the baseline, "
+                f"{each['other']} in the candidate"
+            )
+        if not plan.get("differences"):
+            yield "on record the arms differ only in precision"
+    yield f"replay: {replay['sentence']}"
+    if replay["code"]:
+        yield (
+            "named: none. "
+            f"{IF_NOT_IN_PRECISION if replay['code'] == NOT_IN_PRECISION else IF_NOT_REPLAYED}"
+        )
+
+
+def ablation_lines(own: Mapping[str, Any]) -> Iterator[str]:
+    """The parts of a gap by the user's own ablation runs."""
+    yield (
+        f"{own['candidate']} of {own['job_name']} ({own['job']}), by ablation runs: a part is its "
+        "gap minus that of the ablation"
+    )
+    yield f"gap of the full runs: {gap_words(own['gap'])}"
+    replicates = count(own["pairs"], "replicate")
+    yield (
+        f"whole: {own['candidate']} minus {own['baseline']}: {nats(own['whole'])} nats, over "
+        f"{replicates} of every arm"
+    )
+    for each in own["parts"]:
+        yield f"  {each['name']}: gains {nats(each['part'])}, leaves {nats(each['left'])}"
+    yield f"sum of the parts: {nats(own['total'])}; unexplained: {nats(own['unexplained'])}"
+    if own["assumed"]:
+        yield f"note: {assumed_words(own['assumed'])}"
+    for each in own["left_out"]:
+        yield f"left out: {each}"
+    yield f"not measured: {own['cannot']}"
+    yield NO_VERDICT
+
+
+def assumed_words(arms: Sequence[str]) -> str:
+    """That the run-to-run noise of these arms is not measured."""
+    return (
+        f"{', '.join(arms)} {'has' if len(arms) == 1 else 'have'} one run, so the run-to-run noise "
+        "in these intervals is an assumption; train 2 or more replicates per arm"
+    )
+
+
+def _fork_lines(
+    plan: Mapping[str, Any], answer: Mapping[str, Any], effect: Mapping[str, float]
+) -> Iterator[str]:
+    yield (
+        f"effect at step {plan['fork_step']:,}: with all GEMMs on the loss is {nats(effect)} nats "
+        f"higher after {plan['fork_steps']} steps"
+    )
+    gap = plan["gap"]["gap"]
+    if gap and answer["named"]:
+        yield (
+            f"  {percent(effect['value'] / gap)} of the gap; the rest built up before this "
+            "checkpoint, or takes longer to show"
+        )
+    for each in answer["named"]:
+        yield (
+            f"named: {label(each['gemms'])}: alone it costs {nats(each['alone'])}, switching it "
+            f"off gains {nats(each['without'])}"
+        )
+        if len(each["gemms"]) > 2:
+            yield f"  GEMMs: {', '.join(each['gemms'])}"
+    if not answer["named"]:
+        yield f"named: none; the effect cannot be told from the noise of forks. {IF_NONE_IS_NAMED}"
+    else:
+        if answer.get("interaction"):  # an answer of an earlier version has none
+            yield (
+                f"interaction: {nats(answer['interaction'])}: what switching all of them off "
+                "gains, minus the sum of these gains"
+            )
+        if answer["unexplained"]:
+            yield f"unexplained at the checkpoint: {nats(answer['unexplained'])}"
+    for units in answer["untested"]:
+        yield (
+            f"not tested{', the largest cost was reached' if answer['stopped'] else ' yet'}: "
+            f"{label(units)}"
+        )
+    if answer["stopped"] and not answer["untested"]:
+        yield (
+            "stopped: the largest cost was reached before more forks could tell parts of what is "
+            "named apart"
+        )
+    noise = answer["noise"]
+    sizes = f"{noise['on']:.5f} nats with all GEMMs on, {noise['off']:.5f} with all off"
+    yield (
+        f"noise of forks: {sizes}; {noise['df']:.0f} degrees of freedom, "
+        f"{count(noise['parents'], 'run')}"
+    )
+
+
+def _instant_lines(instant: Mapping[str, Any]) -> Iterator[str]:
+    yield (
+        f"forward pass at once: the quantized loss is {nats(instant['whole'])} nats higher on the "
+        "same weights"
+    )
+    parts: Sequence[Mapping[str, Any]] = sorted(
+        instant["gemms"], key=lambda part: -abs(part["without"]["value"])
+    )[:_SHOWN]
+    for part in (*parts, *instant["ingredients"]):
+        if part["without"]["value"]:
+            yield f"  without {part['name']}: {nats(part['without'])} less"
+    yield f"  unexplained by single GEMMs: {nats(instant['unexplained_without'])}"
+
+
+def _gradient_line(gradients: Sequence[Mapping[str, Any]]) -> str:
+    whole, *units = gradients
+    largest = sorted(units, key=lambda each: -each["error"]["value"])[:_SHOWN]
+    parts = ", ".join(f"{each['name']} {percent(each['error']['value'])}" for each in largest)
+    return (
+        f"error of the gradient against bf16: {percent(whole['error']['value'])} in all; largest "
+        f"alone: {parts}"
+    )

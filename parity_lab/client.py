@@ -1,0 +1,32 @@
+"""Analyses over REST."""
+
+from collections.abc import Sequence
+
+from parity.client.rest import Client, Document
+
+
+class LabClient(Client):
+    """A connection to one parity server, with what the lab adds to it."""
+
+    def plan_of(self, job_id: str, question: Document) -> Document:
+        """What an analysis of a job would measure and cost; nothing is queued. `question` as in
+        `begin`.
+        """
+        return self._post(f"jobs/{job_id}/why:plan", question)
+
+    def begin(self, job_id: str, question: Document) -> Document:
+        """Queue an analysis. Each key of a question is optional: `candidate`, `step`, `fork_steps`,
+        `budget`, `against`, `origin`, `whole`, `anyway`.
+        """
+        return self._post(f"jobs/{job_id}/why", question)
+
+    def analysis(self, job_id: str) -> Document:
+        """An analysis by its own job, or the newest of an explained job: `plan` and `answer`."""
+        return self._get(f"jobs/{job_id}/why")
+
+    def ablations(self, job_id: str, candidate: str | None, names: Sequence[str] = ()) -> Document:
+        """The gap of a candidate in parts, from other candidates of the job (`names`; none: all
+        others) that leave a part out.
+        """
+        params = {"ablation": list(names)} | ({"candidate": candidate} if candidate else {})
+        return self._get(f"jobs/{job_id}/why/ablations", params)

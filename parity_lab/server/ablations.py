@@ -1,0 +1,206 @@
+"""The parts of a candidate's gap from other candidates of its job that leave a part of its recipe
+out: of any engine, from the record.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from parity.frozen import frozen
+from parity.judging.document_types import FloorDocument
+from parity.judging.gap.interval import Interval
+from parity.judging.policy import policy_from_mapping
+from parity_lab.ablations import AblationArm, ArmNoise, Pair, ablate
+from parity_lab.answer import CONFIDENCE
+from parity_lab.server.analyses import candidate_of, check_ended
+from parity_lab.server.documents import ExplainedGap, explained_gap
+from server.curves import loading
+from server.curves.loading import label
+from server.database.sessions import find_job
+from server.database.tables import Arm, Run
+from server.errors import ConflictError, InvalidError
+from server.jobs.fingerprint import (
+    unsound,
+)
+from server.jobs.verdict_rows import verdict_documents
+
+CANNOT = (
+    "forks, the forward loss and the gradient of single GEMMs, which need engine emulated and kept "
+    "checkpoints; a part here is all that an ablation leaves out"
+)
+
+
+@frozen
+class PartEstimate:
+    """A value in nats with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@frozen
+class AblationDocument:
+    """An ablation: the part of the gap that it leaves out, and the gap that stays."""
+
+    name: str
+    part: PartEstimate
+    left: PartEstimate
+
+
+@frozen
+class AblationsDocument:
+    """The gap of `candidate` in parts. `whole` is its gap over the `pairs` (seeds and replicates)
+    that all arms have; the parts, their sum `total` and what is `unexplained` are of the same runs.
+    `gap` is that of its verdict.
+
+    `left_out` are runs that are not used, each with why; `assumed` names the arms without reruns,
+    whose run-to-run noise is an assumption.
+    """
+
+    job: str
+    job_name: str
+    baseline: str
+    candidate: str
+    gap: ExplainedGap
+    whole: PartEstimate
+    parts: list[AblationDocument]
+    total: PartEstimate
+    unexplained: PartEstimate
+    pairs: int
+    left_out: list[str]
+    assumed: list[str]
+    cannot: str
+
+
+def ablations_document(
+    session: Session, job_id: str, candidate: str | None, ablations: Sequence[str]
+) -> AblationsDocument:
+    """The parts of a candidate's gap, one for each ablation: a name of another candidate (none: all
+    others).
+
+    Raises NotFoundError, InvalidError or ConflictError with what to do instead.
+    """
+    job = find_job(session, job_id)
+    check_ended(job)
+    full = candidate_of(job, candidate)
+    others = [arm.name for arm in job.arms if arm.role == "candidate" and arm is not full]
+    chosen = [candidate_of(job, name) for name in dict.fromkeys(ablations or others)]
+    if full in chosen:
+        raise InvalidError(
+            f"ablation {full.name!r} is the candidate itself, expected other candidates of job "
+            f"{job.id}: {', '.join(others)}"
+        )
+    if not chosen:
+        raise InvalidError(
+            f"job {job.id} has no candidate but {full.name}, expected ablations of it; train each "
+            "as another candidate of one job: the same recipe without one part"
+        )
+    documents: dict[str, Any] = {
+        document["candidate"]["name"]: document for document in verdict_documents(job)
+    }
+    missing = next(
+        (arm.name for arm in (full, *chosen) if _is_unmeasured(documents.get(arm.name))), None
+    )
+    if missing is not None:
+        raise ConflictError(
+            f"the verdict on {missing} of job {job.id} has no gap, expected one; train the job "
+            "again"
+        )
+    left_out: list[str] = []
+    within = {arm.name: documents[arm.name]["se_parts"] for arm in (full, *chosen)}
+
+    def measured(arm: Arm, judged: Arm, within: Mapping[str, float]) -> AblationArm:
+        """An arm with what the verdict on `judged` says of it."""
+        document = documents[judged.name]
+        losses = _losses(session, arm, document[arm.role]["left_out"], left_out)
+        return AblationArm(
+            name=arm.name, losses=losses, noise=_noise(document["tau"][arm.role], within)
+        )
+
+    arms = [measured(job.arms[0], full, min(within.values(), key=lambda own: own["within"]))]
+    arms += [measured(arm, arm, within[arm.name]) for arm in (full, *chosen)]
+    try:
+        result = ablate(arms[0], arms[1], arms[2:])
+    except ValueError as error:
+        raise ConflictError(
+            f"job {job.id} cannot be explained by its ablations: {error}"
+        ) from error
+    verdict = next(each for each in job.verdicts if each.candidate == full.name)
+    left_out += [
+        f"{arm.name} replicate {replicate}: not every arm has it"
+        for arm in arms
+        for _, replicate in sorted(set(arm.losses) - set(result.pairs))
+    ]
+    return AblationsDocument(
+        job=job.id,
+        job_name=job.name,
+        baseline=arms[0].name,
+        candidate=full.name,
+        gap=explained_gap(verdict),
+        whole=_estimate(result.whole),
+        parts=[
+            AblationDocument(name=each.name, part=_estimate(each.part), left=_estimate(each.left))
+            for each in result.parts
+        ],
+        total=_estimate(result.total),
+        unexplained=_estimate(result.unexplained),
+        pairs=len(result.pairs),
+        left_out=left_out,
+        assumed=list(result.assumed),
+        cannot=CANNOT,
+    )
+
+
+def late_loss(session: Session, run: Run) -> float:
+    """The mean loss (nats) of a run in the last part of its steps, which the policy of its job
+    names.
+    """
+    curve = loading.losses(session, run)
+    first = run.length * (1.0 - policy_from_mapping(run.job.policy).window_fraction)
+    value = float(curve.loss[curve.steps >= first].mean())
+    if not math.isfinite(value):
+        raise ConflictError(f"the loss of run {run.id} is not finite at its end")
+    return value
+
+
+def _is_unmeasured(document: Mapping[str, Any] | None) -> bool:
+    return document is None or any(
+        document.get(part) is None for part in ("gap", "tau", "se_parts")
+    )
+
+
+def _losses(
+    session: Session, arm: Arm, copies: Sequence[Mapping[str, str]], left_out: list[str]
+) -> dict[Pair, float]:
+    """The late losses of an arm's runs that count, by pair; the others are added to `left_out` with
+    why.
+    """
+    why = {copy["label"]: copy["why"] for copy in copies}
+    losses: dict[Pair, float] = {}
+    for run in arm.runs:
+        reason = unsound(session, run.source or run) or why.get(label(run))
+        if reason is not None:
+            left_out.append(f"{label(run)}: {reason}")
+            continue
+        losses[run.seed, run.replicate] = late_loss(session, run)
+    return losses
+
+
+def _noise(floor: FloorDocument, parts: Mapping[str, float]) -> ArmNoise:
+    return ArmNoise(
+        tau=floor["value"],
+        df=floor["df"],
+        prior=f"{floor['prior_basis']} {floor['prior']!r}",
+        prior_df=floor["prior_df"],
+        within=parts["within"] if math.isfinite(parts["within"]) else 0.0,
+        within_df=parts["within_df"],
+        reruns=floor["measured_df"] > 0 or "early_stopped" in floor or "borrowed" in floor,
+    )
+
+
+def _estimate(own: Interval) -> PartEstimate:
+    low, high = own.bounds(CONFIDENCE)
+    return PartEstimate(value=own.mean, low=low, high=high)
