@@ -50,7 +50,7 @@ from server.jobs.job_kinds import kind_of
 from server.jobs.judge_input import compared_of
 from server.jobs.proposal import proposal
 from server.jobs.workers import can_take, live_workers, why_waiting
-from server.pages import baselines, forms, job_lists, job_page, rendering
+from server.pages import baselines, forms, job_lists, job_page, public_verdicts, rendering
 from server.pages.rendering import HERE, LoginNeededError, pages_router, templates
 from server.settings import Settings
 from server.web import auth
@@ -359,7 +359,7 @@ def install(app: FastAPI, settings: Settings) -> None:
         job_lists.router,
         forms.router,
         baselines.router,
-        baselines.public,
+        public_verdicts.public,
         forms.tokens_router,
     )
     for pages in (*own, *additions().pages):

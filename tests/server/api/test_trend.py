@@ -12,7 +12,7 @@ from server.api.lists import Wanted
 from server.api.overviews import short, trend
 from server.database.tables import Baseline, Job, Verdict
 from server.jobs.conclude import conclude
-from server.pages.job_lists import chart
+from server.pages.trend_chart import chart
 
 
 @pytest.fixture

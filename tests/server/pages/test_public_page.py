@@ -4,7 +4,7 @@ each set.
 
 from playwright.sync_api import Page, expect
 
-from server.pages.baselines import gallery
+from server.pages.public_verdicts import gallery
 
 LOOKS = ["light", "dark"]
 

@@ -1,0 +1,108 @@
+"""The pages of public verdicts: published runs that were judged when this version was made.
+
+They show `public.json`, which tools/tables/public_verdicts.py writes and a test compares with
+today's judge; nothing is judged here. They need no token, since they show no data of this server.
+"""
+
+import functools
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from markupsafe import Markup
+
+from parity.frozen import frozen
+from parity.report.svg import Axis as MarginAxis
+from parity.report.svg import Estimate, row_svg
+from server.errors import NotFoundError
+from server.pages.rendering import templates
+
+public = APIRouter(include_in_schema=False)
+PUBLIC_AXIS = MarginAxis(low=-4.0, high=8.0, margin=1.0)
+PUBLIC_TICKS = [
+    (PUBLIC_AXIS.place(margins), words)
+    for margins, words in ((-4.0, "\u22124"), (0.0, "0"), (1.0, "1"), (4.0, "4"), (8.0, "8"))
+]
+
+
+@frozen
+class PublicRow:
+    """An answer in the list: its words as packaged, what is known of its set, and its figure on the
+    axis of all.
+    """
+
+    answer: Any
+    about: Any
+    figure: Markup
+
+
+@functools.cache
+def gallery() -> Any:
+    """All public verdicts: `sets` by name, `answers` in their order, `scales` and the `judge`."""
+    return json.loads((Path(__file__).parent / "public.json").read_text(encoding="utf-8"))
+
+
+@functools.cache
+def public_rows() -> tuple[PublicRow, ...]:
+    """Every answer with its figure, in margins."""
+    drawn = []
+    for answer in gallery()["answers"]:
+        mean, lo, hi = answer["margins"]
+        figure = row_svg(
+            Estimate(mean=mean, lo=lo, hi=hi, margin=1.0, state=answer["verdict"]), PUBLIC_AXIS
+        )
+        words = figure.replace('aria-label="gap ', 'aria-label="in margins: gap ')
+        drawn.append(
+            PublicRow(answer=answer, about=gallery()["sets"][answer["set"]], figure=Markup(words))  # noqa: S704
+        )
+    return tuple(drawn)
+
+
+@public.get("/public")
+def public_index(
+    request: Request,
+    recipe: Annotated[str, Query(max_length=40)] = "",
+    scale: Annotated[str, Query(max_length=40)] = "",
+) -> Response:
+    """The list with one axis for all; `recipe` and `scale` choose answers."""
+    shown = [
+        row
+        for row in public_rows()
+        if recipe in ("", row.answer["family"]) and scale in ("", row.answer["scale"])
+    ]
+    families = list(dict.fromkeys(row.answer["family"] for row in public_rows()))
+    values = {
+        "rows": shown,
+        "of": len(public_rows()),
+        "families": families,
+        "scales": gallery()["scales"],
+        "ticks": PUBLIC_TICKS,
+        "width": PUBLIC_AXIS.width,
+    }
+    return templates.TemplateResponse(
+        request,
+        "public.html",
+        {**values, "recipe": recipe, "scale": scale, "judge": gallery()["judge"]},
+    )
+
+
+@public.get("/public/{name}")
+def public_set(name: str, request: Request) -> Response:
+    """One set: what is known of it, and the first screen of each verdict."""
+    if name not in gallery()["sets"]:
+        raise NotFoundError(f"no public set is called {name!r}; /public lists them")
+    own = [row for row in public_rows() if row.answer["set"] == name]
+    screens = [(row.answer, Markup(row.answer["screen"])) for row in own if row.answer["screen"]]  # noqa: S704
+    return templates.TemplateResponse(
+        request,
+        "public_set.html",
+        {
+            "name": name,
+            "about": own[0].about,
+            "rows": own,
+            "screens": screens,
+            "ticks": PUBLIC_TICKS,
+            "width": PUBLIC_AXIS.width,
+        },
+    )
