@@ -37,7 +37,7 @@ from server.database.tables import Event, IdempotencyKey, Job, Run, WebhookDeliv
 from server.jobs.conclude import conclude
 from server.jobs.submit import Order, Submission, submit_job_once
 from server.readiness import alembic_config
-from server.retention import delete_batch, plan
+from server.retention.keeper import delete_batch, plan
 from server.settings import Settings
 from training.spec import Arm, JobSpec, Model, Schedule
 from training.step_values import StepStats

@@ -12,7 +12,7 @@ from fastapi.middleware.gzip import GZipMiddleware
 from parity.version import VERSION
 from server import logs
 from server.api import baselines, curves, jobs, live, overviews, remarks, runs, service, verdicts
-from server.concurrency import Repeating
+from server.concurrency.repeating import Repeating
 from server.database.sessions import Database
 from server.deliveries import Deliverer
 from server.jobs.judge_thread import Judge

@@ -25,7 +25,7 @@ from sqlalchemy.orm import Session
 
 from parity.version import VERSION
 from server.api.jobs import live_state
-from server.concurrency import Repeating
+from server.concurrency.repeating import Repeating
 from server.database import sessions, tables
 from server.database.sessions import Database, hold_lock, time_text
 from server.database.tables import WebhookDelivery

@@ -22,12 +22,13 @@ from sqlalchemy import update
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from server import logs, retention
+from server import logs
 from server.database import sessions, tables
 from server.database.sessions import Database
 from server.database.tables import HOUSEKEEPING, Worker
 from server.jobs.conclude import conclude
 from server.jobs.stale_runs import mark_or_fail_stale
+from server.retention.keeper import Files, Keeper
 from server.settings import CHECKOUT, Settings
 from training import provenance
 from training.command import ENGINE as COMMAND
@@ -55,8 +56,8 @@ class Runtime:
         self._database = Database(settings.database, settings.database_connections)
         self._stopping = threading.Event()
         self._retention, self._files = (
-            retention.Keeper(settings, self._database),
-            retention.Files(settings, self._database),
+            Keeper(settings, self._database),
+            Files(settings, self._database),
         )
         self._bell = threading.Condition()
         self._rings = 0

@@ -37,17 +37,9 @@ from server.database.sessions import find_job, find_run
 from server.database.store import Columns as Table
 from server.database.tables import Arm, Job, Run
 from server.errors import InvalidError, NotFoundError
-from server.gaps import (
-    Extents,
-    GapsDocument,
-    PairDocument,
-    candidate_gaps,
-    extents,
-    gaps_of,
-    identity,
-    is_current,
-    pair_fields,
-)
+from server.gaps.candidate_gaps import candidate_gaps
+from server.gaps.chart_document import GapsDocument, PairDocument, gaps_of, pair_fields
+from server.gaps.recorded_extents import Extents, extents, identity, is_current
 from server.logs import cut
 from server.records import Number, kind_of, number, of
 from server.web.auth import Context, InContext

@@ -32,7 +32,7 @@ from server.api.runs import (
     seconds_since,
 )
 from server.api.verdicts import policy_of
-from server.concurrency import Turns
+from server.concurrency.turns import Turns
 from server.curves.loading import multiplicity_of
 from server.database import tables
 from server.database.sessions import find_job, time_text

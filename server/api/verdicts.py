@@ -26,7 +26,7 @@ from parity.report.verdict_figure import draw_figure
 from parity.report.words import MARKS, with_words
 from parity.version import VERSION
 from parity.wording import signed
-from server.concurrency import Turns
+from server.concurrency.turns import Turns
 from server.database.sessions import Database, find_job
 from server.database.tables import Job, is_id
 from server.errors import InvalidError, NotFoundError

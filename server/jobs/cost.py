@@ -16,7 +16,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from parity.frozen import frozen
-from server.concurrency import Cache
+from server.concurrency.cache import Cache
 from server.curves.loading import seconds_of
 from server.database import sessions
 from server.database.states import RUN_ENDED

@@ -12,7 +12,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from parity.wording import count
-from server.concurrency import Repeating
+from server.concurrency.repeating import Repeating
 from server.database import sessions
 from server.database.sessions import Database
 from server.database.states import JOB_OPEN, JUDGING_AGAIN

@@ -11,7 +11,7 @@ import logging
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
-from server.concurrency import Repeating
+from server.concurrency.repeating import Repeating
 from server.database import sessions
 from server.database.sessions import Database
 from server.database.tables import LISTENING, Duty, Run

@@ -39,10 +39,10 @@ from parity.wording import count, nats_decimals, version_words
 from server.api.jobs import ArmDocument, JobDocument
 from server.api.live import observed
 from server.api.remarks import SignOffEntry
-from server.concurrency import Cache
+from server.concurrency.cache import Cache
 from server.database.states import JOB_ENDED, JUDGED_IN_VAIN, JUDGING_AGAIN
 from server.database.tables import Job
-from server.gaps import candidate_gaps
+from server.gaps.candidate_gaps import candidate_gaps
 from server.jobs import forecasts
 from server.jobs.cost import SECONDS_OF_AN_HOUR, CostDocument
 from server.jobs.proposal import Proposal

@@ -22,7 +22,7 @@ from starlette.routing import BaseRoute
 
 from parity.extensions import lab
 from parity.frozen import frozen
-from server.concurrency import Cache
+from server.concurrency.cache import Cache
 from server.database import tables, tokens
 from server.database.sessions import Database, find_job, find_run
 from server.database.tables import BrowserSession, Job, Token

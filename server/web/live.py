@@ -19,7 +19,7 @@ from starlette.responses import FileResponse, Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from parity.frozen import frozen
-from server.concurrency import Repeating
+from server.concurrency.repeating import Repeating
 from server.database.sessions import Database
 from server.database.states import AT_ONCE as EVENTS_AT_ONCE
 from server.database.states import Progress, after

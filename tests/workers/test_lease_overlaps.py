@@ -8,10 +8,10 @@ import time
 import pytest
 from sqlalchemy.exc import IntegrityError
 
-from server import retention
 from server.database import sessions, tokens
 from server.database.tables import Attempt, Duty, Job, Run, Submission, Token, Worker
 from server.jobs.lifecycle import cancel_job
+from server.retention import curves, jobs
 from tests.overlap import locked_out_of_order, overlap, overlap_with
 from workers import lease
 from workers.attempt_record import AttemptRecord
@@ -380,7 +380,7 @@ def reusing(database, recorded, submit, make_worker):
 
 def _chunks(database, run_id):
     with database.read() as session:
-        keys = retention.chunk_keys(session, [run_id])
+        keys = curves.chunk_keys(session, [run_id])
         return [key for part in keys for key in part]
 
 
@@ -389,7 +389,7 @@ def test_a_curve_that_is_being_deleted_is_not_reused(database, reusing):
     keys = _chunks(database, candidate)
     both = overlap(
         database,
-        lambda s: retention._drop("curve", candidate, time.time(), keys, s),
+        lambda s: curves._drop("curve", candidate, time.time(), keys, s),
         lambda s: lease.finish_with_equal_run(s, held, "f-nvfp4"),
     )
     assert (both.first, both.waited, both.second) == (len(keys), True, False)
@@ -402,7 +402,7 @@ def test_a_curve_that_is_being_reused_is_not_deleted(database, reusing):
     both = overlap(
         database,
         lambda s: lease.finish_with_equal_run(s, held, "f-nvfp4"),
-        lambda s: retention._drop("curve", candidate, time.time(), keys, s),
+        lambda s: curves._drop("curve", candidate, time.time(), keys, s),
     )
     assert (both.first, both.waited, both.second) == (True, True, 0)
     assert _run(database, held.run_id).reused_from == candidate
@@ -415,7 +415,7 @@ def test_a_job_whose_curve_is_being_reused_is_not_deleted(database, reusing):
     both = overlap(
         database,
         lambda s: lease.finish_with_equal_run(s, held, "f-fp8_current"),
-        lambda s: retention._drop_jobs(job_id, time.time(), s),
+        lambda s: jobs._drop_jobs(job_id, time.time(), s),
     )
     assert (both.first, both.waited, both.second) == (True, True, 0)
     assert _run(database, held.run_id).reused_from == baseline

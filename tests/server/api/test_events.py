@@ -17,7 +17,7 @@ from server.database.states import Progress, begin_attempt, move_job
 from server.database.tables import Event, Job, Run
 from server.jobs import external
 from server.jobs.external import Batch
-from server.retention import delete_batch, plan
+from server.retention.keeper import delete_batch, plan
 from server.web.live import Broadcast
 
 pytestmark = pytest.mark.both_databases

@@ -11,7 +11,6 @@ from parity_lab.server.analyses import WhyRequest, analysis_of, plan_analysis, s
 from parity_lab.server.documents import plan_document
 from parity_lab.server.tables import Analysis, AnalysisResult
 from parity_lab.setup import setup_from
-from server import retention
 from server.database.tables import Job
 from server.errors import ConflictError, InvalidError, NotFoundError
 from server.jobs import baselines, forecasts, noise_tables
@@ -20,6 +19,7 @@ from server.jobs.conclude import conclude
 from server.jobs.fingerprint import equal_run, unsound
 from server.jobs.job_kinds import kind_of
 from server.jobs.submit import submit_job
+from server.retention import files, jobs
 from tests.server.analyses import KEPT, STEPS, UNITS, make_explained, make_retired, measured
 from training.overrides import Override
 
@@ -248,11 +248,11 @@ def test_what_an_open_analysis_needs_is_kept(database, explained):
     made = submitted(database, job_id)
     with database.read() as session:
         parents = setup_from(session.get_one(Analysis, made).setup).parents
-        assert job_id not in session.scalars(retention._unneeded_jobs(1e12)).all()
-    assert retention._states(database, parents) == dict.fromkeys(parents, "forked")
+        assert job_id not in session.scalars(jobs._unneeded_jobs(1e12)).all()
+    assert files._states(database, parents) == dict.fromkeys(parents, "forked")
     with database.write() as session:
         session.get_one(Job, made).runs[0].state = "cancelled"
-    assert set(retention._states(database, parents).values()) == {"finished"}
+    assert set(files._states(database, parents).values()) == {"finished"}
 
 
 def test_a_job_goes_with_its_analysis(database, explained):
@@ -261,10 +261,10 @@ def test_a_job_goes_with_its_analysis(database, explained):
     measured(database, made, {})
     conclude(database, made)
     with database.write() as session:
-        assert retention._drop_jobs(made, 1e12, session) > 10
+        assert jobs._drop_jobs(made, 1e12, session) > 10
         assert session.get(Job, made) is None
         assert session.query(AnalysisResult).count() == 0
-        assert job_id in session.scalars(retention._unneeded_jobs(1e12)).all()
+        assert job_id in session.scalars(jobs._unneeded_jobs(1e12)).all()
 
 
 def test_over_rest(database, explained, api):

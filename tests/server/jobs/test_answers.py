@@ -11,7 +11,7 @@ from parity.gate.exit_under_rules import exit_code_under
 from parity.gate.outcome import Outcome, ended
 from parity.gate.rules import GateRules
 from server.database.tables import Job, Verdict, new_id
-from server.retention import delete_batch, plan
+from server.retention.keeper import delete_batch, plan
 from server.web import auth
 
 COMMITS = ["a" * 40, "b" * 40]

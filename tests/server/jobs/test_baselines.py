@@ -16,7 +16,7 @@ from server.database import store
 from server.database.tables import Baseline, BaselineEvent, Chunk, Job, Run
 from server.jobs.conclude import conclude
 from server.jobs.fingerprint import equal_run, named_baseline_mismatch
-from server.retention import delete_batch, plan
+from server.retention.keeper import delete_batch, plan
 from server.web import auth
 
 both = pytest.mark.both_databases

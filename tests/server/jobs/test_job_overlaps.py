@@ -53,7 +53,8 @@ from server.jobs.reuse import Question
 from server.jobs.stale_runs import mark_or_fail_stale
 from server.jobs.statements import StatementRequest
 from server.jobs.submit import Submission, submit_job, submit_job_once, submit_registered
-from server.retention import _drop, _drop_jobs, chunk_keys
+from server.retention.curves import _drop, chunk_keys
+from server.retention.jobs import _drop_jobs
 from tests.conftest import small_job
 from tests.overlap import locked_out_of_order, overlap, overlap_with
 from training.spec import Arm, Data

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from server.database.tables import Event, Job
-from server.retention import delete_batch, plan
+from server.retention.keeper import delete_batch, plan
 
 OLD = 40 * 86_400
 

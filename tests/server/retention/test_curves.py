@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from sqlalchemy import func, select
 
-from server import retention
 from server.database import store
 from server.database.tables import Chunk, Job, Run
 from server.jobs.conclude import conclude
 from server.jobs.judge_input import case_of
-from server.retention import plan
+from server.retention import curves
+from server.retention.keeper import plan
 
 pytestmark = pytest.mark.both_databases
 
@@ -80,7 +80,7 @@ def test_a_concluded_job_keeps_its_curves_and_loses_replaced_attempts(
 
 
 def test_a_long_curve_goes_in_parts(database, kept, recorded, deleted, monkeypatch):
-    monkeypatch.setattr(retention, "CHUNKS_AT_ONCE", 1)
+    monkeypatch.setattr(curves, "CHUNKS_AT_ONCE", 1)
     job_id = recorded({"nvfp4": 0.0})
     with database.write() as session:
         job = session.get_one(Job, job_id)
@@ -169,5 +169,5 @@ def test_replaced_steps_of_every_kind_go(database, recorded, age):
             store.append(session, run.id, kind, attempt_number, at, {"x": at * 1.0})
         run.attempt_number = 2
     age(job_id)
-    (batch,) = retention.curve_batches(database, time.time())
+    (batch,) = curves.curve_batches(database, time.time())
     assert (batch.of, batch.rows) == (run.id, 2)

@@ -7,7 +7,8 @@ import pytest
 from sqlalchemy import select
 
 from server.database.tables import Run
-from server.retention import Files, old_files
+from server.retention.files import old_files
+from server.retention.keeper import Files
 
 OLD = 40 * 86_400
 GONE = "r0123456789ab-0123456789"  # an id that the database does not have

@@ -10,7 +10,6 @@ from sqlalchemy.exc import IntegrityError
 
 from parity_lab.server.analyses import WhyRequest, submit_analysis
 from parity_lab.server.tables import Analysis
-from server import retention
 from server.database import states, store
 from server.database.tables import (
     Arm,
@@ -32,7 +31,8 @@ from server.database.tables import (
 from server.jobs import ledger
 from server.jobs.conclude import conclude
 from server.jobs.fingerprint import unsound
-from server.retention import delete_batch, plan
+from server.retention import curves, jobs
+from server.retention.keeper import delete_batch, plan
 from tests.server.analyses import make_explained
 
 pytestmark = pytest.mark.both_databases
@@ -258,7 +258,7 @@ def test_jobs_go_in_turn_once_their_analysis_is_old(database, kept, analysis, ag
 
 def test_a_row_of_another_job_is_never_deleted_with_a_job(database, kept, analysis, monkeypatch):
     """Even if the job is taken for one that nothing needs: the database refuses."""
-    monkeypatch.setattr(retention, "_references_of_others", list)
+    monkeypatch.setattr(jobs, "_references_of_others", list)
     before = _rows(database)
     for batch in plan(kept, database):
         with suppress(IntegrityError):
@@ -314,7 +314,7 @@ def test_a_look_stays_on_record_without_its_curves(api, database, kept, judged, 
 def test_long_curves_go_in_parts_and_nobody_reuses_what_is_left(
     database, kept, judged, deleted, monkeypatch
 ):
-    monkeypatch.setattr(retention, "CHUNKS_AT_ONCE", 1)
+    monkeypatch.setattr(curves, "CHUNKS_AT_ONCE", 1)
     job_id, runs = judged()
     batches = [batch for batch in plan(kept, database) if batch.of == job_id]
     assert [batch.what for batch in batches] == ["curve"] * 3 + ["job"]
@@ -335,7 +335,7 @@ def test_a_role_that_may_not_delete_jobs_deletes_nothing_of_them(
     database, kept, judged, deleted, monkeypatch
 ):
     judged()
-    monkeypatch.setattr(retention, "_may_delete", lambda _session: False)
+    monkeypatch.setattr(jobs, "_may_delete", lambda _session: False)
     before = _rows(database)
     assert [what for what, *_ in deleted(kept) if what in ("job", "curve")] == []
     assert _rows(database)["chunks"] == before["chunks"]
@@ -343,12 +343,12 @@ def test_a_role_that_may_not_delete_jobs_deletes_nothing_of_them(
 
 def test_the_rights_of_a_role_are_those_of_the_database(database, database_kind):
     with database.read() as session:
-        assert retention._may_delete(session)
+        assert jobs._may_delete(session)
         if database_kind == "sqlite":
             return
         session.execute(text("create role cannot_delete"))
         session.execute(text("set local role cannot_delete"))
-        assert not retention._may_delete(session)
+        assert not jobs._may_delete(session)
 
 
 def test_a_deleted_job_is_not_found(api, kept, judged, deleted):

@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 from sqlalchemy import select
 
-from server import retention
 from server.database import states, store
 from server.database.tables import BrowserSession, Event, IdempotencyKey, Job, Run
+from server.retention.batch import cutoffs
+from server.retention.curves import _unneeded, _with_several_attempts
+from server.retention.jobs import _unneeded_jobs
+from server.retention.rows import _old_events, others
 from server.web import auth
 
 NOW = 2_000_000_000.0
@@ -37,10 +40,10 @@ def test_an_age_is_counted_back_from_now_in_days(settings):
             "retention_key_days": 1.0,
         }
     )
-    old = retention.cutoffs(changed, NOW)
+    old = cutoffs(changed, NOW)
     found = (old.events, old.keys, old.curves, old.jobs)
     assert found == tuple(NOW - 86_400 * days for days in (0.5, 1.0, 2.0, 3.0))
-    kept = retention.cutoffs(settings, NOW)
+    kept = cutoffs(settings, NOW)
     assert (kept.events, kept.keys) == (NOW - 86_400 * 7, NOW - 86_400 * 30)
     assert (kept.curves, kept.jobs) == (None, None)
 
@@ -50,8 +53,8 @@ def test_a_job_and_its_curves_go_once_they_are_older(database, finished):
         of_candidate = (Run.job_id == finished, Run.arm.has(position=1))
         curves = set(session.scalars(select(Run.id).where(*of_candidate)))
         for cutoff, jobs, runs in ((NOW, set(), set()), (LATER, {finished}, curves)):
-            assert set(session.scalars(retention._unneeded_jobs(cutoff))) == jobs
-            assert set(session.scalars(retention._unneeded(cutoff))) == runs
+            assert set(session.scalars(_unneeded_jobs(cutoff))) == jobs
+            assert set(session.scalars(_unneeded(cutoff))) == runs
 
 
 def test_an_attempt_that_was_replaced_goes_once_its_job_is_older(
@@ -64,10 +67,7 @@ def test_an_attempt_that_was_replaced_goes_once_its_job_is_older(
         store.append(session, run.id, "train", 2, steps, columns)
         run_id = run.id
     with database.read() as session:
-        found = [
-            set(session.scalars(retention._with_several_attempts(cutoff)))
-            for cutoff in (NOW, LATER)
-        ]
+        found = [set(session.scalars(_with_several_attempts(cutoff))) for cutoff in (NOW, LATER)]
     assert found == [set(), {run_id}]
 
 
@@ -77,8 +77,8 @@ def test_all_events_but_the_last_go_once_they_are_older(database, finished, fini
         session.get_one(Job, finished).finished_at = finished_at
         newest = session.get_one(Job, finished).event_sequence
     with database.read() as session:
-        assert retention._old_events(session, NOW) == []
-        (old,) = retention._old_events(session, LATER)
+        assert _old_events(session, NOW) == []
+        (old,) = _old_events(session, LATER)
     assert (old.job_id, old.last) == (finished, newest - 1)
 
 
@@ -95,4 +95,4 @@ def test_a_key_goes_once_it_is_older_and_a_login_with_its_end(database, finished
         (LATER, NOW, ["keys"]),
         (LATER, LATER + 1, ["keys", "sessions"]),
     ):
-        assert [each.what for each in retention.others(database, cutoff, now)] == rows
+        assert [each.what for each in others(database, cutoff, now)] == rows

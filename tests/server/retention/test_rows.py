@@ -5,7 +5,6 @@ import time
 import pytest
 from sqlalchemy import select
 
-from server import retention
 from server.database import states
 from server.database.tables import (
     Attempt,
@@ -18,6 +17,7 @@ from server.database.tables import (
     Worker,
 )
 from server.jobs.conclude import conclude
+from server.retention import rows
 
 pytestmark = pytest.mark.both_databases
 
@@ -38,7 +38,7 @@ def _emit(database, job_id, count):
 def test_all_but_the_last_event_of_an_old_job_go(
     database, kept, recorded, age, deleted, monkeypatch
 ):
-    monkeypatch.setattr(retention, "ROWS_AT_ONCE", 4)
+    monkeypatch.setattr(rows, "ROWS_AT_ONCE", 4)
     old, young = recorded({"nvfp4": 0.0}), recorded({"nvfp4": 0.001})
     for job_id in (old, young):
         _emit(database, job_id, 10)

@@ -1,6 +1,6 @@
 """Computed values are cached, up to a number."""
 
-from server.concurrency import Cache
+from server.concurrency.cache import Cache
 
 
 def test_the_least_recently_used_entry_is_dropped_first():

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from server.concurrency import Repeating
+from server.concurrency.repeating import Repeating
 
 
 @pytest.mark.parametrize("at_once", [False, True])
@@ -44,7 +44,7 @@ def test_without_at_once_the_first_call_comes_after_one_period():
 
 def test_an_outage_is_one_traceback_and_a_line_a_minute(caplog, monkeypatch):
     now, calls = [100.0], iter([ValueError, ValueError, ValueError, OSError, None, OSError])
-    monkeypatch.setattr("server.concurrency.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("server.concurrency.repeating.time.monotonic", lambda: now[0])
 
     def act():
         error = next(calls)

@@ -6,10 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from server import retention
-from server import retention as command
 from server.database.tables import Chunk, IdempotencyKey, Job
-from server.retention import Batch, Keeper, plan, slices
+from server.retention import __main__ as command
+from server.retention import keeper as keeper_module
+from server.retention import rows
+from server.retention.batch import Batch, slices
+from server.retention.keeper import Keeper, plan
 
 OLD = 40 * 86_400
 
@@ -37,10 +39,12 @@ def _left(database):
 
 
 def test_a_turn_is_short_and_the_next_one_goes_on(database, settings, old_keys, monkeypatch):
-    monkeypatch.setattr(retention, "slices", lambda items: slices(items, 1))
+    monkeypatch.setattr(rows, "slices", lambda items: slices(items, 1))
     now = iter(range(10**6))
-    monkeypatch.setattr("server.retention.time", SimpleNamespace(monotonic=lambda: next(now)))
-    monkeypatch.setattr(retention, "_SECONDS_AT_ONCE", 1.5)  # one batch a turn, by this clock
+    monkeypatch.setattr(
+        "server.retention.keeper.time", SimpleNamespace(monotonic=lambda: next(now))
+    )
+    monkeypatch.setattr(keeper_module, "_SECONDS_AT_ONCE", 1.5)  # one batch a turn, by this clock
     keeper = Keeper(settings, database)
     left = []
     for _ in range(5):
@@ -73,7 +77,7 @@ def test_what_cannot_be_deleted_does_not_keep_the_rest(database, settings, old_k
 
     batches = [*plan(settings, database)]
     impossible = Batch(what="job", of="j1", rows=1, size_bytes=0, why="", delete=broken)
-    monkeypatch.setattr(retention, "plan", lambda *_: iter([impossible, *batches]))
+    monkeypatch.setattr(keeper_module, "plan", lambda *_: iter([impossible, *batches]))
     Keeper(settings, database).work()
     assert _left(database) == 0
 

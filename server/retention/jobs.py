@@ -1,0 +1,196 @@
+"""Whole jobs: with PARITY_RETENTION_JOB_DAYS, a job goes with everything that belongs to it.
+
+All in one transaction, except for long curves: SQLite would refuse other writers for seconds.
+Their chunks go first, a few at a time, in the order of steps, so the window of the verdict goes
+last; their runs' messages say so, and no other run reuses them any more.
+
+A judged job that counts as a look at its question (`server.jobs.ledger`) keeps its own row, arms,
+runs, verdicts, tags, notes and sign-offs, without curves: if looks could be forgotten, a question
+could be judged again until it passes.
+
+Kept: open jobs, jobs with a run that belongs to a named baseline, whose curve a run of another
+job reuses or from which one is forked, jobs that an analysis explains, and jobs with a delivery
+that is still to be sent. An analysis starts from runs of the job that it explains, or from those
+whose curves that job reuses, so all of them stay.
+
+What belongs to a job is read from the foreign keys of the tables, so a new table needs no line
+here: a row whose `job_id` or `run_id` names it goes with it, and any other key to a job is a
+reference of something else, which keeps it. What still refers to a deleted row makes the database
+refuse the deletion.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from sqlalchemy import ColumnElement, Select, Table, and_, delete, func, or_, select
+from sqlalchemy.orm import Session
+
+from parity.extensions import lab
+from server.database.sessions import Database
+from server.database.states import JOB_ENDED
+from server.database.tables import Base, Chunk, ChunkColumn, Job, Run, WebhookDelivery
+from server.retention.batch import Batch, run_delete
+from server.retention.curves import USER, Key, bytes_of, chunk_keys, drop_chunks, kept_for_others
+
+_log = logging.getLogger(__name__)
+
+_IS_A_LOOK = and_(Job.look.is_not(None), Job.status == "concluded")
+_OF_A_LOOK = (
+    "jobs",
+    "arms",
+    "runs",
+    "verdicts",
+    "events",
+    "job_tags",
+    "job_notes",
+    "new_questions",
+    "sign_offs",
+    "statements",
+)  # of its events only the last is left by then
+_MARK = "its curve was deleted (PARITY_RETENTION_JOB_DAYS)"
+
+
+def job_batches(database: Database, cutoff: float) -> Iterator[Batch]:
+    """One for each job that ended before the cutoff and that nothing else needs; the newest first,
+    because they may reuse older ones.
+    """
+    with database.read() as session:
+        if not _may_delete(session):
+            _log.warning(
+                "this role may not delete jobs: run `python -m server.retention --apply` as the "
+                "owner of the tables"
+            )
+            return
+        old = session.scalars(_unneeded_jobs(cutoff).order_by(Job.finished_at.desc(), Job.id)).all()
+    for job_id in old:
+        with database.read() as session:
+            runs = select(Run.id).where(Run.job_id == job_id)
+            size = bytes_of(session, Chunk.run_id.in_(runs), ChunkColumn.run_id.in_(runs))
+            parts = chunk_keys(session, runs)
+        why = "jobs are kept for PARITY_RETENTION_JOB_DAYS after their end"
+        for keys in parts[:-1]:
+            yield Batch(
+                what="curve",
+                of=job_id,
+                rows=len(keys),
+                why=why,
+                delete=partial(_drop_chunks, job_id, cutoff, keys),
+            )
+        yield Batch(
+            what="job",
+            of=job_id,
+            rows=1,
+            size_bytes=size,
+            why=why,
+            delete=partial(_drop_jobs, job_id, cutoff),
+        )
+
+
+def _may_delete(session: Session) -> bool:
+    """Whether this database role may delete whole jobs; that of workers may not
+    (`server/roles.sql`).
+    """
+    return session.get_bind().dialect.name != "postgresql" or bool(
+        session.scalar(select(func.has_table_privilege("jobs", "delete")))
+    )
+
+
+def _unneeded_jobs(cutoff: float) -> Select[str]:
+    own = select(Run.id).where(Run.job_id == Job.id)
+    to_send = select(WebhookDelivery.id).where(
+        WebhookDelivery.job_id == Job.id, WebhookDelivery.state == "pending"
+    )
+    lab().part("tables")  # before the references are read: its tables have some too
+    needed = [select(column).where(column == Job.id).exists() for column in _references_of_others()]
+    has_curves = own.where(
+        or_(
+            Run.reused_from.is_not(None),
+            select(Chunk.run_id).where(Chunk.run_id == Run.id).exists(),
+        )
+    )
+    return select(Job.id).where(
+        or_(~_IS_A_LOOK, has_curves.exists()),
+        Job.status.in_(JOB_ENDED),
+        Job.finished_at < cutoff,
+        ~own.where(kept_for_others(USER.job_id != Job.id)).exists(),
+        ~to_send.exists(),
+        *(~each for each in needed),
+    )
+
+
+def _locked(job_id: str, cutoff: float, session: Session) -> Sequence[Run] | None:
+    """The runs of a job, locked before their job as every writer does; None if the job is
+    needed.
+    """
+    runs = session.scalars(
+        select(Run).where(Run.job_id == job_id).order_by(Run.id).with_for_update()
+    ).all()
+    unneeded = session.scalar(
+        _unneeded_jobs(cutoff).where(Job.id == job_id).with_for_update(of=Job)
+    )
+    return None if unneeded is None else runs
+
+
+def _drop_chunks(job_id: str, cutoff: float, keys: Sequence[Key], session: Session) -> int:
+    runs = _locked(job_id, cutoff, session)
+    if runs is None:
+        return 0
+    named = {run_id for run_id, *_ in keys}
+    _mark([run for run in runs if run.id in named])
+    return drop_chunks(session, keys)
+
+
+def _drop_jobs(job_id: str, cutoff: float, session: Session) -> int:
+    locked = _locked(job_id, cutoff, session)
+    if locked is None:
+        return 0
+    runs, rows = [run.id for run in locked], 0
+    is_a_look = session.scalar(select(Job.id).where(Job.id == job_id, _IS_A_LOOK)) is not None
+    if is_a_look:
+        _mark(locked)
+        for run in locked:
+            run.reused_from = None
+        session.flush()
+    for table in reversed(Base.metadata.sorted_tables):
+        if is_a_look and table.name in _OF_A_LOOK:
+            continue
+        if table is Run.__table__:
+            belonging = [table.c.job_id == job_id]
+        elif table is Job.__table__:
+            belonging = [table.c.id == job_id]
+        else:
+            belonging = [*_owned_by(table, "run_id", runs), *_owned_by(table, "job_id", [job_id])]
+        if belonging:
+            rows += run_delete(delete(table).where(or_(*belonging)), session)
+    return rows
+
+
+def _mark(runs: Sequence[Run]) -> None:
+    """Say in the message of runs that their curves are gone."""
+    for run in runs:
+        if _MARK not in (run.message or ""):
+            run.message = f"{run.message}; {_MARK}" if run.message else _MARK
+
+
+def _owned_by(table: Table, name: str, values: list[str]) -> Iterator[ColumnElement[bool]]:
+    """That the foreign key of this name, which says whose a row is, has one of these values;
+    nothing if the table has no such key.
+    """
+    if name in table.columns and table.columns[name].foreign_keys:
+        yield table.columns[name].in_(values)
+
+
+def _references_of_others() -> list[ColumnElement[str]]:
+    """Every foreign key to a job that does not say whose its row is."""
+    columns = (
+        column
+        for table in Base.metadata.sorted_tables
+        for column in table.columns
+        if column.name != "job_id"
+    )
+    return [
+        column
+        for column in columns
+        if any(foreign.target_fullname == "jobs.id" for foreign in column.foreign_keys)
+    ]
