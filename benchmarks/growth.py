@@ -68,23 +68,23 @@ PERMANENT_PART = "jobs, runs, attempts, verdicts"
 _DAY = 86_400.0
 
 
-def train(database: Database, held: lease.Claim, worker_seconds: float = 60.0) -> None:
+def train(database: Database, claim: lease.Claim, worker_seconds: float = 60.0) -> None:
     """Record a run as its worker does."""
     recorder, generator = (
-        Recorder(database, held, worker_seconds),
-        np.random.default_rng(held.spec.seed),
+        Recorder(database, claim, worker_seconds),
+        np.random.default_rng(claim.spec.seed),
     )
     with database.write() as session:
-        lease.renew(session, held, worker_seconds, manifest=MANIFEST)
-    single = generator.standard_normal((held.steps, 6)).astype(np.float32).astype(np.float64)
-    precise = generator.standard_normal((held.steps, 2))
-    for step in range(held.steps):
+        lease.renew(session, claim, worker_seconds, manifest=MANIFEST)
+    single = generator.standard_normal((claim.steps, 6)).astype(np.float32).astype(np.float64)
+    precise = generator.standard_normal((claim.steps, 2))
+    for step in range(claim.steps):
         loss = float(np.float32(3.0 + 8.0 * np.exp(-step / 300) + 0.05 * single[step, 0]))
         step_stats = StepStats(
             step=step,
             loss=loss,
             lm_loss=loss,
-            learning_rate=float(np.float32(3e-4 * (1 - step / held.steps))),
+            learning_rate=float(np.float32(3e-4 * (1 - step / claim.steps))),
             grad_norm=float(single[step, 1]),
             clipped_grad_norm=float(single[step, 2]),
             param_norm=float(single[step, 3]),
@@ -101,7 +101,7 @@ def train(database: Database, held: lease.Claim, worker_seconds: float = 60.0) -
     recorder.flush()
     recorder.seal()
     with database.write() as session:
-        lease.finish(session, held)
+        lease.finish(session, claim)
 
 
 def write(database: Database, jobs: int, steps: int) -> None:
@@ -131,10 +131,10 @@ def write(database: Database, jobs: int, steps: int) -> None:
             job, _ = submit_job_once(session, wanted, "t", new_id("k"), 60.0)
         for _ in range(RUNS_A_JOB):
             with database.write() as session:
-                held = lease.claim(session, worker, 3600.0)
-            if held is None:
+                claim = lease.claim(session, worker, 3600.0)
+            if claim is None:
                 raise RuntimeError(f"no run of job {job.id} was claimed, expected {RUNS_A_JOB}")
-            train(database, held)
+            train(database, claim)
         conclude(database, job.id)
     with database.write() as session:
         session.execute(update(WebhookDelivery).values(state="delivered"))

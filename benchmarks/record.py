@@ -534,7 +534,7 @@ def cost(url: str) -> None:
         session.flush()
         begin_attempt(session, row.id, 1, None)
         token = tokens.issue(session, row.id, 1)
-        held = Claim(
+        claim = Claim(
             run_id=row.id,
             job_id=job.id,
             arm="baseline",
@@ -543,7 +543,7 @@ def cost(url: str) -> None:
             spec=run,
             steps=row.length,
         )
-    recorder = Recorder(database, held, 3600.0)
+    recorder = Recorder(database, claim, 3600.0)
     a_second = max(1, round(1 / training))
     spent = time.process_time()
     for first in range(0, len(steps), a_second):

@@ -147,8 +147,8 @@ def backup(request, database, make_job, worker, tmp_path):
         _, token = create_token(session, "me", ["view"], 1.0)
         submit_job(session, make_job(), policy_from_mapping({"margin": "1.0%"}))
     make = request.getfixturevalue("postgresql") if "postgresql" in database.url else None
-    held = _claim(database, worker)
-    recorder = Recorder(database, held, 1000.0)
+    claim = _claim(database, worker)
+    recorder = Recorder(database, claim, 1000.0)
     ended, written = threading.Event(), threading.Event()
 
     def write():
@@ -162,21 +162,21 @@ def backup(request, database, make_job, worker, tmp_path):
     thread = threading.Thread(target=write)
     thread.start()
     written.wait(60)
-    before = len(_curve(database, held.run_id)[0])
+    before = len(_curve(database, claim.run_id)[0])
     copy = Database(_copy(database, tmp_path, make))
     ended.set()
     thread.join()
-    yield SimpleNamespace(database=copy, held=held, recorder=recorder, before=before, token=token)
+    yield SimpleNamespace(database=copy, claim=claim, recorder=recorder, before=before, token=token)
     copy.close()
 
 
 def test_a_backup_has_the_curve_up_to_its_moment_and_the_service_starts_on_it(
     database, settings, backup
 ):
-    copy, held = backup.database, backup.held
+    copy, claim = backup.database, backup.claim
     (steps, values), (all_steps, all_values) = (
-        _curve(copy, held.run_id),
-        _curve(database, held.run_id),
+        _curve(copy, claim.run_id),
+        _curve(database, claim.run_id),
     )
     assert backup.before <= len(steps) <= len(all_steps)
     assert steps == list(range(len(steps)))
@@ -184,7 +184,7 @@ def test_a_backup_has_the_curve_up_to_its_moment_and_the_service_starts_on_it(
     app = create_app(settings.model_copy(update={"database_url": copy.url, "require_tokens": True}))
     with TestClient(app, base_url="http://127.0.0.1") as api:
         assert api.get("/readyz").status_code == 200
-        url = f"/api/v1/jobs/{held.job_id}"
+        url = f"/api/v1/jobs/{claim.job_id}"
         assert api.get(url).status_code == 401
         answer = api.get(url, headers={"Authorization": f"Bearer {backup.token}"})
         assert answer.json()["arms"][0]["runs"][0]["steps_done"] == len(steps)
@@ -194,21 +194,21 @@ def test_attempts_from_before_a_restore_leave_no_gap(database, backup, worker):
     """The attempt that the backup knows goes on; a newer one began after the backup; both write to
     the restored record.
     """
-    copy, held, recorder = backup.database, backup.held, backup.recorder
-    recorded, curve = len(_curve(database, held.run_id)[0]), _curve(copy, held.run_id)[1]
+    copy, claim, recorder = backup.database, backup.claim, backup.recorder
+    recorded, curve = len(_curve(database, claim.run_id)[0]), _curve(copy, claim.run_id)[1]
     with database.write() as session:
         lease.give_back(
-            session, session.get_one(Run, held.run_id), "lost", attempt="lost", max_attempts=3
+            session, session.get_one(Run, claim.run_id), "lost", attempt="lost", max_attempts=3
         )
     second = _claim(database, worker)
-    assert (second.run_id, second.attempt_number, second.steps_done) == (held.run_id, 2, recorded)
+    assert (second.run_id, second.attempt_number, second.steps_done) == (claim.run_id, 2, recorded)
     newer = Recorder(database, second, 1000.0)
     recorder._database = newer._database = copy
     _record_more(recorder, newer, recorded)
     # The lease of the backup's attempt is over: another attempt begins, with the number that the
     # lost one had.
     with copy.write() as session:
-        session.get_one(Run, held.run_id).lease_expires_at = 0.0
+        session.get_one(Run, claim.run_id).lease_expires_at = 0.0
     again = _given_back_and_claimed(copy, worker)
     assert again.attempt_number == second.attempt_number
     with pytest.raises(LeaseLostError):
@@ -218,7 +218,7 @@ def test_attempts_from_before_a_restore_leave_no_gap(database, backup, worker):
     _record(resumed, range(30, 40))
     with pytest.raises(LeaseLostError):
         _record(newer, [recorded])
-    steps, values = _curve(copy, held.run_id)
+    steps, values = _curve(copy, claim.run_id)
     assert steps == list(range(40))
     assert values[:, :10].tobytes() == curve[:, :10].tobytes()
 

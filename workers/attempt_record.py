@@ -37,13 +37,13 @@ class AttemptRecord:
     """
 
     def __init__(
-        self, settings: Settings, database: Database, held: Claim, stopping: threading.Event
+        self, settings: Settings, database: Database, claim: Claim, stopping: threading.Event
     ) -> None:
         self._settings = settings
         self._database = database
-        self._held = held
+        self._claim = claim
         self._stopping = stopping
-        self.recorder = Recorder(database, held, settings.lease_seconds)
+        self.recorder = Recorder(database, claim, settings.lease_seconds)
 
     def record_manifest(self, manifest: Mapping[str, str], rounding: Rounding | None) -> bool:
         """Record the manifest; True if that ends the run, by reuse of an equal run's curve or by a
@@ -52,9 +52,9 @@ class AttemptRecord:
         if self.written(partial(self._write_manifest, manifest, rounding)):
             return True
         with self._database.read() as session:
-            difference = named_baseline_mismatch(session.get_one(Job, self._held.job_id), manifest)
+            difference = named_baseline_mismatch(session.get_one(Job, self._claim.job_id), manifest)
         if difference is not None:
-            self.written(partial(lease.fail_with_job, held=self._held, reason=difference))
+            self.written(partial(lease.fail_with_job, claim=self._claim, reason=difference))
         return difference is not None
 
     def _write_manifest(
@@ -63,38 +63,38 @@ class AttemptRecord:
         """Write the manifest; True if the run ended with the curve of an equal run, or because its
         launcher is another one now.
         """
-        held, fingerprint = self._held, fingerprint_of(self._held.spec, manifest)
-        if changed := _changed_launcher(session.get_one(Run, held.run_id), manifest):
-            lease.fail(session, held, code="LAUNCHER_CHANGED", message=changed)
+        claim, fingerprint = self._claim, fingerprint_of(self._claim.spec, manifest)
+        if changed := _changed_launcher(session.get_one(Run, claim.run_id), manifest):
+            lease.fail(session, claim, code="LAUNCHER_CHANGED", message=changed)
             return True
         lease.renew(
             session,
-            held,
+            claim,
             self._settings.lease_seconds,
             manifest=manifest,
             fingerprint=fingerprint,
             rounding=rounding,
         )
-        lease.note(session, held, fingerprint=fingerprint)
-        record_data(session, held.spec, held.run_id, manifest)
+        lease.note(session, claim, fingerprint=fingerprint)
+        record_data(session, claim.spec, claim.run_id, manifest)
         # the launcher does not say which libraries it has
-        if held.spec.engine == COMMAND and PINNED not in manifest:
+        if claim.spec.engine == COMMAND and PINNED not in manifest:
             return False
-        return lease.finish_with_equal_run(session, held, fingerprint)
+        return lease.finish_with_equal_run(session, claim, fingerprint)
 
     def note(self, text: str) -> None:
         """Note a sentence for readers of the attempt."""
-        self.fenced(partial(lease.note, held=self._held, message=text))
+        self.fenced(partial(lease.note, claim=self._claim, message=text))
 
     def finish(self, code: str | None = None, message: str | None = None) -> None:
         """Write the last steps, and end the run with its curve."""
         self.write_last_steps()
-        self.written(partial(lease.finish, held=self._held, code=code, message=message))
+        self.written(partial(lease.finish, claim=self._claim, code=code, message=message))
 
     def fail(self, code: str, message: str) -> None:
         """Write the last steps, and fail the run."""
         self.write_last_steps()
-        self.written(partial(lease.fail, held=self._held, code=code, message=message))
+        self.written(partial(lease.fail, claim=self._claim, code=code, message=message))
 
     def give_back(self, why: str, attempt: BrokenAttempt) -> None:
         """Queue the run again, or fail it after too many crashes."""
@@ -105,8 +105,8 @@ class AttemptRecord:
         """The same in a transaction of the caller's; False if this worker no longer holds the
         run.
         """
-        run = session.get_one(Run, self._held.run_id, with_for_update=True)
-        is_held = lease.is_held(session, run, self._held)
+        run = session.get_one(Run, self._claim.run_id, with_for_update=True)
+        is_held = lease.is_held(session, run, self._claim)
         if is_held:
             lease.give_back(
                 session, run, why, attempt=attempt, max_attempts=self._settings.max_attempts
@@ -116,7 +116,7 @@ class AttemptRecord:
     def forgive(self) -> None:
         """Do not count the loss of this attempt as a crash of the run."""
         with self._database.write() as session:
-            lease.forgive(session, self._held)
+            lease.forgive(session, self._claim)
 
     def flush(self) -> None:
         """Write what was collected, and renew the lease."""
@@ -142,7 +142,7 @@ class AttemptRecord:
         """
 
         def write(session: Session) -> Written:
-            lease.renew(session, self._held, self._settings.lease_seconds)
+            lease.renew(session, self._claim, self._settings.lease_seconds)
             return change(session)
 
         return self.written(write)

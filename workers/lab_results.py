@@ -12,12 +12,12 @@ from workers.protocol import ResultMessage
 class Results:
     """Collects the results of one attempt; an attempt that trains has none."""
 
-    def __init__(self, database: Database, held: Claim, lease_seconds: float) -> None:
+    def __init__(self, database: Database, claim: Claim, lease_seconds: float) -> None:
         self._database = database
-        self._held = held
+        self._claim = claim
         self._lease_seconds = lease_seconds
         self._waiting: list[ResultMessage] = []
-        self._steps = self._before = float(held.measure["spent"]) if held.measure else 0.0
+        self._steps = self._before = float(claim.measure["spent"]) if claim.measure else 0.0
         self._began: float | None = None
 
     def add(self, message: ResultMessage) -> None:
@@ -35,17 +35,17 @@ class Results:
         tables = lab().part("tables") if self._waiting else None
         if tables is None:
             return
-        held, values = self._held, {each["key"]: each["value"] for each in self._waiting}
+        claim, values = self._claim, {result["key"]: result["value"] for result in self._waiting}
         seconds = time.monotonic() - (self._began or 0.0)
         speed = (self._steps - self._before) / seconds if seconds > 1.0 else None
         with self._database.write() as session:
             lease.renew(
                 session,
-                held,
+                claim,
                 self._lease_seconds,
                 recorded=True,
                 steps_done=int(self._steps),
                 steps_per_second=speed,
             )
-            tables.keep_results(session, held.run_id, values)
+            tables.keep_results(session, claim.run_id, values)
         self._waiting = []

@@ -187,7 +187,7 @@ def _seconds_trained(session: Session, run_id: str) -> float:
 
 def renew(
     session: Session,
-    held: Claim,
+    claim: Claim,
     lease_seconds: float,
     *conditions: ColumnElement[bool],
     recorded: bool = False,
@@ -200,10 +200,10 @@ def renew(
     transaction records training steps.
     """
     still = (
-        Run.id == held.run_id,
-        Run.attempt_number == held.attempt_number,
+        Run.id == claim.run_id,
+        Run.attempt_number == claim.attempt_number,
         Run.state == "running",
-        _has_its_token(held),
+        _has_its_token(claim),
         *conditions,
     )
     held_still, now = update(Run).where(*still), sessions.now_in(session)
@@ -211,27 +211,27 @@ def renew(
         columns["recorded_at"] = now
     statement = held_still.values(lease_expires_at=now + lease_seconds, **columns).returning(Run.id)
     if session.execute(statement.execution_options(synchronize_session=False)).first() is None:
-        raise _lost(held)
+        raise _lost(claim)
 
 
-def renew_all(session: Session, held: Collection[Claim], lease_seconds: float) -> set[str]:
+def renew_all(session: Session, claims: Collection[Claim], lease_seconds: float) -> set[str]:
     """Extend the leases of many runs at once; the ids of those that this worker no longer holds.
-    `held`: of different runs.
+    `claims`: of different runs.
     """
-    if not held:
+    if not claims:
         return set()
     # Locked in the order that everybody has.
     session.execute(
         select(Run.id)
-        .where(Run.id.in_([each.run_id for each in held]))
+        .where(Run.id.in_([claim.run_id for claim in claims]))
         .order_by(Run.id)
         .with_for_update()
     ).all()
     newest = (Attempt.run_id == Run.id, Attempt.attempt_number == Run.attempt_number)
     has_token = exists().where(
-        *newest, Attempt.token_digest.in_([tokens.digest_of(each.token) for each in held])
+        *newest, Attempt.token_digest.in_([tokens.digest_of(claim.token) for claim in claims])
     )
-    still = (Run.id.in_([each.run_id for each in held]), Run.state == "running", has_token)
+    still = (Run.id.in_([claim.run_id for claim in claims]), Run.state == "running", has_token)
     statement = (
         update(Run)
         .where(*still)
@@ -239,7 +239,7 @@ def renew_all(session: Session, held: Collection[Claim], lease_seconds: float) -
         .returning(Run.id)
     )
     renewed = session.scalars(statement.execution_options(synchronize_session=False)).all()
-    return {each.run_id for each in held}.difference(renewed)
+    return {claim.run_id for claim in claims}.difference(renewed)
 
 
 @frozen
@@ -248,7 +248,7 @@ class Progress:
     one of the `expected` before it.
     """
 
-    held: Claim
+    claim: Claim
     expected: Collection[int]
     columns: Mapping[str, Any]
 
@@ -260,81 +260,83 @@ _RECORD = (
 )
 
 
-def record_all(session: Session, made: Sequence[Progress], lease_seconds: float) -> set[str]:
+def record_all(session: Session, writes: Sequence[Progress], lease_seconds: float) -> set[str]:
     """Extend the leases of many runs and set their progress; the ids of those that this worker no
     longer holds, or that have other steps.
 
-    As `renew` does for one. `made`: of different runs.
+    As `renew` does for one. `writes`: of different runs.
     """
     newest = and_(Attempt.run_id == Run.id, Attempt.attempt_number == Run.attempt_number)
-    held = (
+    running = (
         select(Run.id, Run.attempt_number, Run.steps_done, Attempt.token_digest)
         .join(Attempt, newest)
-        .where(Run.id.in_([each.held.run_id for each in made]), Run.state == "running")
+        .where(Run.id.in_([write.claim.run_id for write in writes]), Run.state == "running")
         .order_by(Run.id)
         .with_for_update(of=Run)
     )
-    found = {row.id: row for row in session.execute(held)}
+    found = {row.id: row for row in session.execute(running)}
     still = [
-        each
-        for each in made
-        if each.held.run_id in found and _is_as_expected(found[each.held.run_id], each)
+        write
+        for write in writes
+        if write.claim.run_id in found and _is_as_expected(found[write.claim.run_id], write)
     ]
     if still:
         now = sessions.now_in(session)
         statement = _RECORD.values(lease_expires_at=now + lease_seconds, recorded_at=now)
         session.connection().execute(
-            statement, [{"of_run": each.held.run_id, **each.columns} for each in still]
+            statement, [{"of_run": write.claim.run_id, **write.columns} for write in still]
         )
-    return {each.held.run_id for each in made}.difference(each.held.run_id for each in still)
-
-
-def _is_as_expected(run: Row[str, int, int, str | None], made: Progress) -> bool:
-    is_held = (
-        run.attempt_number == made.held.attempt_number
-        and run.token_digest == tokens.digest_of(made.held.token)
+    return {write.claim.run_id for write in writes}.difference(
+        write.claim.run_id for write in still
     )
-    return is_held and run.steps_done in made.expected
+
+
+def _is_as_expected(run: Row[str, int, int, str | None], write: Progress) -> bool:
+    is_held = (
+        run.attempt_number == write.claim.attempt_number
+        and run.token_digest == tokens.digest_of(write.claim.token)
+    )
+    return is_held and run.steps_done in write.expected
 
 
 def next_attempt(
-    session: Session, held: Claim, worker: Worker, lease_seconds: float, why: str
+    session: Session, claim: Claim, worker: Worker, lease_seconds: float, why: str
 ) -> Claim:
     """End the attempt as released and begin the next in the same transaction; LeaseLostError if
     this worker no longer holds the run.
     """
-    run = _held_run(session, held)
+    run = _claimed_run(session, claim)
     lifecycle.requeue(session, run, attempt="released", code=None, message=why)
     session.flush()
     attempt_number = lifecycle.claim(session, run, worker, lease_seconds)
     if attempt_number is None:
-        raise _lost(held)
+        raise _lost(claim)
     token = tokens.issue(session, run.id, attempt_number)
     return dataclasses.replace(
-        held, attempt_number=attempt_number, token=token, steps_done=run.steps_done
+        claim, attempt_number=attempt_number, token=token, steps_done=run.steps_done
     )
 
 
 def finish(
-    session: Session, held: Claim, *, code: str | None = None, message: str | None = None
+    session: Session, claim: Claim, *, code: str | None = None, message: str | None = None
 ) -> None:
     """End the attempt with the run finished; LeaseLostError if this worker no longer holds it."""
-    lifecycle.finish(session, _held_run(session, held), code=code, message=message)
+    lifecycle.finish(session, _claimed_run(session, claim), code=code, message=message)
 
 
-def fail(session: Session, held: Claim, *, code: str, message: str) -> None:
+def fail(session: Session, claim: Claim, *, code: str, message: str) -> None:
     """End the attempt with the run failed; LeaseLostError if this worker no longer holds it."""
-    lifecycle.fail(session, _held_run(session, held), code=code, message=message)
+    lifecycle.fail(session, _claimed_run(session, claim), code=code, message=message)
 
 
-def finish_with_equal_run(session: Session, held: Claim, fingerprint: str) -> bool:
+def finish_with_equal_run(session: Session, claim: Claim, fingerprint: str) -> bool:
     """Finish the run with the curve of an equal earlier one; False if there is none. Call it before
     the first step.
     """
-    if not held.reuses:
+    if not claim.reuses:
         return False
-    any_arm = held.spec.engine == COMMAND
-    earlier = equal_run(session, fingerprint, held.question, held.keep, any_arm=any_arm)
+    any_arm = claim.spec.engine == COMMAND
+    earlier = equal_run(session, fingerprint, claim.question, claim.keep, any_arm=any_arm)
     # Retention may have deleted the curve since it was read; once the run is locked, it finds that
     # the curve is reused, and leaves it.
     if earlier:
@@ -350,21 +352,21 @@ def finish_with_equal_run(session: Session, held: Claim, fingerprint: str) -> bo
     columns = columns_of_reused(source)
     if any_arm:  # the manifest names the run's own commit, which need not be that of the source
         del columns["manifest"]
-    lifecycle.finish(session, _held_run(session, held), note=note, **columns)
+    lifecycle.finish(session, _claimed_run(session, claim), note=note, **columns)
     return True
 
 
-def fail_with_job(session: Session, held: Claim, reason: str) -> None:
+def fail_with_job(session: Session, claim: Claim, reason: str) -> None:
     """Fail a run that does not match the baseline of its job, and cancel the job's open runs,
     because none could be judged.
     """
     runs = session.scalars(
-        select(Run).where(Run.job_id == held.job_id).order_by(Run.id).with_for_update()
+        select(Run).where(Run.job_id == claim.job_id).order_by(Run.id).with_for_update()
     ).all()
-    fail(session, held, code=BASELINE_DIFFERS, message=reason)
+    fail(session, claim, code=BASELINE_DIFFERS, message=reason)
     for run in runs:
-        if run.id != held.run_id and run.state not in RUN_ENDED:
-            lifecycle.cancel(session, run, message=f"run {held.run_id} of this job: {reason}")
+        if run.id != claim.run_id and run.state not in RUN_ENDED:
+            lifecycle.cancel(session, run, message=f"run {claim.run_id} of this job: {reason}")
 
 
 def give_back(
@@ -401,20 +403,20 @@ def give_back(
     return None
 
 
-def forgive(session: Session, held: Claim) -> None:
+def forgive(session: Session, claim: Claim) -> None:
     """Take back the crash that was counted when the lease of this attempt ended, because its
     trainer and its worker lived.
 
     The machine had slept, or the database was away. A run that stops its machine each time must end
     as well, so at most `_FORGIVEN` of its attempts are forgiven; and one that has failed stays so.
     """
-    run = session.get_one(Run, held.run_id, with_for_update=True, populate_existing=True)
-    attempt = session.get(Attempt, (held.run_id, held.attempt_number))
+    run = session.get_one(Run, claim.run_id, with_for_update=True, populate_existing=True)
+    attempt = session.get(Attempt, (claim.run_id, claim.attempt_number))
     if attempt is None or attempt.state != "lost" or run.state in RUN_ENDED or run.crashes == 0:
         return
     lost = (
         session.scalar(
-            select(func.count()).where(Attempt.run_id == held.run_id, Attempt.state == "lost")
+            select(func.count()).where(Attempt.run_id == claim.run_id, Attempt.state == "lost")
         )
         or 0
     )
@@ -423,40 +425,42 @@ def forgive(session: Session, held: Claim) -> None:
         attempt.message = f"{attempt.message}; not counted as a crash, because its trainer lived"
 
 
-def note(session: Session, held: Claim, **columns: object) -> None:
+def note(session: Session, claim: Claim, **columns: object) -> None:
     """Set columns of this attempt's row. Call it in a transaction that `renew` has fenced."""
     clean = {
         name: without_secrets(value) if isinstance(value, str) else value
         for name, value in columns.items()
     }
-    session.execute(update(Attempt).where(*_attempt_of(held)).values(clean))
+    session.execute(update(Attempt).where(*_attempt_of(claim)).values(clean))
 
 
-def _held_run(session: Session, held: Claim) -> Run:
+def _claimed_run(session: Session, claim: Claim) -> Run:
     """The run, with its row locked, if this worker still holds it; LeaseLostError otherwise."""
-    run = session.get_one(Run, held.run_id, with_for_update=True, populate_existing=True)
-    if run.state != "running" or not is_held(session, run, held):
-        raise _lost(held)
+    run = session.get_one(Run, claim.run_id, with_for_update=True, populate_existing=True)
+    if run.state != "running" or not is_held(session, run, claim):
+        raise _lost(claim)
     return run
 
 
-def is_held(session: Session, run: Run, held: Claim) -> bool:
+def is_held(session: Session, run: Run, claim: Claim) -> bool:
     """Whether this claim is the newest attempt of the run."""
-    return run.attempt_number == held.attempt_number and bool(
-        session.scalar(select(_has_its_token(held)))
+    return run.attempt_number == claim.attempt_number and bool(
+        session.scalar(select(_has_its_token(claim)))
     )
 
 
-def _has_its_token(held: Claim) -> ColumnElement[bool]:
-    return exists().where(*_attempt_of(held), Attempt.token_digest == tokens.digest_of(held.token))
+def _has_its_token(claim: Claim) -> ColumnElement[bool]:
+    return exists().where(
+        *_attempt_of(claim), Attempt.token_digest == tokens.digest_of(claim.token)
+    )
 
 
-def _attempt_of(held: Claim) -> tuple[ColumnElement[bool], ...]:
-    return Attempt.run_id == held.run_id, Attempt.attempt_number == held.attempt_number
+def _attempt_of(claim: Claim) -> tuple[ColumnElement[bool], ...]:
+    return Attempt.run_id == claim.run_id, Attempt.attempt_number == claim.attempt_number
 
 
-def _lost(held: Claim) -> LeaseLostError:
+def _lost(claim: Claim) -> LeaseLostError:
     return LeaseLostError(
-        f"attempt {held.attempt_number} no longer holds run {held.run_id}, or the record was "
+        f"attempt {claim.attempt_number} no longer holds run {claim.run_id}, or the record was "
         "restored from an older copy"
     )

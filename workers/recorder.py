@@ -34,9 +34,9 @@ _SPEED_WINDOW_SECONDS = 10.0
 class Recorder:
     """Collects the steps of one attempt and writes them as chunks."""
 
-    def __init__(self, database: Database, held: Claim, lease_seconds: float) -> None:
+    def __init__(self, database: Database, claim: Claim, lease_seconds: float) -> None:
         self._database = database
-        self._held = held
+        self._claim = claim
         self._lease_seconds = lease_seconds
         self._steps: list[StepStats] = []
         self._reports: list[store.Columns] = []
@@ -45,7 +45,7 @@ class Recorder:
         self._begun = False
         # As many steps as the run has, as far as this attempt knows; and whether the last write may
         # have been committed unnoticed.
-        self._recorded, self._unconfirmed = held.steps_done, False
+        self._recorded, self._unconfirmed = claim.steps_done, False
         # of the last write: its first step, the steps of the run after it, its steps
         self._flushed: tuple[int, int, int] | None = None
         self._columns: Sequence[str] = ()
@@ -85,16 +85,16 @@ class Recorder:
         Nor is anything written to a record that was restored from a backup: the steps since the
         backup would be missing in it.
         """
-        held = self._held
+        claim = self._claim
         if not self.waits:
             with self._database.write() as session:
-                lease.renew(session, held, self._lease_seconds)
+                lease.renew(session, claim, self._lease_seconds)
             return
         with self._database.write() as session:
             progress, chunks = self.collected()
             expected = Run.steps_done.in_(progress.expected)
             lease.renew(
-                session, held, self._lease_seconds, expected, recorded=True, **progress.columns
+                session, claim, self._lease_seconds, expected, recorded=True, **progress.columns
             )
             store.append_all(session, chunks)
             self.note_first(session)
@@ -120,14 +120,14 @@ class Recorder:
         chunks = [
             chunk
             for kind, table in tables
-            for chunk in store.cut(self._held.run_id, kind, self._held.attempt_number, table)
+            for chunk in store.cut(self._claim.run_id, kind, self._claim.attempt_number, table)
         ]
-        return lease.Progress(held=self._held, expected=expected, columns=columns), chunks
+        return lease.Progress(claim=self._claim, expected=expected, columns=columns), chunks
 
     def note_first(self, session: Session) -> None:
         """Note the first step of the attempt, in the transaction that writes it."""
         if self._flushed is not None and not self._begun:
-            lease.note(session, self._held, first_step=self._flushed[0])
+            lease.note(session, self._claim, first_step=self._flushed[0])
 
     def flushed(self) -> None:
         """What was collected last is on record."""
@@ -154,12 +154,17 @@ class Recorder:
         """Write one row of another kind immediately: a profile, or a validation loss that arrived
         after its step.
         """
-        held = self._held
+        claim = self._claim
         columns = {name: np.array([value], np.float64) for name, value in values.items()}
         with self._database.write() as session:
-            lease.renew(session, held, self._lease_seconds)
+            lease.renew(session, claim, self._lease_seconds)
             store.append(
-                session, held.run_id, kind, held.attempt_number, np.array([step], np.int64), columns
+                session,
+                claim.run_id,
+                kind,
+                claim.attempt_number,
+                np.array([step], np.int64),
+                columns,
             )
 
     def seal(self) -> None:
@@ -169,9 +174,9 @@ class Recorder:
 
     def _seal(self, steps: int) -> None:
         with self._database.write() as session:
-            lease.renew(session, self._held, self._lease_seconds)
+            lease.renew(session, self._claim, self._lease_seconds)
             for kind in KINDS:
-                store.seal(session, self._held.run_id, kind, self._held.attempt_number, steps)
+                store.seal(session, self._claim.run_id, kind, self._claim.attempt_number, steps)
         self._small = 0
 
     def _tables(self) -> Iterator[tuple[str, store.Columns]]:
@@ -226,18 +231,20 @@ def write_all(
     Returns those whose worker still holds its run; nothing of the others is written. Call `flushed`
     for each once it is committed.
     """
-    collected = [(each, *each.collected()) for each in recorders if each.waits]
+    collected = [(recorder, *recorder.collected()) for recorder in recorders if recorder.waits]
     if not collected:
         return []
     lost = lease.record_all(session, [progress for _, progress, _ in collected], lease_seconds)
-    held = [
-        (each, chunks) for each, progress, chunks in collected if progress.held.run_id not in lost
+    writing = [
+        (recorder, chunks)
+        for recorder, progress, chunks in collected
+        if progress.claim.run_id not in lost
     ]
-    if held:
-        store.append_all(session, [chunk for _, chunks in held for chunk in chunks])
-    for each, _ in held:
-        each.note_first(session)
-    return [each for each, _ in held]
+    if writing:
+        store.append_all(session, [chunk for _, chunks in writing for chunk in chunks])
+    for recorder, _ in writing:
+        recorder.note_first(session)
+    return [recorder for recorder, _ in writing]
 
 
 def _column(steps: Sequence[StepStats], name: str) -> np.ndarray[Any, np.dtype[np.float64]]:

@@ -145,19 +145,19 @@ class Runtime:
         was none.
         """
         with self._database.write() as session:
-            held = lease.claim(session, self._worker, self._settings.lease_seconds, self._left)
-        if held is None:
+            claim = lease.claim(session, self._worker, self._settings.lease_seconds, self._left)
+        if claim is None:
             return False
         with logs.bound(
-            worker=self._worker.id, job=held.job_id, run=held.run_id, attempt=held.attempt_number
+            worker=self._worker.id, job=claim.job_id, run=claim.run_id, attempt=claim.attempt_number
         ):
-            refusal = data_roots.refusal(data_roots.in_force(self._settings), held.spec)
+            refusal = data_roots.refusal(data_roots.in_force(self._settings), claim.spec)
             if refusal is None:
-                supervisor.train(self._settings, self._database, held, slot, self._stopping)
+                supervisor.train(self._settings, self._database, claim, slot, self._stopping)
             else:
                 with self._database.write() as session:
-                    lease.fail(session, held, code=data_roots.CODE, message=refusal)
-        conclude(self._database, held.job_id)
+                    lease.fail(session, claim, code=data_roots.CODE, message=refusal)
+        conclude(self._database, claim.job_id)
         return True
 
     def _keep_doing(self, what: Callable[[], None], seconds: float) -> None:

@@ -141,23 +141,23 @@ class Submitter:
                 self.ring()
                 return
             with self.database.write() as session:
-                held = lease.claim(
+                claim = lease.claim(
                     session, self.worker, self.settings.lease_seconds, submitted=True
                 )
-            if held is None:
+            if claim is None:
                 return
-            self._runs[held.run_id] = run = _Submitted(self, held)
+            self._runs[claim.run_id] = run = _Submitted(self, claim)
             pool.submit(run.prepare)
 
     def _renew(self) -> None:
         """Renew all leases at once; a run that is no longer held is left to whoever has it, and its
         job to the sweep.
         """
-        held = {run: run.held for run in [*self._runs.values()]}
+        claims = {run: run.claim for run in [*self._runs.values()]}
         with self.database.write() as session:
-            lost = lease.renew_all(session, held.values(), self.settings.lease_seconds)
-        for run, own in held.items():
-            if own.run_id in lost and run.held is own:  # no other attempt has begun meanwhile
+            lost = lease.renew_all(session, claims.values(), self.settings.lease_seconds)
+        for run, claim in claims.items():
+            if claim.run_id in lost and run.claim is claim:  # no other attempt has begun meanwhile
                 run.over = True
                 self._look.set()
 
@@ -201,9 +201,9 @@ class Submitter:
         def write() -> list[_Submitted]:
             with self.database.write() as session:
                 lost = lease.renew_all(
-                    session, [run.held for run in runs], self.settings.lease_seconds
+                    session, [run.claim for run in runs], self.settings.lease_seconds
                 )
-                left = [run for run in runs if run.held.run_id not in lost]
+                left = [run for run in runs if run.claim.run_id not in lost]
                 for run in left:
                     run.write_start_in(session)
                 waiting = [run.record.recorder for run in left if run.record.recorder.waits]
@@ -232,10 +232,10 @@ class Submitter:
 
     def _conclude(self, run: "_Submitted") -> None:
         try:
-            clear_checkpoints(self.settings, self.database, run.held.run_id)
-            conclude(self.database, run.held.job_id)
+            clear_checkpoints(self.settings, self.database, run.claim.run_id)
+            conclude(self.database, run.claim.job_id)
         except Exception:  # noqa: BLE001
-            _log.exception("job %s could not be concluded now", run.held.job_id)
+            _log.exception("job %s could not be concluded now", run.claim.job_id)
 
     # What is asked of the schedulers, once a period for all runs.
 
@@ -367,15 +367,15 @@ class _Submitted:
     of the submitter, one after the other.
     """
 
-    def __init__(self, submitter: Submitter, held: Claim) -> None:
-        self._all, self.held = submitter, held
+    def __init__(self, submitter: Submitter, claim: Claim) -> None:
+        self._all, self.claim = submitter, claim
         self.is_followed = self.over = False
         self.waits_until: float | None = None
         """When (of time.monotonic) a scheduler that was away is asked again."""
         self.next_look = 0.0
         self._was_slow = False
         self.record = AttemptRecord(
-            submitter.settings, submitter.database, held, submitter.stopping
+            submitter.settings, submitter.database, claim, submitter.stopping
         )
         self._row: Submission | None = None
         self._has_recorded = False
@@ -397,15 +397,15 @@ class _Submitted:
         """Bring the run to its scheduler, from the step that is on record."""
         with logs.bound(
             worker=self._all.worker.id,
-            job=self.held.job_id,
-            run=self.held.run_id,
-            attempt=self.held.attempt_number,
+            job=self.claim.job_id,
+            run=self.claim.run_id,
+            attempt=self.claim.attempt_number,
         ):
             self.guarded(self._prepare)
 
     def _prepare(self) -> None:
         self._row = submitting.intended(
-            self._all.settings, self._all.database, self.held, self.record
+            self._all.settings, self._all.database, self.claim, self.record
         )
         if self._row is None:
             self.over = True
@@ -423,7 +423,7 @@ class _Submitted:
                 Attempt.run_id == row.run_id, since, Attempt.first_step.is_not(None)
             )
             self._skip_below = (
-                self.held.steps_done if row.start is not None and session.scalar(recorded) else 0
+                self.claim.steps_done if row.start is not None and session.scalar(recorded) else 0
             )
         self._folder = os.open(row.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         self._place = scheduler_of(row).place
@@ -436,9 +436,9 @@ class _Submitted:
         """Record what is new, and how the run ended if it has."""
         with logs.bound(
             worker=self._all.worker.id,
-            job=self.held.job_id,
-            run=self.held.run_id,
-            attempt=self.held.attempt_number,
+            job=self.claim.job_id,
+            run=self.claim.run_id,
+            attempt=self.claim.attempt_number,
         ):
             # A busy machine, or a lock of the database, is not this run's doing; but that clock is
             # slow to read.
@@ -472,7 +472,7 @@ class _Submitted:
             trainer.copy(self._log_path(), all_of_it=True)
             trainer.watch.check_end(int(ended.word))
             self._end(
-                partial(lease.finish, held=self.held), int(ended.word), self._ended_at(ended.at)
+                partial(lease.finish, claim=self.claim), int(ended.word), self._ended_at(ended.at)
             )
             return
         job = self._job()
@@ -523,7 +523,7 @@ class _Submitted:
         if not is_held:
             _log.info(
                 "run %s is no longer held: its job is left to whoever holds it, or to the sweep",
-                self.held.run_id,
+                self.claim.run_id,
             )
             self.over = True
             return
@@ -554,7 +554,7 @@ class _Submitted:
             "earlier_seconds": _seconds_until(row),
         }
         if not self._has_recorded:  # nothing of this attempt came from an earlier start
-            columns["attempt_number"] = self.held.attempt_number
+            columns["attempt_number"] = self.claim.attempt_number
             submitting.update(row, **columns)
             self._unwritten |= columns
         else:
@@ -573,17 +573,17 @@ class _Submitted:
         why = f"its job {row.scheduler_id} was taken from its node, and started again"
 
         def begin(session: Session) -> Claim:
-            held = lease.next_attempt(
-                session, self.held, self._all.worker, settings.lease_seconds, why
+            claim = lease.next_attempt(
+                session, self.claim, self._all.worker, settings.lease_seconds, why
             )
             submissions.change(
-                session, row.run_id, row.number, **columns, attempt_number=held.attempt_number
+                session, row.run_id, row.number, **columns, attempt_number=claim.attempt_number
             )
-            return held
+            return claim
 
-        self.held = self.record.written(begin)
-        submitting.update(row, **columns, attempt_number=self.held.attempt_number)
-        self.record = AttemptRecord(settings, self._all.database, self.held, self._all.stopping)
+        self.claim = self.record.written(begin)
+        submitting.update(row, **columns, attempt_number=self.claim.attempt_number)
+        self.record = AttemptRecord(settings, self._all.database, self.claim, self._all.stopping)
         self._has_recorded = False
 
     def _open(self) -> None:
@@ -592,7 +592,7 @@ class _Submitted:
         if self._trainer is None and self._proof is None and self._folder is not None:
             began = time.monotonic() - max(0.0, time.time() - (row.started_at or 0.0))
             self._trainer = _Reported.opened(
-                self._folder, row, _OF_TRAINER, self.held.spec.schedule.steps, began
+                self._folder, row, _OF_TRAINER, self.claim.spec.schedule.steps, began
             )
 
     def _prove(self, *, is_over: bool) -> None:
@@ -606,7 +606,7 @@ class _Submitted:
         if negative_controls.is_unproven(settings, digest, row.launcher, plan.paths):
             if self._proof is None:
                 self._proof = _Reported.opened(
-                    folder, row, _OF_PROOF, self.held.spec.schedule.steps, time.monotonic()
+                    folder, row, _OF_PROOF, self.claim.spec.schedule.steps, time.monotonic()
                 )
             if self._proof is None:
                 return
@@ -648,8 +648,8 @@ class _Submitted:
         """Raises EndedError for a run that trained for longer than its job, or the operator,
         allows; waiting is no training.
         """
-        held, row = self.held, self._submission
-        own = None if held.max_seconds is None else held.max_seconds + held.seconds_trained
+        claim, row = self.claim, self._submission
+        own = None if claim.max_seconds is None else claim.max_seconds + claim.seconds_trained
         allowed = min(
             (limit for limit in (own, self._all.settings.max_run_seconds) if limit is not None),
             default=None,
@@ -712,7 +712,7 @@ class _Submitted:
             self.over = True
         except OperationalError:
             _log.exception(
-                "run %s cannot go on without the database; its job trains on", self.held.run_id
+                "run %s cannot go on without the database; its job trains on", self.claim.run_id
             )
             self.over = True
         except Exception as error:  # noqa: BLE001
@@ -721,7 +721,7 @@ class _Submitted:
             except (LeaseLostError, OperationalError):
                 pass  # whoever holds the run, or claims it next, finds the same
             except Exception:  # noqa: BLE001
-                _log.exception("run %s cannot be ended", self.held.run_id)
+                _log.exception("run %s cannot be ended", self.claim.run_id)
                 with suppress(Exception):
                     self.record.give_back(f"its submitter failed: {error!r}", "crashed")
             self.over = True
@@ -742,17 +742,17 @@ class _Submitted:
         elif not isinstance(
             error, (EndedError, CheckoutError, LauncherError, LogRefusedError, RefusedError)
         ):
-            _log.exception("run %s cannot be followed", self.held.run_id)
+            _log.exception("run %s cannot be followed", self.claim.run_id)
             self._give_back(f"its submitter failed: {error!r}", "crashed")
         else:
             how = lease.finish if code in JUDGED_ANYWAY else lease.fail
-            self._end(partial(how, held=self.held, code=code, message=str(error)))
+            self._end(partial(how, claim=self.claim, code=code, message=str(error)))
 
     def _give_back(self, why: str, attempt: BrokenAttempt) -> None:
         def give_back(session: Session) -> None:
             if not self.record.give_back_in(session, why, attempt):
                 raise LeaseLostError(
-                    f"attempt {self.held.attempt_number} no longer holds run {self.held.run_id}"
+                    f"attempt {self.claim.attempt_number} no longer holds run {self.claim.run_id}"
                 )
 
         self._end(give_back)
@@ -834,5 +834,5 @@ class _Submitted:
             self._all.settings.state_dir
             / "logs"
             / "runs"
-            / f"{self.held.run_id}-{self.held.attempt_number}.log"
+            / f"{self.claim.run_id}-{self.claim.attempt_number}.log"
         )

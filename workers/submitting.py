@@ -88,16 +88,16 @@ def scheduler_of(row: Submission) -> Scheduler:
 
 
 def intended(
-    settings: Settings, database: Database, held: Claim, record: AttemptRecord
+    settings: Settings, database: Database, claim: Claim, record: AttemptRecord
 ) -> Submission | None:
     """The open submission of a claimed run, whose files and row are written if there is none; None
     if the run has ended without one.
     """
     with database.read() as session:
-        row = submissions.open_of(session, held.run_id)
+        row = submissions.open_of(session, claim.run_id)
     if row is not None:
         return row
-    spec = held.spec
+    spec = claim.spec
     assert settings.launchers is not None  # noqa: S101
     launcher = launcher_of(spec, settings.launchers)
     if not launcher.scheduler:  # it changed since the run was claimed: a slot takes it
@@ -109,15 +109,15 @@ def intended(
         return None
     with database.read() as session:
         number, prefix = (
-            submissions.next_number(session, held.run_id),
+            submissions.next_number(session, claim.run_id),
             submissions.deployment(session),
         )
-    key, folder = f"{prefix}-{held.run_id}-{number}", _folder_of(settings, held.run_id, number)
+    key, folder = f"{prefix}-{claim.run_id}-{number}", _folder_of(settings, claim.run_id, number)
     shutil.rmtree(folder, ignore_errors=True)  # of a worker that was killed before it wrote the row
     (folder / "source").mkdir(parents=True)
     checkout.write(launcher, mirror, tree, folder / "source")
     proves = is_unproven(settings, launcher.digest, launcher.name, launcher.paths)
-    script.write(folder, key, launcher, spec, settings.checkpoints / held.run_id, proves=proves)
+    script.write(folder, key, launcher, spec, settings.checkpoints / claim.run_id, proves=proves)
     plan = Plan(
         reports=launcher.reports,
         limits=launcher.limits,
@@ -128,9 +128,9 @@ def intended(
 
     def intend(session: Session) -> Submission:
         row = Submission(
-            run_id=held.run_id,
+            run_id=claim.run_id,
             number=number,
-            attempt_number=held.attempt_number,
+            attempt_number=claim.attempt_number,
             key=key,
             scheduler=launcher.scheduler,
             launcher=launcher.name,

@@ -37,10 +37,10 @@ _SIGNAL_SECONDS = 2.0  # within which a signal for all reaches the worker too
 
 
 def train(
-    settings: Settings, database: Database, held: Claim, slot: Slot, stopping: threading.Event
+    settings: Settings, database: Database, claim: Claim, slot: Slot, stopping: threading.Event
 ) -> None:
     """Train and record a claimed run until it ends, is cancelled, fails, or `stopping` is set."""
-    supervisor = Supervisor(settings, database, held, stopping)
+    supervisor = Supervisor(settings, database, claim, stopping)
     try:
         supervisor.train(slot)
     except LeaseLostError as lost:
@@ -48,10 +48,10 @@ def train(
         with suppress(OperationalError):
             supervisor.forgive()
     except OperationalError as error:
-        _log.exception("run %s cannot continue without the database", held.run_id)
+        _log.exception("run %s cannot continue without the database", claim.run_id)
         supervisor.lose(f"the database was away for too long: {error.orig!r}")
     except Exception as error:  # noqa: BLE001
-        _log.exception("run %s cannot continue", held.run_id)
+        _log.exception("run %s cannot continue", claim.run_id)
         # If the database is unreachable, the reconciler later finds the run by its lease.
         with suppress(OperationalError):
             supervisor.give_back(f"its supervisor failed: {error!r}", "crashed")
@@ -92,19 +92,21 @@ class Supervisor(AttemptRecord):
     """One attempt at one run, from its claim to its end in the database."""
 
     def __init__(
-        self, settings: Settings, database: Database, held: Claim, stopping: threading.Event
+        self, settings: Settings, database: Database, claim: Claim, stopping: threading.Event
     ) -> None:
-        super().__init__(settings, database, held, stopping)
-        self._results = Results(database, held, settings.lease_seconds)
-        self._checkpoints = settings.checkpoints / held.run_id
+        super().__init__(settings, database, claim, stopping)
+        self._results = Results(database, claim, settings.lease_seconds)
+        self._checkpoints = settings.checkpoints / claim.run_id
         self._attempt = (
             settings.state_dir / "commands"
-        ).resolve() / f"{held.run_id}-{held.attempt_number}"
+        ).resolve() / f"{claim.run_id}-{claim.attempt_number}"
 
     def train(self, slot: Slot) -> None:
         """Start the training process in a slot and follow it to its end."""
-        settings, held = self._settings, self._held
-        log_path = settings.state_dir / "logs" / "runs" / f"{held.run_id}-{held.attempt_number}.log"
+        settings, claim = self._settings, self._claim
+        log_path = (
+            settings.state_dir / "logs" / "runs" / f"{claim.run_id}-{claim.attempt_number}.log"
+        )
         log_path.parent.mkdir(parents=True, exist_ok=True)
         with training_process.started(
             settings, self._request(slot), environment(settings, slot), log_path
@@ -115,10 +117,10 @@ class Supervisor(AttemptRecord):
 
     def _request(self, slot: Slot) -> TrainRequest | CommandRequest:
         """What the training process is asked."""
-        settings, held = self._settings, self._held
-        if held.spec.engine == COMMAND:
+        settings, claim = self._settings, self._claim
+        if claim.spec.engine == COMMAND:
             return {
-                "spec": held.spec.document(),
+                "spec": claim.spec.document(),
                 "launchers": str(settings.launchers),
                 "folder": str(self._attempt),
                 "checkpoints": str(self._checkpoints),
@@ -127,12 +129,12 @@ class Supervisor(AttemptRecord):
             }
         return {
             "core": slot.core,
-            "spec": held.spec.document(),
-            "steps": held.steps,
+            "spec": claim.spec.document(),
+            "steps": claim.steps,
             "checkpoints": self._checkpoint_request(),
-            "measure": held.measure,
+            "measure": claim.measure,
             "silence_seconds": settings.silence_seconds,
-            "artifacts": str(settings.artifacts / f"{held.run_id}-{held.attempt_number}"),
+            "artifacts": str(settings.artifacts / f"{claim.run_id}-{claim.attempt_number}"),
             "profile_steps": settings.profile_steps,
         }
 
@@ -175,14 +177,14 @@ class Supervisor(AttemptRecord):
     def clear(self) -> None:
         """Remove the files of a launcher's trainer, and the checkpoints of a run that has ended."""
         shutil.rmtree(self._attempt, ignore_errors=True)
-        clear_checkpoints(self._settings, self._database, self._held.run_id)
+        clear_checkpoints(self._settings, self._database, self._claim.run_id)
 
     def _checkpoint_request(self) -> CheckpointRequest:
         """The request for checkpoints: their folder, and the first unrecorded step, beyond which no
         checkpoint may be used.
         """
         with self._database.read() as session:
-            steps, _ = store.read(session, self._held.run_id, "train", [])
+            steps, _ = store.read(session, self._claim.run_id, "train", [])
         # The first step that is not recorded. Steps are recorded in order, so a hole means a
         # damaged database.
         recorded = next((at for at, step in enumerate(steps.tolist()) if step != at), len(steps))
@@ -190,7 +192,7 @@ class Supervisor(AttemptRecord):
             "folder": str(self._checkpoints),
             "seconds": self._settings.checkpoint_seconds,
             "resume_at_most": recorded,
-            "keep": [*self._held.keep],
+            "keep": [*self._claim.keep],
         }
 
     def _follow(self, process: TrainingProcess) -> bool:
@@ -217,7 +219,7 @@ class Supervisor(AttemptRecord):
                     steps_waiting = True
                 elif self._act_on(message):
                     return True
-                elif message["kind"] == "manifest" and self._held.spec.engine == COMMAND:
+                elif message["kind"] == "manifest" and self._claim.spec.engine == COMMAND:
                     process.go_ahead()
             now = time.monotonic()
             if (steps_waiting and now >= next_flush) or now >= next_beat:
@@ -258,7 +260,7 @@ class Supervisor(AttemptRecord):
                 )
             case "kept":
                 renewed = partial(
-                    lease.renew, held=self._held, lease_seconds=self._settings.lease_seconds
+                    lease.renew, claim=self._claim, lease_seconds=self._settings.lease_seconds
                 )
                 self.written(partial(renewed, kept_checkpoints=message["steps"]))
             case "note":
@@ -280,7 +282,7 @@ class Supervisor(AttemptRecord):
         """At each check, the code and sentence of an exceeded limit, or None."""
         began, memory = time.monotonic(), self._settings.max_run_memory_bytes
         operators = self._settings.max_run_seconds
-        limits = (operators and operators - self._held.seconds_trained, self._held.max_seconds)
+        limits = (operators and operators - self._claim.seconds_trained, self._claim.max_seconds)
         allowed = min((limit for limit in limits if limit is not None), default=None)
         while True:
             broken = None

@@ -39,10 +39,10 @@ def train(settings, database, worker):
 
     def train_next(stopping=None):
         with database.write() as session:
-            held = lease.claim(session, worker, settings.lease_seconds)
-        supervisor.train(settings, database, held, Slot(), stopping or threading.Event())
+            claim = lease.claim(session, worker, settings.lease_seconds)
+        supervisor.train(settings, database, claim, Slot(), stopping or threading.Event())
         with database.read() as session:
-            run = session.get_one(Run, held.run_id)
+            run = session.get_one(Run, claim.run_id)
             return run.id, run.state, run.code, run.message
 
     return train_next

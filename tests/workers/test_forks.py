@@ -41,8 +41,8 @@ def test_the_forks_of_a_plan_are_trained_from_kept_checkpoints(
 ):
     def train():
         with database.write() as session:
-            held = lease.claim(session, worker, settings.lease_seconds)
-        supervisor.train(settings, database, held, Slot(), threading.Event())
+            claim = lease.claim(session, worker, settings.lease_seconds)
+        supervisor.train(settings, database, claim, Slot(), threading.Event())
 
     arms = {"baseline": Arm(recipe="bf16"), "candidates": (Arm(recipe="nvfp4"),)}
     spec = make_job(steps=STEPS, keep_checkpoints=(STEP,), **arms)

@@ -55,8 +55,8 @@ def test_many_claimers_get_each_run_once(database, submit, make_worker):
     claimed = []
 
     def take():
-        while held := _claim(database, worker):
-            claimed.append(held.run_id)
+        while claim := _claim(database, worker):
+            claimed.append(claim.run_id)
 
     threads = [threading.Thread(target=take) for _ in range(4)]
     for thread in threads:
@@ -118,29 +118,29 @@ def test_the_fence_keeps_an_old_attempt_from_writing(database, submit, make_work
 
 def test_a_cancelled_run_is_lost_to_its_trainer(database, submit, make_worker):
     job_id = submit()
-    held = _claim(database, make_worker())
+    claim = _claim(database, make_worker())
     with database.write() as session:
         assert cancel_job(session, job_id)
     with pytest.raises(LeaseLostError), database.write() as session:
-        lease.renew(session, held, 5.0)
+        lease.renew(session, claim, 5.0)
 
 
 def test_the_last_crash_is_final(database, submit, make_worker):
     submit()
     worker = make_worker()
     for attempt in (1, 2, 3):
-        held = _claim(database, worker)
-        assert held.attempt_number == attempt
+        claim = _claim(database, worker)
+        assert claim.attempt_number == attempt
         with database.write() as session:
             state = lease.give_back(
                 session,
-                session.get_one(Run, held.run_id),
+                session.get_one(Run, claim.run_id),
                 "it fell",
                 attempt="crashed",
                 max_attempts=3,
             )
     assert state == "failed"
-    run = _run(database, held.run_id)
+    run = _run(database, claim.run_id)
     assert run.code == "WORKER_CRASHED"
     assert "it fell" in run.message
 
@@ -154,7 +154,7 @@ def test_a_specification_that_can_not_be_read_fails_its_run_and_holds_up_nobody(
         job.spec = {**job.spec, "from_another_version": 1}
     worker = make_worker()
     claims = [_claim(database, worker) for _ in range(4)]
-    assert [held.job_id for held in claims if held] == [new, new]
+    assert [claim.job_id for claim in claims if claim] == [new, new]
     with database.read() as session:
         assert {(run.state, run.code) for run in session.get_one(Job, old).runs} == {
             ("failed", "SPEC_UNREADABLE")
@@ -170,8 +170,8 @@ def test_a_run_that_lacks_what_it_starts_from_fails_alone_and_at_once(
         analysis = session.get_one(Analysis, lost)
         analysis.setup = {**analysis.setup, "parents": ["r000000000000-0000000000"]}
         session.get_one(Job, lost).runs[0].priority = 100
-    held = _claim(database, make_worker())
-    assert held is None, "nothing else waits"
+    claim = _claim(database, make_worker())
+    assert claim is None, "nothing else waits"
     with database.read() as session:
         (run,) = session.get_one(Job, lost).runs
         assert (run.state, run.code) == ("failed", "SPEC_UNREADABLE")
@@ -213,7 +213,7 @@ def test_a_run_whose_override_the_worker_cannot_train_fails_with_the_reason(
         f"emulated/{name}": {"ok": ok, "reason": "its codes differ"} for name, ok in names.items()
     }
     claims = [_claim(database, worker) for _ in range(4)]
-    assert [held.job_id for held in claims if held] == [mixed, plain, plain]
+    assert [claim.job_id for claim in claims if claim] == [mixed, plain, plain]
     with database.read() as session:
         failed = session.get_one(Job, mixed).runs[1]
         assert (failed.state, failed.code) == ("failed", "RECIPE_REFUSED")
@@ -314,10 +314,10 @@ def test_another_worker_that_knows_the_run_and_its_epoch_cannot_write(
     database, submit, make_worker
 ):
     submit()
-    held = _claim(database, make_worker())
-    assert held.token not in repr(held)
-    for token in ("", held.token[:-1]):
-        forged = dataclasses.replace(held, token=token)
+    claim = _claim(database, make_worker())
+    assert claim.token not in repr(claim)
+    for token in ("", claim.token[:-1]):
+        forged = dataclasses.replace(claim, token=token)
         for write in (
             lambda session, claim: lease.renew(session, claim, 5.0, steps_done=7),
             lease.finish,
@@ -325,12 +325,12 @@ def test_another_worker_that_knows_the_run_and_its_epoch_cannot_write(
         ):
             with pytest.raises(LeaseLostError), database.write() as session:
                 write(session, forged)
-    assert (_run(database, held.run_id).state, _run(database, held.run_id).steps_done) == (
+    assert (_run(database, claim.run_id).state, _run(database, claim.run_id).steps_done) == (
         "running",
         0,
     )
     with database.write() as session:
-        lease.finish(session, held)
+        lease.finish(session, claim)
 
 
 def test_a_run_that_is_tried_again_keeps_what_it_has_recorded_and_every_attempt(
@@ -338,21 +338,21 @@ def test_a_run_that_is_tried_again_keeps_what_it_has_recorded_and_every_attempt(
 ):
     submit()
     worker = make_worker()
-    held = _claim(database, worker)
+    claim = _claim(database, worker)
     with database.write() as session:
-        lease.renew(session, held, 5.0, steps_done=7, last_loss="2.0")
-        run = session.get_one(Run, held.run_id)
+        lease.renew(session, claim, 5.0, steps_done=7, last_loss="2.0")
+        run = session.get_one(Run, claim.run_id)
         lease.give_back(session, run, "it fell", attempt="crashed", max_attempts=3)
-    assert (_run(database, held.run_id).steps_done, _run(database, held.run_id).last_loss) == (
+    assert (_run(database, claim.run_id).steps_done, _run(database, claim.run_id).last_loss) == (
         7,
         "2.0",
     )
-    assert _run(database, held.run_id).code == "WORKER_CRASHED"
+    assert _run(database, claim.run_id).code == "WORKER_CRASHED"
     _claim(database, worker)
-    assert _run(database, held.run_id).code is None
+    assert _run(database, claim.run_id).code is None
     with database.read() as session:
         first, second = session.scalars(
-            select(Attempt).where(Attempt.run_id == held.run_id).order_by(Attempt.attempt_number)
+            select(Attempt).where(Attempt.run_id == claim.run_id).order_by(Attempt.attempt_number)
         )
     assert (first.state, first.code, second.state) == ("crashed", "WORKER_CRASHED", "running")
     assert first.started_at <= first.ended_at <= second.started_at
@@ -379,7 +379,7 @@ def test_a_token_with_a_limit_trains_no_more_runs_at_once(database, submit, make
         _claim(database, worker),
         _claim(database, worker),
     )
-    assert [held.job_id for held in (first, second, third)] == [limited, free, free]
+    assert [claim.job_id for claim in (first, second, third)] == [limited, free, free]
     assert _claim(database, worker) is None
     with database.write() as session:
         lease.finish(session, first)
@@ -411,7 +411,7 @@ def test_claims_at_once_keep_a_token_below_its_limit(database, submit, make_work
         thread.start()
     for thread in threads:
         thread.join()
-    assert 1 <= len([held for held in claimed if held]) <= 2
+    assert 1 <= len([claim for claim in claimed if claim]) <= 2
 
 
 def test_what_a_limit_leaves_counts_earlier_attempts(database, submit, make_worker):
@@ -443,13 +443,13 @@ def test_cancel_against_live_writers_never_deadlocks(database, submit, make_work
     worker = make_worker()
     failures = []
 
-    def write(held):
+    def write(claim):
         try:
             while True:
                 with database.write() as session:
-                    lease.renew(session, held, 5.0)
+                    lease.renew(session, claim, 5.0)
                     time.sleep(0.002)
-                    states.emit(session, held.job_id, "metric", {})
+                    states.emit(session, claim.job_id, "metric", {})
         except LeaseLostError:
             pass
         except Exception as error:  # noqa: BLE001
@@ -474,12 +474,12 @@ def test_a_run_that_was_given_back_in_peace_is_no_crash(database, submit, make_w
     submit()
     worker = make_worker()
     for _ in range(5):
-        held = _claim(database, worker)
+        claim = _claim(database, worker)
         with database.write() as session:
             assert (
                 lease.give_back(
                     session,
-                    session.get_one(Run, held.run_id),
+                    session.get_one(Run, claim.run_id),
                     "stopped",
                     attempt="released",
                     max_attempts=1,
@@ -516,19 +516,19 @@ def test_no_secret_of_a_log_is_kept_of_a_run_that_broke(database, submit, make_w
 def test_the_end_of_a_log_is_kept_whatever_bytes_are_in_it(database, submit, make_worker):
     """PostgreSQL takes no NUL, and a run that can't say why it failed would be trained again."""
     submit()
-    held = _claim(database, make_worker())
+    claim = _claim(database, make_worker())
     with database.write() as session:
-        lease.fail(session, held, code="TRAINER_FAILED", message="core dumped: a\0b")
-    run = _run(database, held.run_id)
+        lease.fail(session, claim, code="TRAINER_FAILED", message="core dumped: a\0b")
+    run = _run(database, claim.run_id)
     assert (run.state, run.message) == ("failed", "core dumped: a\N{REPLACEMENT CHARACTER}b")
 
 
 def test_a_lease_is_extended_by_renewal(database, submit, make_worker):
     submit()
-    held = _claim(database, make_worker(), seconds=1.0)
+    claim = _claim(database, make_worker(), seconds=1.0)
     with database.write() as session:
-        lease.renew(session, held, 100.0)
-    assert _run(database, held.run_id).lease_expires_at > time.time() + 90
+        lease.renew(session, claim, 100.0)
+    assert _run(database, claim.run_id).lease_expires_at > time.time() + 90
 
 
 def test_a_claim_sorts_nothing(database, submit, make_worker):

@@ -37,9 +37,9 @@ def _run(database, run_id):
         return run
 
 
-def _attempt(database, held, number=None):
+def _attempt(database, claim, number=None):
     with database.read() as session:
-        return session.get_one(Attempt, (held.run_id, number or held.attempt_number))
+        return session.get_one(Attempt, (claim.run_id, number or claim.attempt_number))
 
 
 @pytest.fixture
@@ -47,25 +47,25 @@ def both(database, submit, make_worker):
     """The two runs of a job, held by one worker, in the order of their ids."""
     submit()
     worker = make_worker()
-    return sorted((_claim(database, worker) for _ in range(2)), key=lambda held: held.run_id)
+    return sorted((_claim(database, worker) for _ in range(2)), key=lambda claim: claim.run_id)
 
 
 @pytest.fixture
-def held(both):
+def claim(both):
     return both[0]
 
 
 @pytest.fixture
-def next_held(database, held, make_worker):
+def next_claim(database, claim, make_worker):
     """A function that gives the run to another worker in a transaction; that worker's claim."""
     worker = make_worker("next")
-    return lambda session: lease.next_attempt(session, held, worker, 60.0, "taken over")
+    return lambda session: lease.next_attempt(session, claim, worker, 60.0, "taken over")
 
 
 @pytest.fixture
 def record(settings, database):
     """A function that gives the record of a claim."""
-    return lambda held: AttemptRecord(settings, database, held, None)
+    return lambda claim: AttemptRecord(settings, database, claim, None)
 
 
 # Claims.
@@ -194,31 +194,31 @@ def test_the_heartbeat_of_one_run_is_none_of_another(database, both):
 
 
 def test_an_earlier_attempt_neither_renews_nor_writes_nor_ends_the_next(
-    database, held, next_held, record
+    database, claim, next_claim, record
 ):
     with database.write() as session:
-        newer = next_held(session)
-        before = session.get_one(Run, held.run_id).lease_expires_at
+        newer = next_claim(session)
+        before = session.get_one(Run, claim.run_id).lease_expires_at
     for late in (
-        lambda session: lease.renew(session, held, 1000.0, steps_done=7),
-        lambda session: lease.finish(session, held),
-        lambda session: lease.fail(session, held, code="TRAINER_FAILED", message="no"),
-        lambda session: lease.next_attempt(session, held, None, 60.0, "no"),
-        lambda session: lease.fail_with_job(session, held, "no"),
+        lambda session: lease.renew(session, claim, 1000.0, steps_done=7),
+        lambda session: lease.finish(session, claim),
+        lambda session: lease.fail(session, claim, code="TRAINER_FAILED", message="no"),
+        lambda session: lease.next_attempt(session, claim, None, 60.0, "no"),
+        lambda session: lease.fail_with_job(session, claim, "no"),
     ):
         with pytest.raises(LeaseLostError), database.write() as session:
             late(session)
     with database.write() as session:
-        assert lease.renew_all(session, [held], 1000.0) == {held.run_id}
+        assert lease.renew_all(session, [claim], 1000.0) == {claim.run_id}
         progress = Progress(
-            held=held,
+            claim=claim,
             expected=(0,),
             columns={"steps_done": 7, "last_loss": "1.0", "steps_per_second": 1.0},
         )
-        assert lease.record_all(session, [progress], 1000.0) == {held.run_id}
+        assert lease.record_all(session, [progress], 1000.0) == {claim.run_id}
     for attempt in ("released", "crashed"):
-        record(held).give_back("it fell", attempt)
-    run = _run(database, held.run_id)
+        record(claim).give_back("it fell", attempt)
+    run = _run(database, claim.run_id)
     assert (run.state, run.attempt_number, run.steps_done, run.lease_expires_at) == (
         "running",
         2,
@@ -230,12 +230,12 @@ def test_an_earlier_attempt_neither_renews_nor_writes_nor_ends_the_next(
         lease.finish(session, newer)
 
 
-def test_the_token_of_one_run_and_of_one_attempt_fits_no_other(database, both, next_held):
+def test_the_token_of_one_run_and_of_one_attempt_fits_no_other(database, both, next_claim):
     one, other = both
     with pytest.raises(LeaseLostError), database.write() as session:
         lease.renew(session, dataclasses.replace(one, token=other.token), 1000.0)
     with database.write() as session:
-        newer = next_held(session)
+        newer = next_claim(session)
     for forged in (
         dataclasses.replace(newer, token=other.token),
         dataclasses.replace(newer, token=one.token),
@@ -261,82 +261,82 @@ def test_a_new_token_of_one_attempt_leaves_those_of_others(database, both):
         assert tokens.authenticate(session, other.token).is_live
 
 
-def test_a_note_of_one_attempt_is_none_of_another(database, both, next_held):
+def test_a_note_of_one_attempt_is_none_of_another(database, both, next_claim):
     one, other = both
     with database.write() as session:
-        newer = next_held(session)
+        newer = next_claim(session)
         lease.note(session, newer, first_step=5)
         lease.note(session, other, first_step=7)
     assert [_attempt(database, each).first_step for each in (one, newer, other)] == [None, 5, 7]
 
 
-def test_who_writes_while_the_run_is_given_away_writes_nothing(database, held, next_held):
-    recorder = Recorder(database, held, 60.0)
-    both = overlap_with(database, next_held, recorder.flush)
+def test_who_writes_while_the_run_is_given_away_writes_nothing(database, claim, next_claim):
+    recorder = Recorder(database, claim, 60.0)
+    both = overlap_with(database, next_claim, recorder.flush)
     assert (both.waited, type(both.second)) == (True, LeaseLostError)
 
 
 @pytest.mark.parametrize("end", ["finish", "fail"])
-def test_who_ends_a_run_while_it_is_cancelled_is_told_so(database, held, end):
+def test_who_ends_a_run_while_it_is_cancelled_is_told_so(database, claim, end):
     how = {} if end == "finish" else {"code": "TRAINER_FAILED", "message": "no"}
     both = overlap(
         database,
-        lambda s: cancel_job(s, held.job_id),
-        lambda s: getattr(lease, end)(s, held, **how),
+        lambda s: cancel_job(s, claim.job_id),
+        lambda s: getattr(lease, end)(s, claim, **how),
     )
     assert (both.first, both.waited, type(both.second)) == (True, True, LeaseLostError)
-    assert _run(database, held.run_id).state == "cancelled"
+    assert _run(database, claim.run_id).state == "cancelled"
 
 
-def test_progress_that_meets_the_next_attempt_is_not_written(database, held, next_held):
+def test_progress_that_meets_the_next_attempt_is_not_written(database, claim, next_claim):
     progress = Progress(
-        held=held,
+        claim=claim,
         expected=(0,),
         columns={"steps_done": 7, "last_loss": "1.0", "steps_per_second": 1.0},
     )
-    both = overlap(database, next_held, lambda s: lease.record_all(s, [progress], 60.0))
-    assert (both.waited, both.second) == (True, {held.run_id})
-    run = _run(database, held.run_id)
+    both = overlap(database, next_claim, lambda s: lease.record_all(s, [progress], 60.0))
+    assert (both.waited, both.second) == (True, {claim.run_id})
+    run = _run(database, claim.run_id)
     assert (run.attempt_number, run.steps_done, run.last_loss) == (2, 0, None)
 
 
-def test_progress_that_meets_other_steps_of_the_run_is_not_written(database, held):
+def test_progress_that_meets_other_steps_of_the_run_is_not_written(database, claim):
     columns = {"steps_done": 7, "last_loss": "1.0", "steps_per_second": 1.0}
     both = overlap(
         database,
-        lambda s: lease.renew(s, held, 60.0, steps_done=3),
+        lambda s: lease.renew(s, claim, 60.0, steps_done=3),
         lambda s: lease.record_all(
-            s, [Progress(held=held, expected=(0, 7), columns=columns)], 60.0
+            s, [Progress(claim=claim, expected=(0, 7), columns=columns)], 60.0
         ),
     )
-    assert (both.waited, both.second, _run(database, held.run_id).steps_done) == (
+    assert (both.waited, both.second, _run(database, claim.run_id).steps_done) == (
         True,
-        {held.run_id},
+        {claim.run_id},
         3,
     )
 
 
 def test_a_run_that_another_took_over_meanwhile_is_not_given_back(
-    database, held, next_held, record
+    database, claim, next_claim, record
 ):
     both = overlap(
-        database, next_held, lambda s: record(held).give_back_in(s, "it fell", "crashed")
+        database, next_claim, lambda s: record(claim).give_back_in(s, "it fell", "crashed")
     )
     assert (both.waited, both.second) == (True, False)
-    run = _run(database, held.run_id)
+    run = _run(database, claim.run_id)
     assert (run.state, run.attempt_number, run.crashes) == ("running", 2, 0)
 
 
-def test_two_crashes_that_are_forgiven_at_once_are_two(database, held, next_held):
+def test_two_crashes_that_are_forgiven_at_once_are_two(database, claim, next_claim):
     with database.write() as session:
-        newer = next_held(session)
-        session.get_one(Run, held.run_id).crashes = 2
+        newer = next_claim(session)
+        session.get_one(Run, claim.run_id).crashes = 2
         for number in (1, 2):
-            session.get_one(Attempt, (held.run_id, number)).state = "lost"
-    both = overlap(database, lambda s: lease.forgive(s, held), lambda s: lease.forgive(s, newer))
+            session.get_one(Attempt, (claim.run_id, number)).state = "lost"
+    both = overlap(database, lambda s: lease.forgive(s, claim), lambda s: lease.forgive(s, newer))
     assert both.waited
-    assert _run(database, held.run_id).crashes == 0
-    assert all("not counted" in _attempt(database, held, number).message for number in (1, 2))
+    assert _run(database, claim.run_id).crashes == 0
+    assert all("not counted" in _attempt(database, claim, number).message for number in (1, 2))
 
 
 # Runs of a job are locked in one order.
@@ -348,7 +348,7 @@ def test_a_worker_locks_runs_by_id_and_before_their_job(database, both, write):
     does = {
         "renew_all": lambda s: lease.renew_all(s, both, 60.0),
         "record_all": lambda s: lease.record_all(
-            s, [Progress(held=each, expected=(0,), columns=columns) for each in both], 60.0
+            s, [Progress(claim=each, expected=(0,), columns=columns) for each in both], 60.0
         ),
         "fail_with_job": lambda s: lease.fail_with_job(s, both[1], "another trainer"),
     }
@@ -374,8 +374,8 @@ def reusing(database, recorded, submit, make_worker):
         job.arms[1].question = "q"
         baseline, candidate = (arm.runs[0].id for arm in job.arms)
     submit()
-    held = dataclasses.replace(_claim(database, make_worker()), reuses=True, question="q")
-    return baseline, candidate, held
+    claim = dataclasses.replace(_claim(database, make_worker()), reuses=True, question="q")
+    return baseline, candidate, claim
 
 
 def _chunks(database, run_id):
@@ -385,49 +385,49 @@ def _chunks(database, run_id):
 
 
 def test_a_curve_that_is_being_deleted_is_not_reused(database, reusing):
-    _, candidate, held = reusing
+    _, candidate, claim = reusing
     keys = _chunks(database, candidate)
     both = overlap(
         database,
         lambda s: curves._drop("curve", candidate, time.time(), keys, s),
-        lambda s: lease.finish_with_equal_run(s, held, "f-nvfp4"),
+        lambda s: lease.finish_with_equal_run(s, claim, "f-nvfp4"),
     )
     assert (both.first, both.waited, both.second) == (len(keys), True, False)
-    assert _run(database, held.run_id).state == "running"
+    assert _run(database, claim.run_id).state == "running"
 
 
 def test_a_curve_that_is_being_reused_is_not_deleted(database, reusing):
-    _, candidate, held = reusing
+    _, candidate, claim = reusing
     keys = _chunks(database, candidate)
     both = overlap(
         database,
-        lambda s: lease.finish_with_equal_run(s, held, "f-nvfp4"),
+        lambda s: lease.finish_with_equal_run(s, claim, "f-nvfp4"),
         lambda s: curves._drop("curve", candidate, time.time(), keys, s),
     )
     assert (both.first, both.waited, both.second) == (True, True, 0)
-    assert _run(database, held.run_id).reused_from == candidate
+    assert _run(database, claim.run_id).reused_from == candidate
     assert _chunks(database, candidate) == keys
 
 
 def test_a_job_whose_curve_is_being_reused_is_not_deleted(database, reusing):
-    baseline, _, held = reusing
-    held, job_id = dataclasses.replace(held, question=None), _run(database, baseline).job_id
+    baseline, _, claim = reusing
+    claim, job_id = dataclasses.replace(claim, question=None), _run(database, baseline).job_id
     both = overlap(
         database,
-        lambda s: lease.finish_with_equal_run(s, held, "f-fp8_current"),
+        lambda s: lease.finish_with_equal_run(s, claim, "f-fp8_current"),
         lambda s: jobs._drop_jobs(job_id, time.time(), s),
     )
     assert (both.first, both.waited, both.second) == (True, True, 0)
-    assert _run(database, held.run_id).reused_from == baseline
+    assert _run(database, claim.run_id).reused_from == baseline
     assert _chunks(database, baseline)
 
 
 # Housekeeping.
 
 
-def _expire(database, *held):
+def _expire(database, *claim):
     with database.write() as session:
-        for each in held:
+        for each in claim:
             session.get_one(Run, each.run_id).lease_expires_at = 1.0
 
 
@@ -445,18 +445,18 @@ def test_a_worker_that_comes_back_in_time_keeps_its_run_and_holds_up_no_other(
     assert [_run(database, each.run_id).state for each in both] == ["running", "queued"]
 
 
-def test_a_lost_run_is_given_back_once(settings, database, held):
-    _expire(database, held)
+def test_a_lost_run_is_given_back_once(settings, database, claim):
+    _expire(database, claim)
     lost = {"attempt": "lost", "max_attempts": settings.max_attempts}
     at_once = overlap_with(
         database,
         lambda s: lease.give_back(
-            s, s.get_one(Run, held.run_id, with_for_update=True), "silent", **lost
+            s, s.get_one(Run, claim.run_id, with_for_update=True), "silent", **lost
         ),
         lambda: give_back_expired(settings, database),
     )
     assert (at_once.first, at_once.waited, at_once.second) == ("queued", False, [])
-    assert _run(database, held.run_id).crashes == 1
+    assert _run(database, claim.run_id).crashes == 1
 
 
 def test_of_two_workers_that_take_a_duty_at_once_one_has_it(database):
@@ -506,7 +506,7 @@ def test_the_heartbeat_and_the_end_of_one_worker_are_none_of_another(
 
 
 def test_a_run_has_one_open_submission_however_two_workers_meet(database, both):
-    def intend(held, number):
+    def intend(claim, number):
         about = {
             "scheduler": "slurm",
             "launcher": "l",
@@ -516,10 +516,10 @@ def test_a_run_has_one_open_submission_however_two_workers_meet(database, both):
             "state": "intended",
         }
         row = Submission(
-            run_id=held.run_id,
+            run_id=claim.run_id,
             number=number,
             attempt_number=1,
-            key=f"{held.run_id}-{number}",
+            key=f"{claim.run_id}-{number}",
             created_at=1.0,
             **about,
         )

@@ -38,24 +38,26 @@ def worker(settings):
     return submitted.Submitter(settings, database, None, threading.Event())
 
 
-@pytest.mark.parametrize("held", [398, 399, 400])
-def test_a_worker_follows_400_submitted_runs(worker, monkeypatch, held):
-    monkeypatch.setattr(submitted, "_Submitted", lambda _, held: SimpleNamespace(prepare=held))
+@pytest.mark.parametrize("running", [398, 399, 400])
+def test_a_worker_follows_400_submitted_runs(worker, monkeypatch, running):
+    monkeypatch.setattr(
+        submitted, "_Submitted", lambda _, running: SimpleNamespace(prepare=running)
+    )
     waiting = iter(range(1000))
     monkeypatch.setattr(
         lease, "claim", lambda *_, **__: SimpleNamespace(run_id=f"r{next(waiting)}")
     )
-    worker._runs = {f"held {at}": None for at in range(held)}
+    worker._runs = {f"run {at}": None for at in range(running)}
     worker.ring()
     worker._claim(SimpleNamespace(submit=lambda _: None))
-    assert (len(worker._runs), next(waiting)) == (400, 400 - held)
+    assert (len(worker._runs), next(waiting)) == (400, 400 - running)
 
 
-@pytest.mark.parametrize(("held", "looks"), [(399, False), (400, True)])
-def test_it_looks_for_another_run_once_one_of_400_has_ended(worker, held, looks):
-    worker._runs = {f"r{at}": SimpleNamespace(close=lambda: None) for at in range(held)}
+@pytest.mark.parametrize(("running", "looks"), [(399, False), (400, True)])
+def test_it_looks_for_another_run_once_one_of_400_has_ended(worker, running, looks):
+    worker._runs = {f"r{at}": SimpleNamespace(close=lambda: None) for at in range(running)}
     worker._drop("r0")
-    assert (len(worker._runs), worker._bell.is_set()) == (held - 1, looks)
+    assert (len(worker._runs), worker._bell.is_set()) == (running - 1, looks)
 
 
 @pytest.mark.parametrize("size", [99, 100, 101])

@@ -71,14 +71,14 @@ def train(settings, database, make_worker):
 
     def train_one(started=None, **changes):
         with database.write() as session:
-            held = lease.claim(session, worker, settings.lease_seconds)
+            claim = lease.claim(session, worker, settings.lease_seconds)
         if started:
-            started(held)
+            started(claim)
         supervisor.train(
-            settings.model_copy(update=changes), database, held, Slot(), threading.Event()
+            settings.model_copy(update=changes), database, claim, Slot(), threading.Event()
         )
         with database.read() as session:
-            return session.get_one(Run, held.run_id)
+            return session.get_one(Run, claim.run_id)
 
     return train_one
 
@@ -192,11 +192,11 @@ def test_maxtext_does_not_outlive_its_training_process(
 ):
     playing("hangs:10")
     with database.write() as session:
-        held = lease.claim(session, make_worker(), settings.lease_seconds)
+        claim = lease.claim(session, make_worker(), settings.lease_seconds)
     request: TrainRequest = {
         "core": None,
-        "spec": asdict(held.spec),
-        "steps": held.steps,
+        "spec": asdict(claim.spec),
+        "steps": claim.steps,
         "checkpoints": {
             "folder": str(tmp_path / "run"),
             "seconds": 60.0,

@@ -15,17 +15,17 @@ def test_a_traced_run_is_profiled(settings, database, submit, make_worker):
     submit(steps=400, baseline=Arm(recipe="bf16"))
     worker = make_worker()
     with database.write() as session:
-        held = lease.claim(session, worker, settings.lease_seconds)
+        claim = lease.claim(session, worker, settings.lease_seconds)
     supervisor.train(
-        settings.model_copy(update={"profile_steps": 5}), database, held, Slot(), threading.Event()
+        settings.model_copy(update={"profile_steps": 5}), database, claim, Slot(), threading.Event()
     )
     with database.read() as session:
-        assert session.get_one(Run, held.run_id).state == "finished"
-        steps, columns = store.read(session, held.run_id, "profile")
+        assert session.get_one(Run, claim.run_id).state == "finished"
+        steps, columns = store.read(session, claim.run_id, "profile")
     assert steps.tolist()[-1] == 399
     assert 5 <= columns["traced_steps"][-1] < 400
     assert 0 < columns["compute_share"][-1] <= 1
     assert columns["peak_memory_bytes"][-1] > 1 << 26
     assert np.isfinite(columns["compile_seconds"]).all()
-    folder = settings.artifacts / f"{held.run_id}-{held.attempt_number}"
+    folder = settings.artifacts / f"{claim.run_id}-{claim.attempt_number}"
     assert list(folder.glob("plugins/profile/*/*.trace.json.gz"))

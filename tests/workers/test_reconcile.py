@@ -27,9 +27,9 @@ def _claim(database, worker, seconds):
 def test_a_silent_workers_run_is_queued_again(settings, database, submit, make_worker):
     submit()
     worker = make_worker()
-    held = _claim(database, worker, 0.01)
+    claim = _claim(database, worker, 0.01)
     time.sleep(0.05)
-    assert reconcile.give_back_expired(settings, database) == [held.run_id]
+    assert reconcile.give_back_expired(settings, database) == [claim.run_id]
     assert reconcile.give_back_expired(settings, database) == []
     assert _claim(database, worker, 5.0).attempt_number == 2
 
@@ -143,25 +143,25 @@ def test_a_lost_lease_counts_as_a_crash_only_if_the_trainer_died_with_it(
     submit()
     worker, states = make_worker(), []
     while "failed" not in states:
-        held = _claim(database, worker, 60.0)
+        claim = _claim(database, worker, 60.0)
         with database.write() as session:
-            session.get_one(Run, held.run_id).lease_expires_at = sessions.now(session) - 1.0
-        assert reconcile.give_back_expired(settings, database) == [held.run_id]
+            session.get_one(Run, claim.run_id).lease_expires_at = sessions.now(session) - 1.0
+        assert reconcile.give_back_expired(settings, database) == [claim.run_id]
         with database.write() as session:
             if lives:
-                lease.forgive(session, held)
-            states.append(session.get_one(Run, held.run_id).state)
+                lease.forgive(session, claim)
+            states.append(session.get_one(Run, claim.run_id).state)
     lost = (4 if lives else 0) + settings.max_attempts
     assert states == ["queued"] * (lost - 1) + ["failed"]
 
 
 def test_an_attempt_that_crashed_is_not_forgiven(settings, database, submit, make_worker):
     submit()
-    held = _claim(database, make_worker(), 60.0)
+    claim = _claim(database, make_worker(), 60.0)
     with database.write() as session:
-        run = session.get_one(Run, held.run_id)
+        run = session.get_one(Run, claim.run_id)
         lease.give_back(
             session, run, "it fell", attempt="crashed", max_attempts=settings.max_attempts
         )
-        lease.forgive(session, held)
+        lease.forgive(session, claim)
         assert run.crashes == 1

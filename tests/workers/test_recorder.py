@@ -36,61 +36,63 @@ def _step(step, loss=1.0, validation=None, layers=None):
 
 
 @pytest.fixture
-def held(database, submit, make_worker):
+def claim(database, submit, make_worker):
     submit()
     with database.write() as session:
         return lease.claim(session, make_worker(), 5.0)
 
 
-def test_every_step_arrives_with_progress_and_no_event(database, held):
-    recorder = Recorder(database, held, 5.0)
+def test_every_step_arrives_with_progress_and_no_event(database, claim):
+    recorder = Recorder(database, claim, 5.0)
     for first in (0, 3):
         for step in range(first, first + 3):
             recorder.add(_step(step, loss=float(step), validation=9.0 if step == 4 else None))
         recorder.flush()
     recorder.flush()
     with database.read() as session:
-        steps, columns = store.read(session, held.run_id, "train")
-        validated, validation = store.read(session, held.run_id, "validation")
-        run = session.get_one(Run, held.run_id)
-        kinds = {event.kind for event in states.after(session, held.job_id, 0)}
-        progress = states.progress(session, [held.job_id])
+        steps, columns = store.read(session, claim.run_id, "train")
+        validated, validation = store.read(session, claim.run_id, "validation")
+        run = session.get_one(Run, claim.run_id)
+        kinds = {event.kind for event in states.after(session, claim.job_id, 0)}
+        progress = states.progress(session, [claim.job_id])
     assert steps.tolist() == list(range(6))
     assert columns["lm_loss"].tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
     assert (validated.tolist(), validation["loss"].tolist()) == ([4], [9.0])
     assert (run.steps_done, run.last_loss) == (6, "5.0")
     assert "metric" not in kinds
-    assert [(each.run_id, each.arm, each.step) for each in progress] == [(held.run_id, held.arm, 5)]
+    assert [(each.run_id, each.arm, each.step) for each in progress] == [
+        (claim.run_id, claim.arm, 5)
+    ]
 
 
-def test_nan_is_recorded(database, held):
-    recorder = Recorder(database, held, 5.0)
+def test_nan_is_recorded(database, claim):
+    recorder = Recorder(database, claim, 5.0)
     recorder.add(_step(0, loss=math.nan))
     recorder.flush()
     with database.read() as session:
-        assert math.isnan(store.read(session, held.run_id, "train")[1]["loss"][0])
-        assert session.get_one(Run, held.run_id).last_loss == "nan"
+        assert math.isnan(store.read(session, claim.run_id, "train")[1]["loss"][0])
+        assert session.get_one(Run, claim.run_id).last_loss == "nan"
 
 
-def test_after_the_fence_nothing_is_written(database, held):
-    recorder = Recorder(database, held, 5.0)
+def test_after_the_fence_nothing_is_written(database, claim):
+    recorder = Recorder(database, claim, 5.0)
     recorder.add(_step(0))
     with database.write() as session:
         lease.give_back(
-            session, session.get_one(Run, held.run_id), "silent", attempt="crashed", max_attempts=3
+            session, session.get_one(Run, claim.run_id), "silent", attempt="crashed", max_attempts=3
         )
     with pytest.raises(LeaseLostError):
         recorder.flush()
     with database.read() as session:
-        assert store.read(session, held.run_id, "train")[0].size == 0
-        assert states.progress(session, [held.job_id]) == []
+        assert store.read(session, claim.run_id, "train")[0].size == 0
+        assert states.progress(session, [claim.job_id]) == []
 
 
-def test_a_write_whose_commit_was_not_confirmed_is_recorded_once(database, held):
+def test_a_write_whose_commit_was_not_confirmed_is_recorded_once(database, claim):
     """The server took it and died before it said so, at every place where that can be; small chunks
     are being sealed meanwhile.
     """
-    recorder, lost, write = Recorder(database, held, 5.0), [False], database.write
+    recorder, lost, write = Recorder(database, claim, 5.0), [False], database.write
 
     @contextmanager
     def unconfirmed():
@@ -114,20 +116,20 @@ def test_a_write_whose_commit_was_not_confirmed_is_recorded_once(database, held)
                 continue
     with database.read() as session:
         for kind, every in (("train", 1), ("validation", 100)):
-            assert store.read(session, held.run_id, kind)[0].tolist() == list(range(0, at, every))
-        assert store.read(session, held.run_id, "train")[1]["loss"].tolist() == [
+            assert store.read(session, claim.run_id, kind)[0].tolist() == list(range(0, at, every))
+        assert store.read(session, claim.run_id, "train")[1]["loss"].tolist() == [
             float(step) for step in range(at)
         ]
         chunks = (
             select(func.count())
             .select_from(Chunk)
-            .where(Chunk.run_id == held.run_id, Chunk.kind == "train")
+            .where(Chunk.run_id == claim.run_id, Chunk.kind == "train")
         )
         assert session.scalar(chunks) < at / 1500
 
 
-def test_statistics_by_layer_are_recorded_under_its_names(database, held):
-    recorder = Recorder(database, held, 5.0)
+def test_statistics_by_layer_are_recorded_under_its_names(database, claim):
+    recorder = Recorder(database, claim, 5.0)
     recorder.name_layers(["0.up", "0.down"], ["x/amax", "x/snr_db", "grad/amax", "grad/snr_db"])
     for step in range(4):
         table = [[1.0, step, 2.0, math.inf], [3.0, 30.0, 4.0, math.nan]]
@@ -135,8 +137,8 @@ def test_statistics_by_layer_are_recorded_under_its_names(database, held):
     recorder.flush()
     recorder.seal()
     with database.read() as session:
-        steps, norms = store.read(session, held.run_id, "layer_grad_norm")
-        watched, layers = store.read(session, held.run_id, "layers")
+        steps, norms = store.read(session, claim.run_id, "layer_grad_norm")
+        watched, layers = store.read(session, claim.run_id, "layers")
     assert steps.tolist() == [0, 1, 2, 3]
     assert norms["0.up"].tolist() == [0.25] * 4
     assert norms["0.down"].tolist() == [0.0, 1.0, 2.0, 3.0]
@@ -153,8 +155,8 @@ def test_many_runs_are_written_at_once_and_nothing_of_those_that_are_lost_or_hav
     submit()
     worker = make_worker()
     with database.write() as session:
-        held = [lease.claim(session, worker, 5.0), lease.claim(session, worker, 5.0)]
-    recorders = [Recorder(database, each, 5.0) for each in held]
+        claims = [lease.claim(session, worker, 5.0), lease.claim(session, worker, 5.0)]
+    recorders = [Recorder(database, claim, 5.0) for claim in claims]
     for recorder in recorders:
         recorder.add(_step(0))
         recorder.add(_step(1, loss=2.0))
@@ -163,7 +165,7 @@ def test_many_runs_are_written_at_once_and_nothing_of_those_that_are_lost_or_hav
     for recorder in recorders:
         recorder.flushed()
         recorder.add(_step(2))
-    first, second = (each.run_id for each in held)
+    first, second = (claim.run_id for claim in claims)
     with database.write() as session:
         lease.give_back(
             session, session.get_one(Run, second), "silent", attempt="crashed", max_attempts=3

@@ -37,9 +37,9 @@ def train(settings, database, make_worker):
 
     def train_one():
         with database.write() as session:
-            held = lease.claim(session, worker, settings.lease_seconds)
-        supervisor.train(settings, database, held, Slot(), threading.Event())
-        return _run(database, held.run_id)
+            claim = lease.claim(session, worker, settings.lease_seconds)
+        supervisor.train(settings, database, claim, Slot(), threading.Event())
+        return _run(database, claim.run_id)
 
     return train_one
 
@@ -140,13 +140,13 @@ def test_equal_runs_that_end_at_once_all_get_the_curve(settings, database, recor
         source.fingerprint = "f"
         source_id = source.id
     waiting = [recorded({"nvfp4": 0.0}, steps=40, done=0, state="queued") for _ in range(4)]
-    workers, held = [make_worker(str(number)) for number in range(8)], []
+    workers, claims = [make_worker(str(number)) for number in range(8)], []
     for worker in workers:
         with database.write() as session:
-            held.append(lease.claim(session, worker, settings.lease_seconds))
-    baselines_held = [one for one in held if one.reuses]
+            claims.append(lease.claim(session, worker, settings.lease_seconds))
+    baseline_claims = [claim for claim in claims if claim.reuses]
     with database.write() as session:
-        lost = session.get_one(Run, baselines_held[0].run_id)
+        lost = session.get_one(Run, baseline_claims[0].run_id)
         lost.attempt_number += 1
     results = []
 
@@ -158,14 +158,14 @@ def test_equal_runs_that_end_at_once_all_get_the_curve(settings, database, recor
         except lease.LeaseLostError:
             results.append("lost")
 
-    threads = [threading.Thread(target=finish_one, args=(one,)) for one in baselines_held]
+    threads = [threading.Thread(target=finish_one, args=(one,)) for one in baseline_claims]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert sorted(map(str, results)) == ["True"] * (len(threads) - 1) + ["lost"]
     with database.read() as session:
-        for one in baselines_held[1:]:
+        for one in baseline_claims[1:]:
             run = session.get_one(Run, one.run_id)
             assert (run.state, run.reused_from, run.job_id in waiting) == (
                 "finished",
@@ -173,7 +173,7 @@ def test_equal_runs_that_end_at_once_all_get_the_curve(settings, database, recor
                 True,
             )
             assert session.get_one(Attempt, (run.id, one.attempt_number)).state == "finished"
-        assert session.get_one(Run, baselines_held[0].run_id).state == "running"
+        assert session.get_one(Run, baseline_claims[0].run_id).state == "running"
 
 
 def test_a_run_that_must_keep_a_checkpoint_has_only_the_curve_of_one_that_kept_it(
@@ -233,7 +233,7 @@ def test_a_curve_that_retention_deletes_meanwhile_is_not_reused(
         source.fingerprint, source_id = "f", source.id
     recorded({"nvfp4": 0.0}, steps=40, done=0, state="queued")
     with database.write() as session:
-        held = lease.claim(session, make_worker(), settings.lease_seconds)
+        claim = lease.claim(session, make_worker(), settings.lease_seconds)
 
     def found(session, *arguments, **options):
         run = equal_run(session, *arguments, **options)
@@ -244,10 +244,10 @@ def test_a_curve_that_retention_deletes_meanwhile_is_not_reused(
 
     monkeypatch.setattr(lease, "equal_run", found)
     with database.write() as session:
-        lease.renew(session, held, settings.lease_seconds)
-        assert lease.finish_with_equal_run(session, held, "f") is not gone
+        lease.renew(session, claim, settings.lease_seconds)
+        assert lease.finish_with_equal_run(session, claim, "f") is not gone
     with database.read() as session:
-        run = session.get_one(Run, held.run_id)
+        run = session.get_one(Run, claim.run_id)
         assert (run.state, run.reused_from) == (
             ("running", None) if gone else ("finished", source_id)
         )

@@ -38,24 +38,24 @@ def train(settings, database, make_worker):
 
     def train_one(stopping=None, started=None, **changes):
         with database.write() as session:
-            held = lease.claim(session, worker, settings.lease_seconds)
+            claim = lease.claim(session, worker, settings.lease_seconds)
         if started:
-            started(held)
+            started(claim)
         supervisor.train(
             settings.model_copy(update=changes),
             database,
-            held,
+            claim,
             Slot(),
             stopping or threading.Event(),
         )
-        return held
+        return claim
 
     return train_one
 
 
-def _run(database, held):
+def _run(database, claim):
     with database.read() as session:
-        return session.get_one(Run, held.run_id)
+        return session.get_one(Run, claim.run_id)
 
 
 def _children():
@@ -90,15 +90,15 @@ def test_a_run_is_trained_and_recorded(database, submit, train):
         baseline=Arm(recipe="mxfp8"),
         schedule=Schedule(steps=40, warmup_steps=2, validation_every=20),
     )
-    held = train()
-    run = _run(database, held)
+    claim = train()
+    run = _run(database, claim)
     assert (run.state, run.code, run.steps_done) == ("finished", None, 40)
     assert len(run.fingerprint) == 64
     assert run.manifest["engine"] == "emulated"
     with database.read() as session:
-        steps, columns = store.read(session, held.run_id, "train")
-        validated, _ = store.read(session, held.run_id, "validation")
-        profiled, profile = store.read(session, held.run_id, "profile")
+        steps, columns = store.read(session, claim.run_id, "train")
+        validated, _ = store.read(session, claim.run_id, "validation")
+        profiled, profile = store.read(session, claim.run_id, "profile")
     assert steps.tolist() == list(range(40))
     assert 3.0 < columns["lm_loss"][0] < 8.0
     assert columns["lm_loss"][-5:].mean() < columns["lm_loss"][:5].mean()
@@ -117,8 +117,8 @@ def test_a_short_rerun_trains_the_full_schedule_and_stops_early(database, submit
     full, noise = train(), train()
     with database.read() as session:
         rates = [
-            store.read(session, held.run_id, "train", ["learning_rate", "lm_loss"])
-            for held in (full, noise)
+            store.read(session, claim.run_id, "train", ["learning_rate", "lm_loss"])
+            for claim in (full, noise)
         ]
     assert (
         _run(database, noise).kind,
@@ -157,8 +157,8 @@ def test_cancel_kills_the_training_process(database, submit, train):
         with database.write() as session:
             cancel_job(session, job_id)
 
-    held = train(started=lambda _: _when_it_starts(cancel))
-    assert _run(database, held).state == "cancelled"
+    claim = train(started=lambda _: _when_it_starts(cancel))
+    assert _run(database, claim).state == "cancelled"
     assert _children() == []
 
 
@@ -168,8 +168,8 @@ def test_a_killed_training_process_is_a_crash_and_the_run_is_tried_again(databas
     def kill():
         os.kill(_children()[0].pid, signal.SIGKILL)
 
-    held = train(started=lambda _: _when_it_starts(kill))
-    run = _run(database, held)
+    claim = train(started=lambda _: _when_it_starts(kill))
+    run = _run(database, claim)
     assert (run.state, run.crashes, run.attempt_number) == ("queued", 1, 1)
     assert "status -9" in run.message
 
@@ -203,11 +203,11 @@ def test_a_supervisor_that_breaks_gives_the_run_back_with_the_reason(
 def test_the_operators_limit_counts_earlier_attempts_too(settings, database, submit, make_worker):
     submit()
     with database.write() as session:
-        held = lease.claim(session, make_worker(), 5.0)
+        claim = lease.claim(session, make_worker(), 5.0)
     idle = SimpleNamespace(memory_bytes=lambda: 0)
 
     def broken(seconds_trained):
-        again = replace(held, seconds_trained=seconds_trained)
+        again = replace(claim, seconds_trained=seconds_trained)
         limited = settings.model_copy(update={"max_run_seconds": 40.0})
         return next(
             supervisor.Supervisor(limited, database, again, threading.Event())._limits(idle)
@@ -222,9 +222,9 @@ def test_a_run_goes_on_from_its_checkpoint_with_the_same_bits(settings, database
     have in common.
     """
 
-    def losses(held):
+    def losses(claim):
         with database.read() as session:
-            steps, columns = store.read(session, held.run_id, "train", ["loss", "param_norm"])
+            steps, columns = store.read(session, claim.run_id, "train", ["loss", "param_norm"])
         assert steps.tolist() == list(range(len(steps)))
         return np.stack([columns["loss"], columns["param_norm"]])
 
@@ -238,8 +238,8 @@ def test_a_run_goes_on_from_its_checkpoint_with_the_same_bits(settings, database
                     return True
         return False
 
-    def kill_after_a_checkpoint(held):
-        folder = settings.checkpoints / held.run_id
+    def kill_after_a_checkpoint(claim):
+        folder = settings.checkpoints / claim.run_id
         deadline = time.monotonic() + 600
         while not has_checkpoint(folder) and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -248,12 +248,12 @@ def test_a_run_goes_on_from_its_checkpoint_with_the_same_bits(settings, database
     def until(least):
         """Cancel the job when its run has this many steps."""
 
-        def cancel(held):
+        def cancel(claim):
             with database.write() as session:
-                cancel_job(session, held.job_id)
+                cancel_job(session, claim.job_id)
 
-        return lambda held: _when(
-            lambda: _run(database, held).steps_done >= least, lambda: cancel(held)
+        return lambda claim: _when(
+            lambda: _run(database, claim).steps_done >= least, lambda: cancel(claim)
         )
 
     def submit_one():
@@ -261,7 +261,9 @@ def test_a_run_goes_on_from_its_checkpoint_with_the_same_bits(settings, database
 
     submit_one()
     first = train(
-        started=lambda held: threading.Thread(target=kill_after_a_checkpoint, args=(held,)).start(),
+        started=lambda claim: threading.Thread(
+            target=kill_after_a_checkpoint, args=(claim,)
+        ).start(),
         checkpoint_seconds=0.05,
     )
     assert _run(database, first).state == "queued"
@@ -314,8 +316,8 @@ def test_a_training_process_that_hangs_is_killed_and_tried_again(database, submi
 def test_a_stopping_worker_gives_its_run_back(database, submit, train):
     submit(steps=100_000)
     stopping = threading.Event()
-    held = train(stopping, started=lambda _: _when_it_starts(stopping.set))
-    run = _run(database, held)
+    claim = train(stopping, started=lambda _: _when_it_starts(stopping.set))
+    run = _run(database, claim)
     assert (run.state, run.crashes) == ("queued", 0)
     assert _children() == []
 
@@ -329,12 +331,12 @@ def test_a_missing_text_fails_the_run_by_name(database, submit, train):
 
 def test_a_diverged_run_is_finished_data(database, submit, train):
     submit(schedule=Schedule(steps=40, warmup_steps=0, learning_rate=1e30))
-    held = train()
-    run = _run(database, held)
+    claim = train()
+    run = _run(database, claim)
     assert (run.state, run.code) == ("finished", "DIVERGED")
     assert run.last_loss in ("nan", "inf")
     with database.read() as session:
-        _, columns = store.read(session, held.run_id, "train")
+        _, columns = store.read(session, claim.run_id, "train")
     assert not (abs(columns["lm_loss"][-1]) < float("inf"))
 
 
@@ -364,7 +366,7 @@ def test_a_signal_for_all_processes_is_no_crash_if_it_stops_the_worker_too(
 ):
     submit(steps=10)
     with database.write() as session:
-        held = lease.claim(session, make_worker(), settings.lease_seconds)
+        claim = lease.claim(session, make_worker(), settings.lease_seconds)
     monkeypatch.setattr(supervisor, "_SIGNAL_SECONDS", 5.0 if stopped else 0.01)
     stopping = threading.Event()
     process = SimpleNamespace(
@@ -373,7 +375,7 @@ def test_a_signal_for_all_processes_is_no_crash_if_it_stops_the_worker_too(
     if stopped:  # the signal reaches the worker a little later
         threading.Timer(0.05, stopping.set).start()
     assert (
-        supervisor.Supervisor(settings, database, held, stopping)._why_it_ended(process)[1]
+        supervisor.Supervisor(settings, database, claim, stopping)._why_it_ended(process)[1]
         == attempt
     )
 
@@ -390,16 +392,16 @@ def test_a_machine_that_slept_and_a_database_that_was_away_are_no_crash_of_the_r
         if what == "fell":
             raise OSError("the disk is full")
         with database.write() as session:
-            session.get_one(Run, self._held.run_id).lease_expires_at = sessions.now(session) - 1.0
-        assert reconcile.give_back_expired(settings, database) == [self._held.run_id]
+            session.get_one(Run, self._claim.run_id).lease_expires_at = sessions.now(session) - 1.0
+        assert reconcile.give_back_expired(settings, database) == [self._claim.run_id]
         raise lease.LeaseLostError("it woke up")
 
     monkeypatch.setattr(supervisor.Supervisor, "train", stopped)
-    held = train()
-    run = _run(database, held)
+    claim = train()
+    run = _run(database, claim)
     assert (run.state, run.crashes) == ("queued", 1 if what == "fell" else 0)
     with database.read() as session:
-        assert session.get_one(Attempt, (held.run_id, held.attempt_number)).state == (
+        assert session.get_one(Attempt, (claim.run_id, claim.attempt_number)).state == (
             "crashed" if what == "fell" else "lost"
         )
 

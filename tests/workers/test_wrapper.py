@@ -46,12 +46,12 @@ def train(settings, database, make_worker, monkeypatch):
 
     def train_one(wrapper=SRUN, started=None):
         with database.write() as session:
-            held = lease.claim(session, worker, settings.lease_seconds)
+            claim = lease.claim(session, worker, settings.lease_seconds)
         if started:
-            started(held)
+            started(claim)
         launching = settings.model_copy(update={"wrapper": wrapper})
-        supervisor.train(launching, database, held, Slot(), threading.Event())
-        return held.run_id
+        supervisor.train(launching, database, claim, Slot(), threading.Event())
+        return claim.run_id
 
     return train_one
 
@@ -113,7 +113,7 @@ def test_a_cancelled_run_takes_all_of_its_processes_with_it(database, submit, tr
 
     seen = []
 
-    def cancel_when_they_run(_held):
+    def cancel_when_they_run(_claim):
         def watch():
             deadline = time.monotonic() + 60
             while len(_processes()) < 3 and time.monotonic() < deadline:

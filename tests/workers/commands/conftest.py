@@ -192,21 +192,21 @@ class Stack:
         with self.database.write() as session:
             return lease.claim(session, self.worker, self.settings.lease_seconds)
 
-    def train(self, stopping=None, held=None, **changes):
+    def train(self, stopping=None, claim=None, **changes):
         """Claim the next run and train it; returns the run."""
-        held = held or self.claim()
+        claim = claim or self.claim()
         supervisor.train(
             self.settings.model_copy(update=changes),
             self.database,
-            held,
+            claim,
             Slot(),
             stopping or threading.Event(),
         )
-        return self.run(held.run_id)
+        return self.run(claim.run_id)
 
     def claim_and_train(self):
-        held = self.claim()
-        return None if held is None else self.train(held=held)
+        claim = self.claim()
+        return None if claim is None else self.train(claim=claim)
 
     def verdicts(self, base, *candidates, steps=400, **more):
         """Train a job and judge it; the verdicts by candidate."""

@@ -252,10 +252,10 @@ def _slow(repository, seconds=0.02):
     )
 
 
-def _once_it_trains(own, held, act):
+def _once_it_trains(own, claim, act):
     def watch():
         deadline = time.monotonic() + 300
-        while own.run(held.run_id).steps_done < 3 and time.monotonic() < deadline:
+        while own.run(claim.run_id).steps_done < 3 and time.monotonic() < deadline:
             time.sleep(0.05)
         act()
 
@@ -277,14 +277,14 @@ def test_each_step_is_recorded_once_whoever_is_killed(stack, base, repository, v
     own = stack()
     own.submit(base, head_of(_slow(repository)))
     whole = own.train()
-    held = own.claim()
+    claim = own.claim()
 
     def kill():
         trainer = _trainers()[0]
         (trainer if victim == "the trainer" else trainer.parent()).kill()
 
-    thread = _once_it_trains(own, held, kill)
-    first = own.train(held=held, flush_seconds=0.05)
+    thread = _once_it_trains(own, claim, kill)
+    first = own.train(claim=claim, flush_seconds=0.05)
     thread.join()
     assert (first.state, first.crashes) == ("queued", 1)
     assert _trainers() == []
@@ -298,14 +298,14 @@ def test_each_step_is_recorded_once_whoever_is_killed(stack, base, repository, v
 def test_cancel_ends_the_trainer(stack, base, repository):
     own = stack()
     job = own.submit(_slow(repository, 0.05), head_of(base))
-    held = own.claim()
+    claim = own.claim()
 
     def cancel():
         with own.owner_database.write() as session:
             cancel_job(session, job)
 
-    thread = _once_it_trains(own, held, cancel)
-    run = own.train(held=held, flush_seconds=0.05)
+    thread = _once_it_trains(own, claim, cancel)
+    run = own.train(claim=claim, flush_seconds=0.05)
     thread.join()
     assert run.state == "cancelled"
     assert _trainers() == []
@@ -318,15 +318,15 @@ def test_a_head_that_will_fail_is_stopped_where_the_policy_says_so(stack, base, 
     failing = repository.commit({"train/loop.py": slow.replace("SKIPPED = 1", "SKIPPED = 1000")})
     job = own.submit(base, head_of(failing), steps=400, early_stop="stop")
     own.train()
-    held = own.claim()
+    claim = own.claim()
 
     def look():
         deadline = time.monotonic() + 300
         while not forecasts.watch(own.owner_database, job) and time.monotonic() < deadline:
             time.sleep(0.5)
 
-    thread = _once_it_trains(own, held, look)
-    run = own.train(held=held, flush_seconds=0.05)
+    thread = _once_it_trains(own, claim, look)
+    run = own.train(claim=claim, flush_seconds=0.05)
     thread.join()
     assert (run.state, run.code) == ("finished", "EARLY_STOP")
     assert run.steps_done < 400
@@ -387,16 +387,16 @@ def test_arms_that_a_changed_launcher_trained_are_no_pair(stack, base, repositor
 def test_folders_of_attempts_whose_worker_was_killed_are_removed(stack, base):
     own = stack()
     own.submit(base, head_of(base, "quantized", "nvfp4"))
-    held = own.claim()
+    claim = own.claim()
     commands = own.settings.state_dir / "commands"
     for name in (
-        f"{held.run_id}-{held.attempt_number}",
-        f"{held.run_id}-99",
+        f"{claim.run_id}-{claim.attempt_number}",
+        f"{claim.run_id}-99",
         "r0123456789ab-0123456789-1",
     ):
         (commands / name).mkdir(parents=True)
     supervisor.sweep(own.settings, own.database)
-    assert [path.name for path in commands.iterdir()] == [f"{held.run_id}-{held.attempt_number}"]
+    assert [path.name for path in commands.iterdir()] == [f"{claim.run_id}-{claim.attempt_number}"]
 
 
 def test_a_change_is_judged_on_what_it_changes(stack, base, repository):

@@ -520,13 +520,13 @@ def test_all_leases_are_renewed_at_once_and_lost_ones_are_named(on_slurm, base):
     own = on_slurm(scheduler='"slurm"')
     own.submit(base, head_of(base, "quantized", "nvfp4"))
     with own.database.write() as session:
-        held = [lease.claim(session, own.worker, 5.0, submitted=True) for _ in range(2)]
+        claims = [lease.claim(session, own.worker, 5.0, submitted=True) for _ in range(2)]
     with own.owner_database.write() as session:
-        lifecycle.cancel(session, session.get_one(Run, held[1].run_id))
+        lifecycle.cancel(session, session.get_one(Run, claims[1].run_id))
     with own.database.write() as session:
-        assert lease.renew_all(session, held, 1000.0) == {held[1].run_id}
+        assert lease.renew_all(session, claims, 1000.0) == {claims[1].run_id}
         assert lease.renew_all(session, [], 5.0) == set()
-    assert own.run(held[0].run_id).lease_expires_at > time.time() + 500
+    assert own.run(claims[0].run_id).lease_expires_at > time.time() + 500
 
 
 # What a node, an operator or another worker may do to us.
@@ -626,12 +626,12 @@ def test_steps_that_cannot_be_written_end_their_own_run_alone(on_slurm, base, mo
     bad = _run_of(own, "base")
 
     def refused(session, recorders, lease_seconds):
-        if any(recorder._held.run_id == bad for recorder in recorders):
+        if any(recorder._claim.run_id == bad for recorder in recorders):
             raise ValueError("a value that the database does not take")
         return write_all(session, recorders, lease_seconds)
 
     def refused_alone(recorder):
-        if recorder._held.run_id == bad and recorder.waits:
+        if recorder._claim.run_id == bad and recorder.waits:
             raise ValueError("a value that the database does not take")
         flush(recorder)
 
