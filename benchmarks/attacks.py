@@ -46,7 +46,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from housekeeping import large_job
 
 from parity.judging.policy import policy_from_mapping
-from server.database import store
+from server.database.metrics import chunk_tables, store
 from server.database.sessions import Database
 from server.database.tables import Job
 from server.jobs.conclude import conclude
@@ -86,8 +86,8 @@ def columns(database: Database, token: str) -> list[Request]:
             session, spec, policy_from_mapping({"margin": "1%"}), order=Order(reuse=False)
         ).runs[0]
         loss = 2.0 + np.random.default_rng(0).normal(0, 0.1, _STEPS)
-        for first in range(0, _STEPS, store.SEALED_STEPS):
-            part = loss[first : first + store.SEALED_STEPS]
+        for first in range(0, _STEPS, chunk_tables.SEALED_STEPS):
+            part = loss[first : first + chunk_tables.SEALED_STEPS]
             store.append(
                 session, run.id, "train", 1, np.arange(first, first + len(part)), {"lm_loss": part}
             )

@@ -42,7 +42,7 @@ from record import (
     wait_for,
 )
 
-from server.database import store
+from server.database.metrics import chunk_tables, store
 from server.database.sessions import Database
 from server.database.tables import Job, Run
 from server.jobs.conclude import conclude, decide, write_outcome
@@ -145,8 +145,8 @@ def write_run(database: Database, run: str, loss: np.ndarray, *, trains: bool = 
     """Record the losses (n,) of a run straight into the database."""
     steps = len(loss)
     with database.write() as session:
-        for first in range(0, steps, store.SEALED_STEPS):
-            part = slice(first, min(first + store.SEALED_STEPS, steps))
+        for first in range(0, steps, chunk_tables.SEALED_STEPS):
+            part = slice(first, min(first + chunk_tables.SEALED_STEPS, steps))
             at = np.arange(part.start, part.stop)
             columns = {
                 "lm_loss": loss[part],

@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from parity.judging.policy import policy_from_mapping
 from server import deliveries
-from server.database import store
+from server.database.metrics import chunk_tables, store
 from server.database.sessions import Database
 from server.database.tables import Event, IdempotencyKey, Job, Run, WebhookDelivery, Worker, new_id
 from server.jobs.conclude import conclude
@@ -204,8 +204,8 @@ def long_job(database: Database) -> str:
         ).all()[:2]
     generator = np.random.default_rng(0)
     for run_id in runs:
-        for start in range(0, LONG_STEPS, store.SEALED_STEPS):
-            at = np.arange(start, min(start + store.SEALED_STEPS, LONG_STEPS))
+        for start in range(0, LONG_STEPS, chunk_tables.SEALED_STEPS):
+            at = np.arange(start, min(start + chunk_tables.SEALED_STEPS, LONG_STEPS))
             with database.write() as session:
                 store.append(
                     session,

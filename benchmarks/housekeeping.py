@@ -47,7 +47,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from parity.judging.policy import policy_from_mapping
 from server.app import create_app
-from server.database import sessions, store
+from server.database import sessions
+from server.database.metrics import chunk_tables, store
 from server.database.sessions import Database
 from server.database.tables import HOUSEKEEPING, Arm, DataRead, Job, Run, Worker, new_id
 from server.jobs import conclude, reuse
@@ -77,8 +78,6 @@ _ROWS_AT_ONCE, _STATEMENT_SECONDS = 5000, 600.0
 _NOISY = ("grad_norm", "clipped_grad_norm", "step_seconds")
 _CANDIDATES = ("fp8_current", "fp8_delayed", "mxfp8", "nvfp4")
 Measured = Callable[[Settings, Database, int, psutil.Process | None], list[str]]
-
-
 _WAITING = JobSpec(
     name="waiting",
     baseline=ArmSpec(recipe="bf16"),
@@ -348,9 +347,9 @@ def large_job(database: Database) -> str:
             columns = {"lm_loss": loss, "learning_rate": rate, "tokens": tokens} | dict.fromkeys(
                 ("loss", *_NOISY), loss
             )
-            for first in range(0, _STEPS, store.SEALED_STEPS):
+            for first in range(0, _STEPS, chunk_tables.SEALED_STEPS):
                 part = {
-                    name: values[first : first + store.SEALED_STEPS]
+                    name: values[first : first + chunk_tables.SEALED_STEPS]
                     for name, values in columns.items()
                 }
                 store.append(

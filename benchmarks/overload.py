@@ -28,7 +28,8 @@ import psutil
 from record import POLICY, RESULTS, report, service, spec
 from sqlalchemy import make_url
 
-from server.database import store, tokens
+from server.database import tokens
+from server.database.metrics import store
 from server.database.sessions import Database
 from server.jobs import external
 from server.jobs.external import AttachRequest

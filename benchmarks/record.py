@@ -31,7 +31,9 @@ from sqlalchemy import select
 
 from parity.judging.policy import policy_from_mapping
 from server.curves import loading
-from server.database import states, store, tokens
+from server.database import states, tokens
+from server.database.metrics import checksums as checksums_module
+from server.database.metrics import chunk_rows, chunk_tables, column_codec, store
 from server.database.sessions import Database
 from server.database.states import begin_attempt
 from server.database.tables import ChunkColumn, Run, Worker
@@ -284,7 +286,7 @@ def checksums(url: str, kind: str) -> None:
     append to the next.
     """
     command.upgrade(alembic_config(url), "head")
-    database, real = Database(url), store.checksum
+    database, real = Database(url), checksums_module.checksum
     spent = 0.0
 
     def timed(*facts: object, payload: bytes = b"") -> int:
@@ -297,7 +299,7 @@ def checksums(url: str, kind: str) -> None:
     with database.write() as session:
         run = submit_job(session, spec(10**6), POLICY).runs[0].id
     rng = np.random.default_rng(0)
-    store.checksum = timed
+    checksums_module.checksum = chunk_rows.checksum = timed
     for steps in (80, 1000):
         values = {
             name: rng.normal(2, 0.1, steps).astype(np.float32).astype(np.float64) for name in NAMES
@@ -325,7 +327,7 @@ def checksums(url: str, kind: str) -> None:
             own / whole <= _CHECKSUM_SHARE,
             text,
         )
-    store.checksum = real
+    checksums_module.checksum = chunk_rows.checksum = real
     database.close()
 
 
@@ -344,7 +346,9 @@ def numpy_pass(database: Database, runs: list[str], points: int) -> None:
                 .where(ChunkColumn.run_id == run, *own)
                 .order_by(ChunkColumn.first_step)
             )
-            values = np.concatenate([store.decode(payload) for payload in session.scalars(column)])
+            values = np.concatenate(
+                [column_codec.decode(payload) for payload in session.scalars(column)]
+            )
             starts = np.arange(0, len(values), len(values) // points)
             np.minimum.reduceat(values, starts)
             np.maximum.reduceat(values, starts)
@@ -354,7 +358,7 @@ def reading(folder: Path, url: str) -> None:
     """Two runs of a million steps of 12 columns: buckets over HTTP, and the judged curves for the
     judge.
     """
-    count, chunk = 1_000_000, store.SEALED_STEPS
+    count, chunk = 1_000_000, chunk_tables.SEALED_STEPS
     with service(folder, url) as (address, database, token):
         with database.write() as session:
             runs = [run.id for run in submit_job(session, spec(count), POLICY).runs]

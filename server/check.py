@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from parity.frozen import frozen
 from parity.wording import count
-from server.database import store
+from server.database.metrics import replaced_steps, store
 from server.database.sessions import Database, cannot_be_used
 from server.database.states import RUN_ENDED
 from server.database.tables import Chunk, Run, Verdict
@@ -77,7 +77,7 @@ def _check_run(session: Session, run_id: str) -> Checked:
         select(Chunk.kind, Chunk.attempt_number, Chunk.first_step, Chunk.last_step).where(*own)
     ).all()
     limits: dict[str, dict[int, float]] = {
-        kind: store.superseded_from(session, run_id, kind) for kind, *_ in keys
+        kind: replaced_steps.superseded_from(session, run_id, kind) for kind, *_ in keys
     }
     damage = []
     for kind, attempt_number, first, last in sorted(

@@ -39,7 +39,8 @@ from sqlalchemy.util import LRUCache
 
 from parity.judging.policy import policy_from_mapping
 from server import roles
-from server.database import sessions, store
+from server.database import sessions
+from server.database.metrics import store
 from server.database.sessions import Database
 from server.jobs import ledger
 from server.jobs.submit import submit_job

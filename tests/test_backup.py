@@ -19,7 +19,7 @@ from sqlalchemy import make_url
 
 from parity.judging.policy import policy_from_mapping
 from server.app import create_app
-from server.database import store
+from server.database.metrics import store
 from server.database.sessions import Database
 from server.database.tables import Job, Run, Verdict, Worker
 from server.jobs.conclude import conclude

@@ -32,7 +32,7 @@ import numpy as np
 from rich.console import Console
 
 from parity.client.rest import Client
-from server.database import store
+from server.database.metrics import store
 from server.database.sessions import Database
 from server.database.tables import Job
 from server.settings import CHECKOUT, Settings

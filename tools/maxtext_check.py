@@ -28,7 +28,7 @@ from rich.console import Console
 from parity.cli import watching
 from parity.client.rest import Client
 from parity.report.terminal import render_text
-from server.database import store
+from server.database.metrics import store
 from server.database.sessions import Database
 from server.database.tables import Job
 from server.settings import CHECKOUT, Settings

@@ -15,7 +15,7 @@ from functools import partial
 
 from sqlalchemy.exc import OperationalError
 
-from server.database import store
+from server.database.metrics import store
 from server.database.sessions import Database
 from server.database.states import RUN_ENDED
 from server.database.tables import Run

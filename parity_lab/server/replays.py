@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from parity_lab.parting import COLUMNS, parts_at
 from parity_lab.replay import RATE_TOLERANCE, RatesDiffer, Recorded, RecordRequest, Replay, Role
-from server.database import store
+from server.database.metrics import store
 from server.database.tables import Arm, Run
 from server.errors import ConflictError
 from server.jobs.fingerprint import run_spec

@@ -32,9 +32,9 @@ from server.curves.buckets import (
     series,
 )
 from server.curves.loading import TrainingTime, seconds_of
-from server.database import store
+from server.database.metrics import chunk_tables, store
+from server.database.metrics.chunk_tables import Columns as Table
 from server.database.sessions import find_job, find_run
-from server.database.store import Columns as Table
 from server.database.tables import Arm, Job, Run
 from server.errors import InvalidError, NotFoundError
 from server.gaps.candidate_gaps import candidate_gaps
@@ -318,7 +318,7 @@ def _page(
         count += len(part["step"])
         if count > limit:
             break
-    at, table = store.joined(read, names)
+    at, table = chunk_tables.joined(read, names)
     # Each of them is listed by itself, which takes more than a number does.
     nonfinite = np.cumsum(
         sum(
@@ -366,7 +366,7 @@ def _wanted(there: Sequence[str], names: str | None) -> list[str]:
 # edges.
 
 _SECONDS = "step_seconds"
-_KEPT = store.SEALED_STEPS  # keep the seconds of one step in this many
+_KEPT = chunk_tables.SEALED_STEPS  # keep the seconds of one step in this many
 OverlayKind = Literal["train", "validation"]
 _OfRuns = Annotated[
     int | None, Query(ge=0, le=LARGEST, description="default: that of the baseline's first run")

@@ -20,9 +20,9 @@ from sqlalchemy.orm import Session
 
 from parity.frozen import frozen
 from server.database import tokens
+from server.database.metrics.coverage import Coverage
 from server.database.sessions import find_run, time_text
 from server.database.states import RUN_ENDED
-from server.database.store import Coverage
 from server.database.tables import (
     Attempt,
     AttemptState,

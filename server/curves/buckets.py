@@ -16,8 +16,8 @@ from sqlalchemy.orm import Session
 
 from parity.frozen import frozen
 from parity.judging.live.gap_chart import step_edges
-from server.database import store
-from server.database.store import Columns as StoredColumns
+from server.database.metrics import store
+from server.database.metrics.chunk_tables import Columns as StoredColumns
 from server.records import Number, kind_of, number, rounded
 from training.step_values import PROJECTIONS
 

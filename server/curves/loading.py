@@ -20,9 +20,11 @@ from parity.judging.document_types import ADDED, REUSED, STOPPED
 from parity.judging.multiplicity import MAX_LOOKS, Multiplicity
 from parity.judging.policy import policy_from_mapping
 from parity.judging.secondary.conditions import UNIX_SECONDS
-from server.database import store
+from server.database.metrics import replaced_steps, store
+from server.database.metrics.chunk_tables import Recorded
+from server.database.metrics.many_runs import read_each
+from server.database.metrics.replaced_steps import superseded_in_each
 from server.database.states import EARLY_STOP
-from server.database.store import Recorded, read_each, superseded_in_each
 from server.database.tables import Arm, Attempt, Job, Run, Worker, table_of
 
 # Seconds of training up to each logged step of a run, for charts against time.
@@ -105,7 +107,7 @@ def trained_each(session: Session, runs: Sequence[Run], curves: Sequence[Times])
     Of a run that has another's curve it is the time at which that one trained. A run whose step
     times are not recorded has no times.
     """
-    stored_as = [store.curve_of(session, run.id) for run in runs]
+    stored_as = [replaced_steps.curve_of(session, run.id) for run in runs]
     attempts: dict[str, dict[int, float]] = {}
     machines: dict[str, set[str]] = {}
     for run_id, attempt_number, started_at, name in session.connection().execute(

@@ -487,8 +487,8 @@ class Chunk(Base):
     count: Mapped[int]
     columns: Mapped[list[str]]
     payload: Mapped[bytes | None]
-    # Of all the others (`server.database.store`); None if it was written before there were
-    # checksums.
+    # Of all the others (`server.database.metrics.checksums`); None if it was written before there
+    # were checksums.
     checksum: Mapped[int | None]
 
 

@@ -21,7 +21,7 @@ from parity.report.verdict_gap import interval_level, verdict_priors
 from server.concurrency.cache import Cache
 from server.curves import loading
 from server.curves.loading import multiplicity_of
-from server.database import store
+from server.database.metrics import replaced_steps
 from server.database.states import JOB_ENDED
 from server.database.tables import Arm, Job, Run
 from server.gaps.recorded_extents import OUTGROWN, Extents, identity
@@ -135,7 +135,8 @@ def common_range(
     None.
     """
     curves = [
-        [store.curve_of(session, run.id) for run in loading.begun_runs(arm)] for arm in job.arms
+        [replaced_steps.curve_of(session, run.id) for run in loading.begun_runs(arm)]
+        for arm in job.arms
     ]
     arms = [[one for curve in arm for one in recorded.get(curve, {}).values()] for arm in curves]
     baseline, others = arms[0], [one for arm in arms[1:] for one in arm]

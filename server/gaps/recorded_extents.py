@@ -8,21 +8,21 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from server.curves.loading import begun_runs
-from server.database import store
+from server.database.metrics import coverage, replaced_steps
 from server.database.states import JOB_ENDED
 from server.database.tables import Chunk, Job
 
 OUTGROWN = 1.01
 """Growth in steps after which what was computed of a job in training is computed again."""
-
-
-Extents = Mapping[str, Mapping[int, store.Range]]
+Extents = Mapping[str, Mapping[int, coverage.Range]]
 """What training steps are recorded: by the run under whose id a curve is stored, and by attempt."""
 
 
 def extents(session: Session, job: Job) -> Extents:
     """What is recorded of each curve of a job's arms; a curve without a step is left out."""
-    curves = {store.curve_of(session, run.id) for arm in job.arms for run in begun_runs(arm)}
+    curves = {
+        replaced_steps.curve_of(session, run.id) for arm in job.arms for run in begun_runs(arm)
+    }
     query = select(
         Chunk.run_id,
         Chunk.attempt_number,
@@ -35,9 +35,9 @@ def extents(session: Session, job: Job) -> Extents:
             Chunk.run_id, Chunk.attempt_number
         )
     )
-    recorded: dict[str, dict[int, store.Range]] = {}
+    recorded: dict[str, dict[int, coverage.Range]] = {}
     for curve, attempt_number, first, last, count in rows:
-        recorded.setdefault(curve, {})[attempt_number] = store.Range(
+        recorded.setdefault(curve, {})[attempt_number] = coverage.Range(
             first_step=first, last_step=last, count=int(count)
         )
     return recorded

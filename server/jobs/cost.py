@@ -19,8 +19,8 @@ from parity.frozen import frozen
 from server.concurrency.cache import Cache
 from server.curves.loading import seconds_of
 from server.database import sessions
+from server.database.metrics.many_runs import read_each
 from server.database.states import RUN_ENDED
-from server.database.store import read_each
 from server.database.tables import Attempt, Job, Run
 from server.jobs import submissions
 from server.settings import Settings

@@ -21,10 +21,11 @@ from parity.frozen import frozen
 from parity.judging.curves.curve import Rounding
 from parity.judging.curves.outside_plan import last_recorded
 from parity.recipes import UNSTATED, RecipeError, check_rounding
-from server.database import sessions, store
+from server.database import sessions
+from server.database.metrics import chunk_tables, store
+from server.database.metrics.coverage import Coverage, coverage
 from server.database.sessions import find_run
 from server.database.states import JOB_ENDED, RUN_ENDED, SILENT
-from server.database.store import Coverage, coverage
 from server.database.tables import Attempt, Chunk, Run, RunState
 from server.errors import ConflictError, InvalidError, StaleAttemptError
 from server.jobs import applied_statements, lifecycle
@@ -375,11 +376,15 @@ def _seal_at_times(
     """Merge chunks after every 4,096 further steps, and small ones after every 64 chunks."""
     own = (Chunk.run_id == run_id, Chunk.kind == kind, Chunk.attempt_number == attempt_number)
     steps, chunks = session.execute(select(func.sum(Chunk.count), func.count()).where(*own)).one()
-    if steps // store.SEALED_STEPS > (steps - new) // store.SEALED_STEPS:
+    if steps // chunk_tables.SEALED_STEPS > (steps - new) // chunk_tables.SEALED_STEPS:
         store.seal(session, run_id, kind, attempt_number)
     elif chunks % store.SMALL_CHUNKS == 0:
         store.seal(
-            session, run_id, kind, attempt_number, min(store.SMALL_CHUNKS * new, store.SEALED_STEPS)
+            session,
+            run_id,
+            kind,
+            attempt_number,
+            min(store.SMALL_CHUNKS * new, chunk_tables.SEALED_STEPS),
         )
 
 

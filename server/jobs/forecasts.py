@@ -44,7 +44,7 @@ from parity.judging.noise.lending import Lenders
 from parity.judging.noise.noise_table import read_noise_table
 from parity.judging.policy import Policy, policy_from_mapping
 from server.curves.loading import multiplicity_of
-from server.database import store
+from server.database.metrics import replaced_steps, store
 from server.database.sessions import Database
 from server.database.states import EARLY_STOP, JOB_ENDED, RUN_ENDED, announce, emit
 from server.database.tables import Arm, Job, JobStatus, Run
@@ -341,7 +341,9 @@ def _fed(session: Session, stored: dict[str, Any], baseline: Run, candidate: Run
 
 def _recorded(session: Session, run: Run) -> list[int]:
     """The attempts that have recorded steps of a run's curve."""
-    return sorted(store.superseded_from(session, store.curve_of(session, run.id), "train"))
+    return sorted(
+        replaced_steps.superseded_from(session, replaced_steps.curve_of(session, run.id), "train")
+    )
 
 
 def _new_forecasts(job: Job, arm: Arm, pairs: Sequence[_Pair], policy: Policy) -> list[Forecast]:

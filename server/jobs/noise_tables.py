@@ -42,7 +42,7 @@ from parity.judging.noise.noise_table import (
 )
 from parity.judging.policy import WINDOW_FRACTION
 from parity.recipes import rounds_to_nearest
-from server.database import store
+from server.database.metrics import store
 from server.database.tables import Job, Run
 from server.records import digest
 from training.spec import Arm, Data, JobSpec, Model, Schedule

@@ -19,7 +19,7 @@ from parity.design.plan import Plan, plan
 from parity.frozen import frozen
 from parity.judging.noise.lending import Lenders
 from parity.judging.policy import Policy
-from server.database import store
+from server.database.metrics import store
 from server.database.tables import Arm, Job, Run
 from server.jobs.baselines import NamedBaseline
 from server.jobs.fingerprint import run_spec, spec_differences, trained_runs, unsound

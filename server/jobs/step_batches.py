@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy.orm import Session
 
-from server.database import store
-from server.database.store import Range, stride_of
+from server.database.metrics import chunk_tables, replaced_steps, store
+from server.database.metrics.coverage import Range, stride_of
 
 
 class DifferentError(Exception):
@@ -51,10 +51,10 @@ def merge(
         if piece.attempt_number == attempt_number
     ]
     if not touched:
-        store.append_all(session, store.cut(run_id, kind, attempt_number, batch))
+        store.append_all(session, chunk_tables.cut(run_id, kind, attempt_number, batch))
         return len(batch["step"])
-    recorded = store.join(store.load(session, run_id, kind, touched))
-    merged = _distinct(store.join([recorded, batch]))
+    recorded = chunk_tables.join(store.load(session, run_id, kind, touched))
+    merged = _distinct(chunk_tables.join([recorded, batch]))
     new = len(merged["step"]) - len(recorded["step"])
     if new:
         store.replace(session, run_id, kind, touched, merged)
@@ -62,18 +62,18 @@ def merge(
 
 
 def ranges(session: Session, curve_id: str, kind: str) -> Sequence[Range]:
-    """The ranges of steps that the chunks of a curve (`store.curve_of`) cover, ascending; the
+    """The ranges of steps that the chunks of a curve (`curve_of`) cover, ascending; the
     newest attempt wins.
     """
     whole = store.pieces(session, curve_id, kind)
     if len({piece.attempt_number for piece in whole}) < 2:
         return whole
-    limits, stride = store.superseded_from(session, curve_id, kind), stride_of(whole) or 1
+    limits, stride = replaced_steps.superseded_from(session, curve_id, kind), stride_of(whole) or 1
     parts = (piece.up_to(limits[piece.attempt_number], max(1, stride)) for piece in whole)
     return [part for part in parts if part is not None]
 
 
-def _distinct(table: store.Columns) -> store.Columns:
+def _distinct(table: chunk_tables.Columns) -> chunk_tables.Columns:
     """A table by ascending step, each once; DifferentError if the rows of a step differ in
     any bit.
     """

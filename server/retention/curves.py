@@ -27,7 +27,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Session, aliased
 
-from server.database import store
+from server.database.metrics import replaced_steps
 from server.database.sessions import Database
 from server.database.states import JOB_ENDED
 from server.database.tables import Arm, BaselineRun, Chunk, ChunkColumn, Job, Run
@@ -174,7 +174,7 @@ def _superseded(session: Session, run_id: str) -> ColumnElement[bool]:
         for kind in session.scalars(
             select(Chunk.kind).where(Chunk.run_id == run_id).distinct()
         ).all()
-        for attempt_number, limit in store.superseded_from(session, run_id, kind).items()
+        for attempt_number, limit in replaced_steps.superseded_from(session, run_id, kind).items()
         if limit < math.inf
     ]
     return or_(false(), *conditions)

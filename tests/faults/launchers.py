@@ -28,7 +28,7 @@ import psutil
 from sqlalchemy import func, select
 
 from parity.client.rest import Client, UnreachableError
-from server.database import store
+from server.database.metrics import store
 from server.database.sessions import Database
 from server.database.states import JOB_ENDED
 from server.database.tables import Attempt, Job, Run

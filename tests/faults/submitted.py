@@ -31,7 +31,7 @@ from pathlib import Path
 from alembic import command
 from sqlalchemy import func, select, update
 
-from server.database import store
+from server.database.metrics import store
 from server.database.sessions import Database
 from server.database.states import RUN_ENDED
 from server.database.tables import Attempt, Run, Submission

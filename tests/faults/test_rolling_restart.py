@@ -18,7 +18,7 @@ import pytest
 
 import parity
 from parity.client.rest import Client, ClientError, UnreachableError
-from server.database import store
+from server.database.metrics import store
 from server.database.tables import Event, Job
 from server.jobs.submit import submit_job
 from server.settings import CHECKOUT

@@ -15,7 +15,7 @@ import time
 import pytest
 from sqlalchemy import create_engine, text
 
-from server.database import store
+from server.database.metrics import store
 from server.database.sessions import Database
 from server.database.tables import Job
 from server.settings import CHECKOUT

@@ -14,7 +14,7 @@ from sqlalchemy import inspect, text
 
 from parity_lab.server.tables import Analysis, AnalysisResult
 from server import deliveries
-from server.database import store
+from server.database.metrics import store
 from server.database.tables import (
     Attempt,
     Base,

@@ -17,7 +17,7 @@ from parity_lab.analysis import next_measurement
 from parity_lab.server.forks import derived_job
 from parity_lab.server.tables import Analysis, AnalysisResult
 from parity_lab.setup import setup_from
-from server.database import store
+from server.database.metrics import store
 from server.database.sessions import Database
 from server.database.tables import Job, Run
 from server.jobs.conclude import decide, write_outcome

@@ -10,7 +10,8 @@ from sqlalchemy import create_engine, inspect, select, text, update
 
 from server import check as check_module
 from server.check import check, main
-from server.database import states, store
+from server.database import states
+from server.database.metrics import store
 from server.database.tables import Chunk, ChunkColumn, Job, Run, table_of
 from server.errors import DamagedError
 from server.jobs.conclude import conclude, judge_again

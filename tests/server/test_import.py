@@ -13,7 +13,7 @@ from parity.judging.policy import policy_from_mapping
 from parity.readers import trackers
 from parity.readers.table import GrowingTable
 from parity.readers.trackers.run import TrackerRun
-from server.database import store
+from server.database.metrics import store
 from server.database.tables import Run
 from server.jobs.submit import submit_job
 from server.settings import CHECKOUT

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from server.database import store
+from server.database.metrics import store
 from server.database.tables import Job, Run
 
 pytestmark = pytest.mark.both_databases

@@ -15,7 +15,7 @@ import parity
 from parity import cli
 from parity.client.rest import Client, ClientError
 from parity.client.run import RunError
-from server.database import store
+from server.database.metrics import store
 from server.database.tables import Job, Run
 from server.jobs import forecasts
 

@@ -12,7 +12,7 @@ import pytest
 from parity import cli
 from parity.client.rest import Client, ClientError, UnreachableError
 from parity.comparing import push
-from server.database import store
+from server.database.metrics import store
 from server.database.tables import Job
 
 STEPS = 1500

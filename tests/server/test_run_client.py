@@ -19,7 +19,7 @@ import parity
 from parity import cli
 from parity.client.rest import Client
 from parity.client.run import RunError
-from server.database import store
+from server.database.metrics import store
 from server.database.tables import Attempt
 from server.database.tables import Run as RunRow
 from server.jobs.submit import submit_job

@@ -16,7 +16,7 @@ from parity import cli
 from parity.client import recorder, spool
 from parity.client.delivery import Delivery
 from parity.client.rest import Client, ClientError
-from server.database import store
+from server.database.metrics import store
 from server.database.tables import LISTENING, Duty
 from server.database.tables import Run as RunRow
 from server.jobs import lifecycle

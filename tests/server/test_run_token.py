@@ -14,7 +14,8 @@ from parity import cli
 from parity.client.delivery import Delivery
 from parity.client.rest import Client
 from parity.client.spool import Spool
-from server.database import store, tokens
+from server.database import tokens
+from server.database.metrics import store
 from server.database.tables import Run
 from server.jobs.submit import submit_job
 from server.web import auth

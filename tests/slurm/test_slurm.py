@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import select
 
 from parity.judging.policy import policy_from_mapping
-from server.database import store
+from server.database.metrics import store
 from server.database.tables import Attempt, Run, Worker
 from server.jobs.submit import Order, submit_job
 from server.settings import CHECKOUT

@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import select
 
 from parity.judging.policy import policy_from_mapping
-from server.database import store
+from server.database.metrics import store
 from server.database.tables import Attempt, Run, Submission
 from server.jobs import submissions
 from server.jobs.lifecycle import cancel_job

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from server.curves import buckets
-from server.database import store
+from server.database.metrics import store
 from server.database.tables import Job, Run
 from server.jobs.lifecycle import cancel_job
 from training.environment.maxtext_options import MaxTextOptions

@@ -4,7 +4,7 @@ import threading
 
 import numpy as np
 
-from server.database import store
+from server.database.metrics import store
 from server.database.tables import Run
 from training.spec import Arm
 from workers import lease, supervisor

@@ -7,7 +7,8 @@ import pytest
 from sqlalchemy import func, select
 from sqlalchemy.exc import OperationalError
 
-from server.database import states, store
+from server.database import states
+from server.database.metrics import chunk_tables, store
 from server.database.tables import Chunk, Run
 from training.step_values import StepStats
 from workers import lease
@@ -104,7 +105,7 @@ def test_a_write_whose_commit_was_not_confirmed_is_recorded_once(database, claim
 
     database.write = unconfirmed
     at = 0
-    while at < 2 * store.SEALED_STEPS + 10:
+    while at < 2 * chunk_tables.SEALED_STEPS + 10:
         for _ in range(1500):
             recorder.add(_step(at, loss=float(at), validation=1.0 if at % 100 == 0 else None))
             at += 1

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import delete, select
 
 from parity.judging.policy import policy_from_mapping
-from server.database import store
+from server.database.metrics import store
 from server.database.tables import Attempt, Chunk, DataRead, Event, Job, Run
 from server.jobs import baselines
 from server.jobs.baselines import BaselineChoice

@@ -15,7 +15,8 @@ import psutil
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from server.database import sessions, store
+from server.database import sessions
+from server.database.metrics import store
 from server.database.tables import Attempt, Job, Run
 from server.jobs.conclude import decide
 from server.jobs.lifecycle import cancel_job

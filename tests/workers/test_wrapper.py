@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from server.database import store
+from server.database.metrics import store
 from server.database.tables import Attempt, Run
 from server.jobs.lifecycle import cancel_job
 from server.settings import CHECKOUT

@@ -37,7 +37,7 @@ from parity.cli import watching
 from parity.client.rest import Client, ClientError, UnreachableError
 from parity.report.view import view_of
 from parity.report.words import words
-from server.database import store
+from server.database.metrics import store
 from server.database.sessions import Database
 from server.database.tables import Job
 from server.jobs.conclude import settled
@@ -58,8 +58,6 @@ _COLUMNS = {
     "grad_norm": "grad_norm",
     "tokens": "tokens",
 }
-
-
 _WATCHED_SECONDS = 20.0  # of the first run's steps, from which the time of all is estimated
 _STEP_RATIO = 1.4  # a step of all arms together, relative to one of bf16 alone, which trains first
 _CONCLUSION_SECONDS = 45.0  # the programs of the other arms are compiled, and the judge works

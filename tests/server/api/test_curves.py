@@ -10,7 +10,7 @@ import pytest
 import zstandard
 from sqlalchemy import select
 
-from server.database import store
+from server.database.metrics import store
 from server.database.tables import Run
 
 pytestmark = pytest.mark.both_databases

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from server.database import store
+from server.database.metrics import store
 from server.database.tables import Job, Run
 from server.jobs.conclude import conclude
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from server.api import curves
-from server.database import store
+from server.database.metrics import store
 from server.database.tables import Job
 
 pytestmark = pytest.mark.both_databases

@@ -10,7 +10,7 @@ from sqlalchemy import select
 
 from parity.judging.policy import policy_from_mapping
 from server import logs
-from server.database import store
+from server.database.metrics import store
 from server.database.tables import Attempt, Run, Token
 from server.jobs.submit import submit_job
 from server.web import auth

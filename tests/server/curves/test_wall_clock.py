@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from server.curves import loading
-from server.database import store
+from server.database.metrics import store
 from server.database.tables import Attempt, Job, Worker
 from server.jobs.conclude import decide
 

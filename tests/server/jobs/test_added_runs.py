@@ -11,7 +11,7 @@ import pytest
 from parity.judging.policy import policy_from_mapping
 from parity.report.view import view_of
 from parity.report.words import words
-from server.database import store
+from server.database.metrics import store
 from server.database.tables import Job, Run
 from server.errors import ConflictError, LookError
 from server.jobs import ledger

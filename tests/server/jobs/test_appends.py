@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import func, select
 
 from parity.judging.curves.outside_plan import last_recorded
-from server.database import store
+from server.database.metrics import store
 from server.database.states import begin_attempt
 from server.database.tables import Attempt, Chunk, Job, Run
 from server.errors import ConflictError, InvalidError, NotFoundError, StaleAttemptError

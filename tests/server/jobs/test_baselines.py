@@ -12,7 +12,7 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import select
 
-from server.database import store
+from server.database.metrics import store
 from server.database.tables import Baseline, BaselineEvent, Chunk, Job, Run
 from server.jobs.conclude import conclude
 from server.jobs.fingerprint import equal_run, named_baseline_mismatch

@@ -9,7 +9,7 @@ import pytest
 
 from parity.judging.policy import policy_from_mapping
 from server.api.jobs import job_document
-from server.database import store
+from server.database.metrics import store
 from server.database.tables import Attempt, Job, Run
 from server.jobs.cost import NO_TIMES, NO_TIMES_IN_FILES, Price, cost_of, price_of
 from server.jobs.submit import submit_job

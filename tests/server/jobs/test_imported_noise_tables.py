@@ -10,7 +10,7 @@ import pytest
 from parity.judging.bundles.evidence import bundle_bytes, verify
 from parity.judging.noise.noise_table import COLUMNS, NoiseTable, read_noise_table
 from parity.judging.policy import policy_from_mapping
-from server.database import store
+from server.database.metrics import store
 from server.database.tables import ImportedGroup, Job
 from server.errors import InvalidError, ServiceError
 from server.jobs.conclude import conclude

@@ -8,7 +8,7 @@ import pytest
 
 from parity.judging.noise.noise_table import COLUMNS
 from parity.judging.policy import policy_from_mapping
-from server.database import store
+from server.database.metrics import store
 from server.database.tables import JobNote, new_id
 from server.errors import ConflictError, InvalidError, NotFoundError, ServiceError, TooManyError
 from server.jobs import (

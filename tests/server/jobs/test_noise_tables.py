@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 from parity.judging.bundles.evidence import bundle_bytes, verify
 from parity.judging.noise.emulated_table import DEMO, SMALL, emulated_noise_table
 from parity.judging.noise.noise_table import read_noise_table
-from server.database import store
+from server.database.metrics import store
 from server.database.sessions import Database
 from server.database.tables import Job, Run
 from server.jobs.conclude import conclude

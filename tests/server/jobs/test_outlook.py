@@ -8,7 +8,7 @@ from sqlalchemy import select
 
 from parity.design.plan_words import one_line
 from parity.judging.policy import FINISHED_FLOOR, policy_from_mapping
-from server.database import store
+from server.database.metrics import store
 from server.database.tables import Baseline, Job
 from server.jobs import baselines
 from server.jobs.noise_tables import keep_reruns, reruns_of

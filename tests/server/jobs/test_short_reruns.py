@@ -10,7 +10,7 @@ import pytest
 
 from parity.judging.policy import policy_from_mapping
 from server.api.jobs import job_document
-from server.database import store
+from server.database.metrics import store
 from server.database.tables import Job, Run
 from server.jobs import baselines, forecasts
 from server.jobs.conclude import decide, ready_to_conclude

@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_play
 
 from parity.judging.policy import policy_from_mapping
 from parity_lab.server.analyses import WhyRequest, submit_analysis
-from server.database import store
+from server.database.metrics import store
 from server.database.tables import Job
 from server.jobs import baselines
 from server.jobs.conclude import conclude, decide, write_outcome

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from server.database import store
+from server.database.metrics import store
 from server.database.tables import Job, Run
 from server.jobs.conclude import conclude
 

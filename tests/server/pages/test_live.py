@@ -10,7 +10,7 @@ import time
 import numpy as np
 from playwright.sync_api import Page, expect
 
-from server.database import store
+from server.database.metrics import store
 from server.database.states import begin_attempt
 from server.database.tables import Job, Run
 from server.jobs.lifecycle import cancel_job

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from server.database import store
+from server.database.metrics import store
 from server.database.sessions import Database
 from server.database.tables import Run
 from server.jobs import forecasts

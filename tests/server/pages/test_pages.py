@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
 
-from server.database import store
+from server.database.metrics import store
 from server.database.states import begin_attempt, end_attempt
 from server.database.tables import Job, Run
 from server.jobs import forecasts

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from sqlalchemy import func, select
 
-from server.database import store
+from server.database.metrics import store
 from server.database.tables import Chunk, Job, Run
 from server.jobs.conclude import conclude
 from server.jobs.judge_input import case_of

@@ -10,7 +10,8 @@ from sqlalchemy.exc import IntegrityError
 
 from parity_lab.server.analyses import WhyRequest, submit_analysis
 from parity_lab.server.tables import Analysis
-from server.database import states, store
+from server.database import states
+from server.database.metrics import store
 from server.database.tables import (
     Arm,
     Attempt,

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from sqlalchemy import select
 
-from server.database import states, store
+from server.database import states
+from server.database.metrics import store
 from server.database.tables import BrowserSession, Event, IdempotencyKey, Job, Run
 from server.retention.batch import cutoffs
 from server.retention.curves import _unneeded, _with_several_attempts

@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 import parity
 from parity.judging.policy import policy_from_mapping
 from server import tokens as command
-from server.database import store
+from server.database.metrics import store
 from server.database.tables import Run, Token
 from server.errors import ConflictError, InvalidError
 from server.jobs.submit import submit_job

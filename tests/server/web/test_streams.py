@@ -12,7 +12,7 @@ from sqlalchemy import select
 
 from server.api import curves
 from server.api import live as events
-from server.database import store
+from server.database.metrics import store
 from server.database.tables import Run
 from server.errors import TooManyError, UnavailableError
 from server.settings import Settings

@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import select
 
 from parity.judging.policy import policy_from_mapping
-from server.database import store
+from server.database.metrics import store
 from server.database.tables import Job, Run, Worker
 from server.jobs import conclude, verdict_rows
 from server.jobs.submit import Submission, submit_registered

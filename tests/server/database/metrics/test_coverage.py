@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.database.store import Range, coverage
+from server.database.metrics.coverage import Range, coverage
 
 
 def _ranges(chunks):

@@ -9,8 +9,8 @@ from hypothesis import settings as rules
 from hypothesis import strategies as st
 from sqlalchemy import event, select
 
-from server.database import store
-from server.database.store import read_each
+from server.database.metrics import store
+from server.database.metrics.many_runs import read_each
 from server.database.tables import Run
 from tests.conftest import some
 

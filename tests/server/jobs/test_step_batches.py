@@ -12,7 +12,7 @@ from hypothesis import settings as rules
 from hypothesis import strategies as st
 from sqlalchemy import func, select
 
-from server.database import store
+from server.database.metrics import store
 from server.database.tables import Chunk, Run
 from server.jobs import step_batches
 from server.jobs.step_batches import DifferentError

@@ -7,8 +7,9 @@ from hypothesis import settings as rules
 from hypothesis import strategies as st
 from sqlalchemy import select
 
-from server.database import store
-from server.database.store import read_each, superseded_in_each
+from server.database.metrics import chunk_tables, replaced_steps, store
+from server.database.metrics.many_runs import read_each
+from server.database.metrics.replaced_steps import superseded_in_each
 from server.database.tables import Chunk, Run
 from tests.conftest import some
 
@@ -73,13 +74,15 @@ def test_twin_of_reading_one_by_one(database, recorded, writes, sealed):
                 _same(whole, store.read(session, run, kind, NAMES))
             limits = superseded_in_each(session, runs, kind)
             assert limits == {
-                run: own for run in runs if (own := store.superseded_from(session, run, kind))
+                run: own
+                for run in runs
+                if (own := replaced_steps.superseded_from(session, run, kind))
             }
 
 
 def test_large_chunks_keep_a_row_for_each_column(database, recorded):
     first, second, *_ = _runs(database, recorded)
-    count = 2 * store.SEALED_STEPS
+    count = 2 * chunk_tables.SEALED_STEPS
     with database.write() as session:
         for run in (first, second):
             _write(session, run, "train", 1, 0, 1, count, grad_norm=np.ones(count))
