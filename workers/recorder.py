@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from sqlalchemy.orm import Session
 
-from server.database import store
+from server.database.metrics import chunk_tables, store
 from server.database.sessions import Database
 from server.database.tables import Run
 from training.step_values import StepStats
@@ -39,7 +39,7 @@ class Recorder:
         self._claim = claim
         self._lease_seconds = lease_seconds
         self._steps: list[StepStats] = []
-        self._reports: list[store.Columns] = []
+        self._reports: list[chunk_tables.Columns] = []
         self._seen: deque[tuple[float, int]] = deque()
         self._unsealed = self._small = self._count = 0  # steps, flushes, steps of the last flush
         self._begun = False
@@ -101,7 +101,7 @@ class Recorder:
         self.flushed()
         self.merge()
 
-    def collected(self) -> tuple[lease.Progress, list[store.NewChunk]]:
+    def collected(self) -> tuple[lease.Progress, list[chunk_tables.NewChunk]]:
         """What waits, to be written in one transaction with the progress of the run; once it is
         committed, call `flushed`.
         """
@@ -120,7 +120,9 @@ class Recorder:
         chunks = [
             chunk
             for kind, table in tables
-            for chunk in store.cut(self._claim.run_id, kind, self._claim.attempt_number, table)
+            for chunk in chunk_tables.cut(
+                self._claim.run_id, kind, self._claim.attempt_number, table
+            )
         ]
         return lease.Progress(claim=self._claim, expected=expected, columns=columns), chunks
 
@@ -145,10 +147,10 @@ class Recorder:
         In a separate transaction: a write whose commit was not confirmed is repeated, and must find
         its chunk unchanged.
         """
-        if self._unsealed >= store.SEALED_STEPS:
+        if self._unsealed >= chunk_tables.SEALED_STEPS:
             self.seal()
         elif self._small >= store.SMALL_CHUNKS:
-            self._seal(min(store.SMALL_CHUNKS * self._count, store.SEALED_STEPS))
+            self._seal(min(store.SMALL_CHUNKS * self._count, chunk_tables.SEALED_STEPS))
 
     def write_row(self, kind: str, step: int, values: Mapping[str, float]) -> None:
         """Write one row of another kind immediately: a profile, or a validation loss that arrived
@@ -169,7 +171,7 @@ class Recorder:
 
     def seal(self) -> None:
         """Merge the small chunks of the attempt, about one per second, into large ones."""
-        self._seal(store.SEALED_STEPS)
+        self._seal(chunk_tables.SEALED_STEPS)
         self._unsealed = 0
 
     def _seal(self, steps: int) -> None:
@@ -179,10 +181,10 @@ class Recorder:
                 store.seal(session, self._claim.run_id, kind, self._claim.attempt_number, steps)
         self._small = 0
 
-    def _tables(self) -> Iterator[tuple[str, store.Columns]]:
+    def _tables(self) -> Iterator[tuple[str, chunk_tables.Columns]]:
         """What waits to be written, by kind."""
         if self._reports:
-            yield "train", store.join(self._reports)
+            yield "train", chunk_tables.join(self._reports)
             return
         steps = self._steps
         if not self._columns:
@@ -194,7 +196,7 @@ class Recorder:
 
     def _kinds(
         self, steps: Sequence[StepStats]
-    ) -> Iterator[tuple[str, Sequence[StepStats], store.Columns]]:
+    ) -> Iterator[tuple[str, Sequence[StepStats], chunk_tables.Columns]]:
         """The records in these steps: (kind, steps with such records, columns)."""
         yield "train", steps, {name: _column(steps, name) for name in self._columns}
         validated = [step for step in steps if step.validation_loss is not None]
