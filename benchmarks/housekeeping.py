@@ -47,7 +47,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from parity.judging.policy import policy_from_mapping
 from server.app import create_app
-from server.database import sessions
+from server.database import clock
 from server.database.metrics import chunk_tables, store
 from server.database.sessions import Database
 from server.database.tables import HOUSEKEEPING, Arm, DataRead, Job, Run, Worker, new_id
@@ -104,7 +104,7 @@ def fill(database: Database, jobs: int, spec: JobSpec = _WAITING) -> None:
             {column.name: getattr(run, column.key) for column in Run.__table__.columns}
             for run in session.get_one(Job, first).runs
         ]
-        now = sessions.now(session)
+        now = clock.now(session)
         rows: dict[type, list[dict[str, object]]] = {Job: [], Arm: [], Run: []}
         for index in range(jobs - 1):
             job_id, running = new_id("j"), index % 10 == 0
@@ -232,7 +232,7 @@ def polls(
             session.execute(
                 update(Worker)
                 .where(Worker.id == some[number].id)
-                .values(heartbeat_at=sessions.now(session))
+                .values(heartbeat_at=clock.now(session))
             )
 
     def offer(number: int) -> None:

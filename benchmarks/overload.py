@@ -28,7 +28,7 @@ import psutil
 from record import POLICY, RESULTS, report, service, spec
 from sqlalchemy import make_url
 
-from server.database import tokens
+from server.database import run_tokens
 from server.database.metrics import store
 from server.database.sessions import Database
 from server.jobs import external
@@ -145,7 +145,7 @@ def trainers(database: Database, count: int, port: int) -> list[Trainer]:
                 attached = external.attach(
                     session, Settings(), run, AttachRequest(manifest={"device_class": "bench"})
                 )
-                token = tokens.issue(session, run, attached.attempt_number)
+                token = run_tokens.issue(session, run, attached.attempt_number)
             made.append(Trainer(run, attached.attempt_number, token, len(made), port))
     return made
 

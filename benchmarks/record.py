@@ -31,7 +31,7 @@ from sqlalchemy import select
 
 from parity.judging.policy import policy_from_mapping
 from server.curves import loading
-from server.database import states, tokens
+from server.database import events, run_tokens
 from server.database.metrics import checksums as checksums_module
 from server.database.metrics import chunk_rows, chunk_tables, column_codec, store
 from server.database.sessions import Database
@@ -482,7 +482,7 @@ def live(folder: Path, url: str, clients: int, kind: str) -> None:
 
         def emit() -> None:
             with database.write() as session:
-                states.emit(session, job, "metric", {"sent": time.time()})
+                events.emit(session, job, "metric", {"sent": time.time()})
 
         connecting, delays, expected = asyncio.run(
             open_pages.follow(address, token, job, clients, emit)
@@ -537,7 +537,7 @@ def cost(url: str) -> None:
         row.state, row.attempt_number, row.lease_expires_at = "running", 1, time.time() + 3600
         session.flush()
         begin_attempt(session, row.id, 1, None)
-        token = tokens.issue(session, row.id, 1)
+        token = run_tokens.issue(session, row.id, 1)
         claim = Claim(
             run_id=row.id,
             job_id=job.id,

@@ -26,8 +26,10 @@ from sqlalchemy.orm import Session
 from parity.version import VERSION
 from server.api.jobs import live_state
 from server.concurrency.repeating import Repeating
-from server.database import sessions, tables
-from server.database.sessions import Database, hold_lock, time_text
+from server.database import clock, tables
+from server.database.clock import time_text
+from server.database.locks import hold_lock
+from server.database.sessions import Database
 from server.database.tables import WebhookDelivery
 from server.jobs.verdict_rows import verdict_rows, verdict_summary
 from server.settings import SECRET_PREFIX, Settings, Webhook, WebhookEvent
@@ -216,7 +218,7 @@ def _certificates() -> ssl.SSLContext:
 # delivery.
 #
 # URLs and secrets are only in the setting PARITY_WEBHOOKS of the API; workers, which write most
-# events, read here whom an event concerns (`server.database.states.announce`). A delivery is sent
+# events, read here whom an event concerns (`server.database.events.announce`). A delivery is sent
 # at least once, with growing pauses, until the response is 2xx or `GIVE_UP_SECONDS` have passed.
 
 GIVE_UP_SECONDS = 86_400.0
@@ -252,7 +254,7 @@ def due(session: Session) -> Sequence[tuple[str, str]]:
         )
         .where(
             WebhookDelivery.state == "pending",
-            WebhookDelivery.next_attempt_at <= sessions.now(session),
+            WebhookDelivery.next_attempt_at <= clock.now(session),
         )
         .subquery()
     )
@@ -271,7 +273,7 @@ def begin_attempt(session: Session, delivery_id: str) -> int | None:
     The time of the next attempt is set at once, so that a sender that dies is retried like one that
     fails.
     """
-    now = sessions.now(session)
+    now = clock.now(session)
     row = session.scalars(
         _pending(delivery_id)
         .where(WebhookDelivery.next_attempt_at <= now)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from server.database.sessions import time_text
+from server.database.clock import time_text
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -10,7 +10,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from parity.inert import inert
-from server.database.sessions import Database, cannot_be_used, time_text
+from server.database.clock import time_text
+from server.database.sessions import Database, cannot_be_used
 from server.database.tables import Token
 from server.errors import ServiceError
 from server.settings import Settings

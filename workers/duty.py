@@ -5,7 +5,7 @@ over when it is silent.
 from sqlalchemy import or_, update
 from sqlalchemy.orm import Session
 
-from server.database import sessions
+from server.database import clock
 from server.database.tables import Duty
 
 
@@ -13,7 +13,7 @@ def take(session: Session, name: str, holder: str, seconds: float) -> bool:
     """Take a duty, or keep it, for `seconds`; False while another holds it. Two who take it at once
     get different answers.
     """
-    now = sessions.now(session)
+    now = clock.now(session)
     free = or_(Duty.holder == holder, Duty.expires_at < now)
     taken = (
         update(Duty).where(Duty.name == name, free).values(holder=holder, expires_at=now + seconds)

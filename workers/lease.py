@@ -12,32 +12,18 @@ from dataclasses import field
 from typing import Any
 
 from pydantic import ValidationError
-from sqlalchemy import (
-    ColumnElement,
-    Row,
-    and_,
-    bindparam,
-    exists,
-    func,
-    select,
-    update,
-)
+from sqlalchemy import ColumnElement, Row, and_, bindparam, exists, func, select, update
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from parity.frozen import frozen
-from server.database import sessions, tokens
+from server.database import clock, run_tokens
 from server.database.states import RUN_ENDED
 from server.database.tables import Attempt, Job, Run, RunState, Worker
 from server.jobs import lifecycle, submissions
 from server.jobs.fingerprint import columns_of_reused, equal_run, run_spec, unsound
 from server.jobs.job_kinds import needed_kind
-from server.jobs.workers import (
-    devices_fit,
-    is_bound_to,
-    is_left_to_another,
-    refused_recipe,
-)
+from server.jobs.workers import devices_fit, is_bound_to, is_left_to_another, refused_recipe
 from server.logs import without_secrets
 from server.wrong_values import sentence
 from training.command import ENGINE as COMMAND
@@ -164,7 +150,7 @@ def _claim(
         job_id=job.id,
         arm=run.arm.name,
         attempt_number=attempt_number,
-        token=tokens.issue(session, run.id, attempt_number),
+        token=run_tokens.issue(session, run.id, attempt_number),
         spec=spec,
         steps=run.length,
         steps_done=run.steps_done,
@@ -206,7 +192,7 @@ def renew(
         _has_its_token(claim),
         *conditions,
     )
-    held_still, now = update(Run).where(*still), sessions.now_in(session)
+    held_still, now = update(Run).where(*still), clock.now_in(session)
     if recorded:
         columns["recorded_at"] = now
     statement = held_still.values(lease_expires_at=now + lease_seconds, **columns).returning(Run.id)
@@ -229,13 +215,13 @@ def renew_all(session: Session, claims: Collection[Claim], lease_seconds: float)
     ).all()
     newest = (Attempt.run_id == Run.id, Attempt.attempt_number == Run.attempt_number)
     has_token = exists().where(
-        *newest, Attempt.token_digest.in_([tokens.digest_of(claim.token) for claim in claims])
+        *newest, Attempt.token_digest.in_([run_tokens.digest_of(claim.token) for claim in claims])
     )
     still = (Run.id.in_([claim.run_id for claim in claims]), Run.state == "running", has_token)
     statement = (
         update(Run)
         .where(*still)
-        .values(lease_expires_at=sessions.now_in(session) + lease_seconds)
+        .values(lease_expires_at=clock.now_in(session) + lease_seconds)
         .returning(Run.id)
     )
     renewed = session.scalars(statement.execution_options(synchronize_session=False)).all()
@@ -281,7 +267,7 @@ def record_all(session: Session, writes: Sequence[Progress], lease_seconds: floa
         if write.claim.run_id in found and _is_as_expected(found[write.claim.run_id], write)
     ]
     if still:
-        now = sessions.now_in(session)
+        now = clock.now_in(session)
         statement = _RECORD.values(lease_expires_at=now + lease_seconds, recorded_at=now)
         session.connection().execute(
             statement, [{"of_run": write.claim.run_id, **write.columns} for write in still]
@@ -294,7 +280,7 @@ def record_all(session: Session, writes: Sequence[Progress], lease_seconds: floa
 def _is_as_expected(run: Row[str, int, int, str | None], write: Progress) -> bool:
     is_held = (
         run.attempt_number == write.claim.attempt_number
-        and run.token_digest == tokens.digest_of(write.claim.token)
+        and run.token_digest == run_tokens.digest_of(write.claim.token)
     )
     return is_held and run.steps_done in write.expected
 
@@ -311,7 +297,7 @@ def next_attempt(
     attempt_number = lifecycle.claim(session, run, worker, lease_seconds)
     if attempt_number is None:
         raise _lost(claim)
-    token = tokens.issue(session, run.id, attempt_number)
+    token = run_tokens.issue(session, run.id, attempt_number)
     return dataclasses.replace(
         claim, attempt_number=attempt_number, token=token, steps_done=run.steps_done
     )
@@ -451,7 +437,7 @@ def is_held(session: Session, run: Run, claim: Claim) -> bool:
 
 def _has_its_token(claim: Claim) -> ColumnElement[bool]:
     return exists().where(
-        *_attempt_of(claim), Attempt.token_digest == tokens.digest_of(claim.token)
+        *_attempt_of(claim), Attempt.token_digest == run_tokens.digest_of(claim.token)
     )
 
 

@@ -20,13 +20,11 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Session, aliased, contains_eager
 
-from server.database.sessions import hold_lock
+from server.database.locks import hold_lock
 from server.database.states import JOB_OPEN
 from server.database.tables import Arm, Job, Run, Token, Worker
 from server.jobs import submissions
-from server.jobs.workers import (
-    device_counts,
-)
+from server.jobs.workers import device_counts
 from training.command import ENGINE as COMMAND
 from training.spec import SPEC_VERSION
 

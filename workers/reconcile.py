@@ -5,7 +5,7 @@ from collections.abc import Collection
 
 from sqlalchemy import Select, func, or_, select
 
-from server.database import sessions
+from server.database import clock
 from server.database.sessions import Database
 from server.database.tables import Job, Run
 from server.jobs import forecasts
@@ -22,14 +22,14 @@ _LONGEST_TRANSACTION_SECONDS = 60.0  # between the time that a run's end states 
 def give_back_expired(settings: Settings, database: Database) -> list[str]:
     """Queue (or fail) every run whose lease has ended; returns their ids."""
     with database.read() as session:
-        expired = [run.id for run in session.scalars(_expired(sessions.now(session)))]
+        expired = [run.id for run in session.scalars(_expired(clock.now(session)))]
     moved = []
     why = f"its worker was silent for {settings.lease_seconds:g} s"
     for run_id in expired:
         # One transaction each: it locks the run and then its job, like every other writer.
         with database.write() as session:
             run = session.scalars(
-                _expired(sessions.now(session))
+                _expired(clock.now(session))
                 .where(Run.id == run_id)
                 .with_for_update(skip_locked=True)
             ).first()
@@ -66,7 +66,7 @@ class EndedJobs:
         """
         everything = self._looks % _LOOKS_PER_SEARCH == 0
         with database.read() as session:
-            begun = sessions.now(session)
+            begun = clock.now(session)
             ended = session.scalars(
                 _all_runs_ended(None if everything else self._since, self._again)
             ).all()

@@ -23,7 +23,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from server import logs
-from server.database import sessions, tables
+from server.database import clock, tables
 from server.database.sessions import Database
 from server.database.tables import HOUSEKEEPING, Worker
 from server.jobs.conclude import conclude
@@ -96,7 +96,7 @@ class Runtime:
         leftovers.reap(self._settings.processes, terminate_seconds(self._settings))
         supervisor.sweep(self._settings, self._database)
         with self._database.write() as session:
-            self._worker.heartbeat_at = sessions.now(session)
+            self._worker.heartbeat_at = clock.now(session)
             session.add(self._worker)
             session.flush()
             session.expunge(self._worker)
@@ -171,7 +171,7 @@ class Runtime:
 
     def _beat(self) -> None:
         with self._database.write() as session:
-            self._write(session, heartbeat_at=sessions.now(session))
+            self._write(session, heartbeat_at=clock.now(session))
 
     def _write(self, session: Session, **columns: object) -> None:
         """Change this worker's row."""

@@ -27,7 +27,7 @@ from sqlalchemy.orm import Session
 
 from parity.canonical_json import fields_of
 from parity.frozen import frozen
-from server.database import sessions
+from server.database import clock
 from server.database.sessions import Database
 from server.database.tables import Submission
 from server.jobs import submissions
@@ -138,7 +138,7 @@ def intended(
             plan=plan.document(),
             folder=str(folder),
             state="intended",
-            created_at=sessions.now(session),
+            created_at=clock.now(session),
         )
         session.add(row)
         session.flush()

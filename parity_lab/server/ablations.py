@@ -18,12 +18,10 @@ from parity_lab.server.analyses import candidate_of, check_ended
 from parity_lab.server.documents import ExplainedGap, explained_gap
 from server.curves import loading
 from server.curves.loading import label
-from server.database.sessions import find_job
+from server.database.lookups import find_job
 from server.database.tables import Arm, Run
 from server.errors import ConflictError, InvalidError
-from server.jobs.fingerprint import (
-    unsound,
-)
+from server.jobs.fingerprint import unsound
 from server.jobs.verdict_rows import verdict_documents
 
 CANNOT = (

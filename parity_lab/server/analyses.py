@@ -20,19 +20,13 @@ from parity.judging.curves.context import confounding_keys
 from parity.judging.document_types import GapDocument
 from parity_lab.answer import Answer, answer
 from parity_lab.answer_lines import nats_words
-from parity_lab.server.forks import (
-    MOST_PARENTS,
-    derived_job,
-    fork_parents,
-    kept_step,
-    results_of,
-)
+from parity_lab.server.forks import MOST_PARENTS, derived_job, fork_parents, kept_step, results_of
 from parity_lab.server.replays import pairs_of, parted_pair, rates_differ, recorded, replayed_runs
 from parity_lab.server.tables import Against, Analysis
 from parity_lab.setup import Origin, Setup, make_setup, replayed_whole, setup_from
 from parity_lab.training.menu import Measured
 from parity_lab.training.subject import subject
-from server.database.sessions import find_job
+from server.database.lookups import find_job
 from server.database.states import JOB_ENDED, JOB_OPEN
 from server.database.tables import Arm, Job, Run, Verdict
 from server.errors import ConflictError, InvalidError, NotFoundError

@@ -22,7 +22,8 @@ from parity.judging.policy import NVFP4, Policy
 from server.api.lists import principal_names
 from server.api.runs import seconds_since
 from server.curves import loading
-from server.database.sessions import find_job, time_text
+from server.database.clock import time_text
+from server.database.lookups import find_job
 from server.database.tables import (
     Baseline,
     BaselineEventKind,

@@ -32,9 +32,9 @@ from server.curves.buckets import (
     series,
 )
 from server.curves.loading import TrainingTime, seconds_of
+from server.database.lookups import find_job, find_run
 from server.database.metrics import chunk_tables, store
 from server.database.metrics.chunk_tables import Columns as Table
-from server.database.sessions import find_job, find_run
 from server.database.tables import Arm, Job, Run
 from server.errors import InvalidError, NotFoundError
 from server.gaps.candidate_gaps import candidate_gaps

@@ -35,7 +35,8 @@ from server.api.verdicts import policy_of
 from server.concurrency.turns import Turns
 from server.curves.loading import multiplicity_of
 from server.database import tables
-from server.database.sessions import find_job, time_text
+from server.database.clock import time_text
+from server.database.lookups import find_job
 from server.database.states import JOB_ENDED, JOB_OPEN, RUN_ENDED
 from server.database.tables import Arm, Job, JobStatus, Role, Run
 from server.errors import ForbiddenError, InvalidError, NotFoundError

@@ -20,8 +20,11 @@ from parity.judging.live.forecast_words import NOTHING_YET, sentence
 from parity.judging.live.pair_sums import BLOCKS, PairProgress
 from parity.judging.live.rules import State
 from server.api.curves import Candidate, pair_of
-from server.database.sessions import find_job, time_text
-from server.database.states import JOB_ENDED, Progress, first_kept
+from server.database.clock import time_text
+from server.database.events import first_kept
+from server.database.lookups import find_job
+from server.database.run_progress import Progress
+from server.database.states import JOB_ENDED
 from server.database.tables import Event
 from server.jobs import forecasts
 from server.records import of

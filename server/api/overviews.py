@@ -22,7 +22,7 @@ from parity.inert import cell
 from parity.judging.gap.moves import Move, Point, VerdictGroup, moves, point_of
 from parity.wording import count, interval_words, level_percent, short_commit, signed
 from server.api.lists import JobSummary, VerdictWord, Wanted, job_summaries
-from server.database.sessions import time_text
+from server.database.clock import time_text
 from server.database.states import JOB_ENDED
 from server.database.tables import Arm, Job, JobStatus, Verdict, is_id
 from server.errors import InvalidError, NotFoundError

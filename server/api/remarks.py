@@ -11,8 +11,8 @@ from sqlalchemy.orm import Session
 from parity.frozen import frozen
 from parity.judging.verdict.sign_offs import LEAST_REASON, MOST_DAYS, Validity
 from server.api.lists import principal_names
-from server.database import sessions
-from server.database.sessions import find_job
+from server.database import clock
+from server.database.lookups import find_job
 from server.database.tables import Fact, Job
 from server.jobs import answers, statements
 from server.jobs import notes as job_notes
@@ -94,7 +94,7 @@ def remarks_of(session: Session, job: Job) -> Remarks:
     people = {who for each in job.sign_offs for who in (each.who, each.revoked_by)}
     people |= {note.who for note in job.notes} | {each.who for each in job.statements}
     names = principal_names(session, people) if people else {}
-    now = sessions.now(session) if job.sign_offs else 0.0
+    now = clock.now(session) if job.sign_offs else 0.0
     return Remarks(
         job=job.id,
         tags=[each.tag for each in job.tags],

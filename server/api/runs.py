@@ -19,9 +19,10 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from parity.frozen import frozen
-from server.database import tokens
+from server.database import run_tokens
+from server.database.clock import time_text
+from server.database.lookups import find_run
 from server.database.metrics.coverage import Coverage
-from server.database.sessions import find_run, time_text
 from server.database.states import RUN_ENDED
 from server.database.tables import (
     Attempt,
@@ -450,7 +451,7 @@ def attach(
                 request.rounding,
             )
         run = external.attach(session, context.settings, run_id, request, idempotency_key)
-        token = tokens.issue(session, run.id, run.attempt_number)
+        token = run_tokens.issue(session, run.id, run.attempt_number)
         return _answer(session, AttachedRun, run, token=token)
 
 

@@ -16,7 +16,7 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 from parity.frozen import frozen
 from parity.gate.rules import MAX_AGE_DAYS, GateRules
 from parity.judging.policy import Policy
-from server.database import sessions
+from server.database import clock
 from server.database.states import ATTEMPT_MOVES, JOB_MOVES, RUN_MOVES
 from server.database.tables import HOUSEKEEPING, Attempt, Duty, Job, Run, Token, Verdict, Worker
 from server.errors import UnavailableError
@@ -216,7 +216,7 @@ def metrics(context: InContext) -> Response:
             "Of these, those that could not be judged and are tried again",
             waiting_for.again or 0,
         )
-        since = 0.0 if waiting_for.since is None else sessions.now(session) - waiting_for.since
+        since = 0.0 if waiting_for.since is None else clock.now(session) - waiting_for.since
         gauge(
             "parity_oldest_unjudged_seconds",
             "Seconds since the last run ended of the job that has waited longest",
@@ -235,9 +235,7 @@ def metrics(context: InContext) -> Response:
             .where(Run.state == "queued")
             .group_by(Run.capability)
         )
-        waiting = {
-            row[0]: (row[1], sessions.now(session) - row[2]) for row in session.execute(queued)
-        }
+        waiting = {row[0]: (row[1], clock.now(session) - row[2]) for row in session.execute(queued)}
         capabilities = sorted({*session.scalars(select(Worker.capability).distinct()), *waiting})
         live = live_workers(session, context.settings.lease_seconds)
         slots = {
@@ -299,9 +297,7 @@ def _lag(session: Session) -> float:
         .where(*training)
         .group_by(Run.job_id)
     )
-    return max(
-        (sessions.now(session) - instant for instant in session.scalars(newest)), default=0.0
-    )
+    return max((clock.now(session) - instant for instant in session.scalars(newest)), default=0.0)
 
 
 def _waiting_for_verdicts() -> Select[int, Any, Any]:
@@ -323,9 +319,7 @@ def _is_kept(session: Session) -> bool:
     """Whether a worker holds the duty of housekeeping: it takes over runs of dead workers,
     concludes jobs and deletes old rows.
     """
-    held = select(Duty.name).where(
-        Duty.name == HOUSEKEEPING, Duty.expires_at > sessions.now(session)
-    )
+    held = select(Duty.name).where(Duty.name == HOUSEKEEPING, Duty.expires_at > clock.now(session))
     return session.scalar(held) is not None
 
 

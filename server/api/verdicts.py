@@ -27,7 +27,8 @@ from parity.report.words import MARKS, with_words
 from parity.version import VERSION
 from parity.wording import signed
 from server.concurrency.turns import Turns
-from server.database.sessions import Database, find_job
+from server.database.lookups import find_job
+from server.database.sessions import Database
 from server.database.tables import Job, is_id
 from server.errors import InvalidError, NotFoundError
 from server.jobs import projects

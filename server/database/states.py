@@ -1,39 +1,20 @@
-"""The states of jobs, runs and attempts with the legal moves between them, and the events of a job,
-numbered without gaps.
+"""The states of jobs, runs and attempts, the legal moves between them, and the compare-and-set that
+makes one.
+
+A move names the states that it may start from; if another writer was faster, it changes nothing.
+Only `server.jobs.lifecycle` calls these functions, because a move also ends the attempt and emits
+an event. An arm has no state of its own; it follows from its runs. `docs/architecture.md` shows
+these tables; a test keeps both equal.
 """
 
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
-from sqlalchemy import Update, bindparam, func, insert, select, update
+from sqlalchemy import Update, update
 from sqlalchemy.orm import Session
 
-from server.database import sessions
-from server.database.tables import (
-    Arm,
-    Attempt,
-    AttemptState,
-    Event,
-    Job,
-    JobStatus,
-    Run,
-    RunState,
-    Webhook,
-    WebhookDelivery,
-    new_id,
-    table_of,
-)
-from server.settings import WebhookEvent
-
-# The states of jobs, runs and attempts, the legal moves between them, and the compare-and-set that
-# makes one.
-#
-# A move names the states that it may start from; if another writer was faster, it changes nothing.
-# Only `server.jobs.lifecycle` calls these functions, because a move also ends the attempt and emits
-# an event. An arm has no state of its own; it follows from its runs. `docs/architecture.md` shows
-# these tables; a test keeps both equal.
+from server.database.tables import Attempt, AttemptState, Job, JobStatus, Run, RunState, table_of
 
 State = TypeVar("State", bound=str)
 # On the tables: the mapper's updates take twice as long.
@@ -200,109 +181,3 @@ def _checked(
 def _changed(session: Session, statement: Update) -> bool:
     session.flush()  # what the transaction has changed before comes before
     return session.connection().execute(statement).rowcount == 1
-
-
-# The events of a job, numbered without gaps; and the progress of its runs, which has no number.
-#
-# The number is taken by updating the job's row, so two writers of one job are ordered by that row's
-# lock and numbers are committed in order. (Autoincrement ids commit out of order on PostgreSQL, and
-# a reader that follows them loses events.)
-#
-# Recorded steps are no events: all runs of a job would wait for each other's commit. They are read
-# from the runs' rows. A reader that misses one sees the next, or, when it connects again, the
-# newest.
-
-# Largest number of events per query.
-AT_ONCE = 500
-# On the tables: the mapper takes twice as long.
-_INSERT = insert(table_of(Event))
-_NUMBERED = (
-    update(_jobs)
-    .where(_jobs.c.id == bindparam("job"))
-    .values(event_sequence=_jobs.c.event_sequence + bindparam("more"))
-    .returning(_jobs.c.event_sequence)
-)
-
-
-def emit(session: Session, job_id: str, kind: str, payload: dict[str, Any]) -> int:
-    """Record an event of a job; returns its number, counted from 1."""
-    return emit_all(session, job_id, [(kind, payload)])
-
-
-def emit_all(session: Session, job_id: str, some: Sequence[tuple[str, dict[str, Any]]]) -> int:
-    """Record events of a job, each a kind and a payload, in this order; returns the last one's
-    number.
-    """
-    session.flush()  # the job may be new in this transaction
-    connection = session.connection()
-    last: int = connection.execute(_NUMBERED, {"job": job_id, "more": len(some)}).scalar_one()
-    first, now = last - len(some) + 1, time.time()
-    rows = [
-        {
-            "job_id": job_id,
-            "sequence": sequence,
-            "kind": kind,
-            "payload": payload,
-            "created_at": now,
-        }
-        for sequence, (kind, payload) in enumerate(some, first)
-    ]
-    connection.execute(_INSERT, rows)
-    return last
-
-
-def announce(session: Session, job_id: str, *kinds: WebhookEvent) -> None:
-    """Write a delivery for each webhook that receives one of these events. Call it in the
-    transaction of the event.
-    """
-    for hook in session.scalars(select(Webhook).order_by(Webhook.id)):
-        for kind in kinds:
-            if kind in hook.events:
-                now = sessions.now(session)
-                about = {"webhook_id": hook.id, "kind": kind, "job_id": job_id}
-                session.add(
-                    WebhookDelivery(id=new_id("d"), created_at=now, next_attempt_at=now, **about)
-                )
-
-
-def first_kept(session: Session, job_id: str) -> int:
-    """The number of the oldest event of a job that retention has not deleted; it never deletes the
-    last one.
-    """
-    return session.scalar(select(func.min(Event.sequence)).where(Event.job_id == job_id)) or 1
-
-
-def after(session: Session, job_id: str, sequence: int, limit: int = AT_ONCE) -> Sequence[Event]:
-    """The events of a job after number `sequence`, oldest first."""
-    return session.scalars(
-        select(Event)
-        .where(Event.job_id == job_id, Event.sequence > sequence)
-        .order_by(Event.sequence)
-        .limit(limit)
-    ).all()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True, eq=False)
-class Progress:
-    """Where a training run of a job is, as of `recorded_at`."""
-
-    job_id: str
-    run_id: str
-    arm: str
-    step: int
-    steps_per_second: float | None
-    recorded_at: float
-
-
-def progress(session: Session, job_ids: Collection[str]) -> list[Progress]:
-    """The progress of the runs of these jobs that train and have recorded steps."""
-    columns = (Run.job_id, Run.id, Arm.name, Run.steps_done, Run.steps_per_second, Run.recorded_at)
-    training = (Run.job_id.in_(job_ids), Run.state == "running", Run.recorded_at.is_not(None))
-    rows = session.execute(select(*columns).join(Arm, Run.arm_id == Arm.id).where(*training))
-    return [
-        Progress(
-            job_id=job, run_id=run, arm=arm, step=steps - 1, steps_per_second=speed, recorded_at=at
-        )
-        for job, run, arm, steps, speed, at in rows
-        if at is not None
-    ]

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from parity.frozen import frozen
 from parity.wording import count
-from server.database import sessions, tables
+from server.database import clock, tables
 from server.database.states import EARLY_STOP, JOB_ENDED, RUN_ENDED
 from server.database.tables import Job, Run, RunState
 from server.errors import ConflictError
@@ -94,7 +94,7 @@ def add_runs(session: Session, job_id: str, request: AddedRunRequest, who: str) 
             f"job {job_id} has {count(len(runs), 'run')}, and {request.runs} were expected; look "
             "at it again"
         )
-    now = sessions.now(session)
+    now = clock.now(session)
     why_not = refusal(job) or (
         "it is judged just now" if (job.judging_until or 0.0) > now else None
     )

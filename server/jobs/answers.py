@@ -12,8 +12,8 @@ from sqlalchemy.orm import Session
 
 from parity.judging.verdict.sign_offs import LEAST_REASON
 from parity.wording import count, short_commit
-from server.database import sessions
-from server.database.sessions import find_job
+from server.database import clock
+from server.database.lookups import find_job
 from server.database.tables import Job, NewQuestion, new_id
 from server.errors import ConflictError
 from server.jobs import ledger
@@ -41,7 +41,7 @@ def _words(job: Job) -> str:
     engine = f", engine {job.engine}"
     return (
         f"job {job.id}: {outcomes}{revision}{engine}, "
-        f"{sessions.time_text(job.finished_at or job.created_at)}"
+        f"{clock.time_text(job.finished_at or job.created_at)}"
     )
 
 
@@ -91,7 +91,7 @@ def register_new_question(session: Session, job_id: str, who: str, reason: str) 
         )
     session.add(
         NewQuestion(
-            id=new_id("q"), job_id=job.id, who=who, reason=stated, created_at=sessions.now(session)
+            id=new_id("q"), job_id=job.id, who=who, reason=stated, created_at=clock.now(session)
         )
     )
     return add_note(session, job_id, who, f"Registered a new question: {stated}")

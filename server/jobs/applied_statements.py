@@ -12,7 +12,7 @@ from parity.judging.multiplicity import MAX_LOOKS, Multiplicity
 from parity.judging.policy import Policy, policy_from_mapping
 from parity.judging.secondary.conditions import TOKENS
 from server.curves.loading import multiplicity_of
-from server.database import sessions
+from server.database import clock
 from server.database.tables import Arm, Job, Run, Statement
 
 STATED = "stated later: "
@@ -51,7 +51,7 @@ def note(made: Statement) -> str:
     of = f" of {made.arm}" if made.arm else ""
     return (
         f"{STATED}{made.fact.replace('_', ' ')}{of}: {words(made.value)}, by {made.who}, "
-        f"{sessions.time_text(made.created_at)}"
+        f"{clock.time_text(made.created_at)}"
     )
 
 

@@ -25,7 +25,8 @@ from parity.frozen import frozen
 from parity.judging.curves.independence import dependence
 from server.curves import loading
 from server.database import tables
-from server.database.sessions import find_job, hold_lock
+from server.database.locks import hold_lock
+from server.database.lookups import find_job
 from server.database.tables import (
     LOCAL_ID,
     Arm,

@@ -25,8 +25,9 @@ from sqlalchemy.orm import Session
 from parity.judging.document_types import VerdictDocument
 from parity.judging.multiplicity import Multiplicity
 from parity.report.candidates import BEST_FIRST
-from server.database import sessions
-from server.database.sessions import Database, find_job
+from server.database import clock
+from server.database.lookups import find_job
+from server.database.sessions import Database
 from server.database.states import (
     EARLY_STOP,
     JOB_ENDED,
@@ -64,7 +65,7 @@ def conclude(database: Database, job_id: str) -> bool:
     with database.read() as session:
         if not ready_to_conclude(session, job_id):
             return True
-        now = sessions.now(session)
+        now = clock.now(session)
         if (
             session.scalar(
                 select(Job.id).where(
@@ -248,7 +249,7 @@ def _has_ended(arm: Arm) -> bool:
 
 def write_outcome(session: Session, job_id: str, outcome: Outcome) -> bool:
     """Write a job's verdicts and its end; False if another process ended it first."""
-    now = sessions.now(session)
+    now = clock.now(session)
     rows = [new_verdict_row(job_id, document, text, now) for document, text in outcome.verdicts]
     for row in rows:
         row.path = outcome.paths.get(row.candidate)

@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 from parity.frozen import frozen
 from server.concurrency.cache import Cache
 from server.curves.loading import seconds_of
-from server.database import sessions
+from server.database import clock
 from server.database.metrics.many_runs import read_each
 from server.database.states import RUN_ENDED
 from server.database.tables import Attempt, Job, Run
@@ -134,7 +134,7 @@ def _of_submissions(session: Session, runs: Sequence[Run]) -> dict[str, float]:
     reuse.
     """
     trained = {run.id: (run.source or run).id for run in runs if run.capability == COMMAND}
-    own, now = submissions.by_run(session, {*trained.values()}), sessions.now(session)
+    own, now = submissions.by_run(session, {*trained.values()}), clock.now(session)
     took = {
         run_id: sum(submissions.device_seconds(each, now) for each in of_run)
         for run_id, of_run in own.items()
@@ -171,7 +171,7 @@ def _of_attempts(session: Session, runs: Sequence[Run]) -> Mapping[str, float]:
         return {}
     trained = {run.id: run.source or run for run in runs}
     of_run = {run.id: run for run in trained.values()}
-    now = sessions.now(session)
+    now = clock.now(session)
     rows = session.execute(
         select(Attempt.run_id, Attempt.started_at, Attempt.ended_at).where(
             Attempt.run_id.in_(of_run)

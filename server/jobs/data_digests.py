@@ -14,7 +14,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from parity.canonical_json import picked
-from server.database.sessions import hold_lock
+from server.database.locks import hold_lock
 from server.database.tables import DataRead, Job, Run
 from server.jobs.workers import short
 from server.records import digest

@@ -21,10 +21,10 @@ from parity.frozen import frozen
 from parity.judging.curves.curve import Rounding
 from parity.judging.curves.outside_plan import last_recorded
 from parity.recipes import UNSTATED, RecipeError, check_rounding
-from server.database import sessions
+from server.database import clock
+from server.database.lookups import find_run
 from server.database.metrics import chunk_tables, store
 from server.database.metrics.coverage import Coverage, coverage
-from server.database.sessions import find_run
 from server.database.states import JOB_ENDED, RUN_ENDED, SILENT
 from server.database.tables import Attempt, Chunk, Run, RunState
 from server.errors import ConflictError, InvalidError, StaleAttemptError
@@ -198,7 +198,7 @@ def append(
             f"run {run_id}, attempt {attempt_number}: {error}; the recorded values stay, and "
             "nothing of this batch was saved"
         ) from error
-    now = sessions.now(session)
+    now = clock.now(session)
     # One update of the run's row: PostgreSQL locks the job's row too for a second one in a
     # transaction, and would wait for its holders.
     if kind == "train" and len(steps):
@@ -252,7 +252,7 @@ def finish(
         case "failed":
             lifecycle.fail(session, run, code="TRAINER_FAILED", message=text, steps_per_second=None)
         case "broke_off":
-            stale_at = sessions.now(session) + settings.external_stale_seconds
+            stale_at = clock.now(session) + settings.external_stale_seconds
             broken = {"crashes": run.crashes + 1, "lease_expires_at": stale_at}
             lifecycle.requeue(
                 session, run, attempt="crashed", code="TRAINER_BROKE_OFF", message=text, **broken

@@ -35,8 +35,8 @@ from parity.judging.noise.noise_table import (
 )
 from parity.judging.noise.public_table import public_noise_table
 from parity.typed_json import shown
-from server.database import sessions
-from server.database.sessions import hold_lock
+from server.database import clock
+from server.database.locks import hold_lock
 from server.database.tables import ImportedGroup
 from server.errors import ConflictError, InvalidError
 from server.jobs.noise_tables import noise_table_on_record
@@ -89,7 +89,7 @@ def import_noise_table(session: Session, table: str, family: str | None, who: st
         )
     families = sorted({row["family"] for row in rows})
     _refuse_useless(NoiseTable(tuple(row for row in here.values() if row["family"] in families)))
-    now = sessions.now(session)
+    now = clock.now(session)
     session.add_all(
         ImportedGroup(family=key[0], name=key[1], cells=dict(row), imported_by=who, imported_at=now)
         for key, row in new.items()

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from parity.wording import count
 from server.concurrency.repeating import Repeating
-from server.database import sessions
+from server.database import clock
 from server.database.sessions import Database
 from server.database.states import JOB_OPEN, JUDGING_AGAIN
 from server.database.tables import Job
@@ -32,7 +32,7 @@ def claim(session: Session, job_id: str, judge: str) -> bool:
     """Claim an open job for a judge for a while, or renew its claim; False while another has it, or
     if the job has ended.
     """
-    now = sessions.now(session)
+    now = clock.now(session)
     free = or_(Job.judging_until.is_(None), Job.judging_until < now, Job.judging_by == judge)
     open_job = update(Job).where(Job.id == job_id, Job.status.in_(JOB_OPEN), free)
     return (
@@ -95,7 +95,7 @@ def _give_back(session: Session, job_id: str, judge: str, error: BaseException) 
         )
     else:
         pause = 0.0
-    job.judge_after = sessions.now(session) + pause
+    job.judge_after = clock.now(session) + pause
     reason = str(error.orig) if isinstance(error, DBAPIError) else repr(error)
     job.code = JUDGING_AGAIN
     job.message = without_secrets(

@@ -35,7 +35,7 @@ from sqlalchemy.orm import Session
 
 from parity.judging.codes import BY_CODE
 from parity.judging.policy import policy_from_mapping
-from server.database.sessions import hold_lock
+from server.database.locks import hold_lock
 from server.database.tables import Arm, Job, NewQuestion, Verdict
 from server.errors import LookError
 from server.records import digest

@@ -14,8 +14,9 @@ from typing import Any, Literal
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from server.database import sessions, states
-from server.database.sessions import find_job
+from server.database import clock, events
+from server.database.events import announce
+from server.database.lookups import find_job
 from server.database.states import (
     JOB_ENDED,
     JOB_OPEN,
@@ -23,7 +24,6 @@ from server.database.states import (
     RUN_ENDED,
     RUN_MOVES,
     SILENT,
-    announce,
     begin_attempt,
     end_attempt,
     move_job,
@@ -83,7 +83,7 @@ def go_on(session: Session, run: Run, lease_seconds: float) -> bool:
     attempt = session.get(Attempt, (run.id, run.attempt_number))
     if attempt is None or attempt.state != "lost" or not may_go_on(session, run):
         return False
-    lease = {"lease_expires_at": sessions.now(session) + lease_seconds}
+    lease = {"lease_expires_at": clock.now(session) + lease_seconds}
     if not _move(
         session, run, "running", {**lease, "code": None, "message": None, "finished_at": None}
     ):
@@ -180,7 +180,7 @@ def mark(session: Session, run: Run, code: str, message: str) -> None:
 
 def tell_changed(session: Session, job: Job) -> None:
     """Tell open pages that a job has changed in something else than its status."""
-    states.emit(session, job.id, "status", {"status": job.status})
+    events.emit(session, job.id, "status", {"status": job.status})
 
 
 def end_job(
@@ -199,12 +199,12 @@ def end_job(
     """
     text = message and without_secrets(message)
     if not move_job(
-        session, job_id, JOB_OPEN, end, finished_at=sessions.now(session), code=code, message=text
+        session, job_id, JOB_OPEN, end, finished_at=clock.now(session), code=code, message=text
     ):
         return False
     if verdicts:
-        states.emit(session, job_id, "verdict", dict(verdicts))
-    states.emit(session, job_id, "status", {"status": end})
+        events.emit(session, job_id, "verdict", dict(verdicts))
+    events.emit(session, job_id, "status", {"status": end})
     announce(session, job_id, *(("verdict.given", "job.ended") if verdicts else ("job.ended",)))
     return True
 
@@ -225,7 +225,7 @@ def reopen_job(session: Session, job: Job) -> bool:
     if not move_job(session, job.id, ("failed",), "running", **fresh):
         return False
     session.expire(job, ["status", *fresh])
-    states.emit(session, job.id, "status", {"status": "running"})
+    events.emit(session, job.id, "status", {"status": "running"})
     return True
 
 
@@ -242,7 +242,7 @@ def _begin(
     """Move a run to running and begin its next attempt; the first run starts the job and binds it
     to a device class.
     """
-    now, attempt_number = sessions.now_in(session), run.attempt_number + 1
+    now, attempt_number = clock.now_in(session), run.attempt_number + 1
     lease = {
         "attempt_number": attempt_number,
         "lease_expires_at": now + lease_seconds,
@@ -256,7 +256,7 @@ def _begin(
         session, run.job_id, ("queued",), "running", started_at=now, **binding
     )
     status = [("status", {"status": "running"})] if is_first else []
-    states.emit_all(
+    events.emit_all(
         session,
         run.job_id,
         [*status, ("run", _run_payload(run, "running", None, None, attempt=attempt_number))],
@@ -280,7 +280,7 @@ def _end(
         run,
         end,
         attempt,
-        {"finished_at": sessions.now(session), "lease_expires_at": None, **columns},
+        {"finished_at": clock.now(session), "lease_expires_at": None, **columns},
         note,
     )
 
@@ -332,7 +332,7 @@ def _emit_run(
     message: str | None,
     **more: object,
 ) -> None:
-    states.emit(session, run.job_id, "run", _run_payload(run, state, code, message, **more))
+    events.emit(session, run.job_id, "run", _run_payload(run, state, code, message, **more))
 
 
 def _run_payload(

@@ -12,7 +12,7 @@ from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from server.concurrency.repeating import Repeating
-from server.database import sessions
+from server.database import clock
 from server.database.sessions import Database
 from server.database.tables import LISTENING, Duty, Run
 
@@ -29,7 +29,7 @@ UNENDED = (Run.capability == "external", Run.state.in_(("running", "awaiting_dat
 def listens(session: Session) -> bool:
     """Whether an API process listens now."""
     until = session.scalar(select(Duty.expires_at).where(Duty.name == LISTENING)) or 0.0
-    return sessions.now(session) - until <= _LONGEST_PAUSE_SECONDS
+    return clock.now(session) - until <= _LONGEST_PAUSE_SECONDS
 
 
 def renew(session: Session, stale_seconds: float) -> float:
@@ -37,7 +37,7 @@ def renew(session: Session, stale_seconds: float) -> float:
     before it; returns the gap in seconds.
     """
     row = session.get_one(Duty, LISTENING, with_for_update=True)
-    now, until = sessions.now(session), row.expires_at
+    now, until = clock.now(session), row.expires_at
     gap = now - until if until and now - until > _LONGEST_PAUSE_SECONDS else 0.0
     if gap:
         # Whose data came after the gap has a lease from then, and needs no other one.

@@ -5,8 +5,8 @@ They are only added, never changed.
 
 from sqlalchemy.orm import Session
 
-from server.database import sessions
-from server.database.sessions import find_job
+from server.database import clock
+from server.database.lookups import find_job
 from server.database.tables import Job, JobNote, new_id
 from server.errors import ConflictError, InvalidError
 
@@ -41,7 +41,7 @@ def add_note(session: Session, job_id: str, who: str, text: str) -> Job:
     stripped = plain_text("the note", text, MOST_CHARACTERS)
     job.notes.append(
         JobNote(
-            id=new_id("n"), job_id=job_id, who=who, text=stripped, created_at=sessions.now(session)
+            id=new_id("n"), job_id=job_id, who=who, text=stripped, created_at=clock.now(session)
         )
     )
     session.flush()

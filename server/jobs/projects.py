@@ -22,8 +22,9 @@ from parity.judging.curves.curve import MAX_STEP
 from parity.judging.policy import NVFP4, Policy
 from parity.recipes import OTHER, UNSTATED, RecipeError, check_recipe
 from parity.wording import count
-from server.database import sessions, tables
-from server.database.sessions import find_job, hold_lock
+from server.database import clock, tables
+from server.database.locks import hold_lock
+from server.database.lookups import find_job
 from server.database.states import JOB_OPEN, RUN_ENDED
 from server.database.tables import Arm, Job, Run
 from server.errors import ConflictError, InvalidError
@@ -203,7 +204,7 @@ def _new_run(session: Session, job: Job, arm: Arm, request: RunRequest, key: str
         state="awaiting_data",
         planned_steps=job.planned_steps,
         asked_by=[key] if key else [],
-        created_at=sessions.now(session),
+        created_at=clock.now(session),
     )
     job.runs.append(run)
     session.flush()

@@ -20,7 +20,8 @@ from sqlalchemy.orm import Session
 from parity.frozen import frozen
 from parity.judging.noise.noise_table import NoiseTable, read_noise_table
 from parity.wording import short_commit
-from server.database.sessions import find_job, hold_lock
+from server.database.locks import hold_lock
+from server.database.lookups import find_job
 from server.database.tables import Job, Worker
 from server.errors import LookError
 from server.jobs import answers, applied_statements, requesters

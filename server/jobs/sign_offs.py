@@ -19,8 +19,9 @@ from parity.judging.verdict.sign_offs import (
     sha256_of,
     why_not_acceptable,
 )
-from server.database import sessions
-from server.database.sessions import find_job, hold_lock
+from server.database import clock
+from server.database.locks import hold_lock
+from server.database.lookups import find_job
 from server.database.tables import Job, SignOff, Verdict, is_id, new_id
 from server.errors import InvalidError, NotFoundError, SignOffError
 from server.jobs.notes import plain_text
@@ -44,7 +45,7 @@ def sign_off(
     document = json.loads(verdict.document)
     if (why_not := why_not_acceptable(document)) is not None:
         raise SignOffError(f"candidate {candidate} of job {job_id} cannot be signed off: {why_not}")
-    now = sessions.now(session)
+    now = clock.now(session)
     held = next(
         (
             each
@@ -55,7 +56,7 @@ def sign_off(
     )
     if held is not None:
         raise SignOffError(
-            f"candidate {candidate} is signed off until {sessions.time_text(held.expires_at)} "
+            f"candidate {candidate} is signed off until {clock.time_text(held.expires_at)} "
             f"({held.id}); revoke that one before another"
         )
     job.sign_offs.append(
@@ -91,7 +92,7 @@ def revoke(session: Session, job_id: str, sign_off_id: str, who: str, reason: st
         )
     stated = plain_text("the reason", reason, MOST_REASON, LEAST_REASON)
     if held.revoked_at is None:
-        held.revoked_at, held.revoked_by, held.revoke_reason = sessions.now(session), who, stated
+        held.revoked_at, held.revoked_by, held.revoke_reason = clock.now(session), who, stated
         session.flush()
     return job
 

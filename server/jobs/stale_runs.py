@@ -12,7 +12,7 @@ import math
 from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
 
-from server.database import sessions
+from server.database import clock
 from server.database.sessions import Database
 from server.database.states import SILENT
 from server.database.tables import Run
@@ -53,14 +53,14 @@ def mark_or_fail_stale(settings: Settings, database: Database) -> list[str]:
 
 
 def _stale_runs(session: Session) -> Select[Run]:
-    return select(Run).where(*UNENDED, Run.lease_expires_at < sessions.now(session))
+    return select(Run).where(*UNENDED, Run.lease_expires_at < clock.now(session))
 
 
 def _mark_or_fail(session: Session, settings: Settings, run: Run) -> bool:
     """Mark or fail one run; True if it was failed."""
     assert run.lease_expires_at is not None  # noqa: S101
     last_data_at = run.lease_expires_at - settings.external_stale_seconds
-    seconds = sessions.now(session) - last_data_at
+    seconds = clock.now(session) - last_data_at
     if seconds < settings.external_silence_seconds:
         if run.code is None:
             lifecycle.mark(

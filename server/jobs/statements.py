@@ -27,8 +27,8 @@ from parity.recipes import (
     rounds_to_nearest,
 )
 from parity.wording import count
-from server.database import sessions
-from server.database.sessions import find_job
+from server.database import clock
+from server.database.lookups import find_job
 from server.database.states import JOB_ENDED
 from server.database.tables import Arm, Fact, Job, Run, Statement, new_id
 from server.errors import ConflictError, InvalidError
@@ -86,7 +86,7 @@ def state(session: Session, job_id: str, request: StatementRequest, who: str) ->
         raise InvalidError(
             f"nothing is stated; expected {', '.join((*OF_ARMS, *OF_JOBS[:-1]))} or {OF_JOBS[-1]}"
         )
-    now, is_late = sessions.now(session), job.status in JOB_ENDED
+    now, is_late = clock.now(session), job.status in JOB_ENDED
     # A judge that has begun reads no further statement; its claim is on the job's row.
     if not is_late and (job.judging_until or 0.0) > now:
         raise ConflictError(

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from sqlalchemy import Exists, exists, func, select, update
 from sqlalchemy.orm import Session
 
-from server.database import sessions
+from server.database import clock
 from server.database.states import RUN_ENDED
 from server.database.tables import DEPLOYMENT, Duty, Run, Submission
 from server.logs import without_secrets
@@ -70,7 +70,7 @@ def end(
     """End a submission; `ended_at` (unix seconds) is when its last start ended, None where that is
     now.
     """
-    now = sessions.now(session)
+    now = clock.now(session)
     change(
         session,
         run_id,

@@ -16,8 +16,9 @@ from parity.judging.noise.noise_table import NoiseTable
 from parity.judging.policy import SLOPE_EXAMPLE, Policy
 from parity.version import JUDGE_VERSION
 from server.database import tables
-from server.database.sessions import find_job, hold_lock
-from server.database.states import emit
+from server.database.events import emit
+from server.database.locks import hold_lock
+from server.database.lookups import find_job
 from server.database.tables import Arm, IdempotencyKey, Job, JobTag, Run, RunState
 from server.errors import InvalidError
 from server.jobs import ledger

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from sqlalchemy.orm import Session
 
-from server.database.sessions import find_job
+from server.database.lookups import find_job
 from server.database.tables import Job, JobTag
 from server.errors import InvalidError
 

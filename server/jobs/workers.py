@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session, object_session
 
-from server.database import sessions
+from server.database import clock
 from server.database.states import JOB_ENDED
 from server.database.tables import Job, Run, Token, Worker
 from server.jobs import submissions
@@ -26,7 +26,7 @@ _ANY_NUMBER = 2**31 - 1
 def live_workers(session: Session, lease_seconds: float) -> Sequence[Worker]:
     """Workers with a heartbeat within the last lease period."""
     return session.scalars(
-        select(Worker).where(Worker.heartbeat_at > sessions.now(session) - lease_seconds)
+        select(Worker).where(Worker.heartbeat_at > clock.now(session) - lease_seconds)
     ).all()
 
 
@@ -206,7 +206,7 @@ def would_train(session: Session, job: Job, lease_seconds: float) -> list[Worker
         and _unable(worker, job) is None
         and (job.baseline_id is None or is_bound_to(worker, job))
     ]
-    alive_since = sessions.now(session) - lease_seconds
+    alive_since = clock.now(session) - lease_seconds
     return [worker for worker in able if worker.heartbeat_at > alive_since] or able[:1]
 
 

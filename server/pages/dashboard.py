@@ -40,8 +40,9 @@ from server.api.jobs import (
 )
 from server.api.lists import principal_names
 from server.api.service import worker_documents
+from server.database.clock import time_text
+from server.database.lookups import find_job
 from server.database.metrics import store
-from server.database.sessions import find_job, time_text
 from server.database.states import JOB_ENDED, RUN_ENDED
 from server.database.tables import Job, Run
 from server.jobs import added_runs, forecasts, statements

@@ -13,7 +13,7 @@ from sqlalchemy import select
 
 from parity.judging.verdict.sign_offs import why_not_acceptable
 from server.api.jobs import JobDocument, submit_again, submit_run
-from server.database.sessions import time_text
+from server.database.clock import time_text
 from server.database.tables import Token
 from server.errors import ForbiddenError, InvalidError, NotFoundError
 from server.jobs import notes, sign_offs, statements, tags

@@ -18,7 +18,7 @@ from parity.judging.noise.listing import any_decoder_rows, family_rows, outliers
 from parity.judging.noise.noise_table import ANY_DECODER, NoiseTable
 from parity.judging.noise.public_table import public_noise_table
 from server.api.lists import principal_names
-from server.database.sessions import time_text
+from server.database.clock import time_text
 from server.errors import NotFoundError
 from server.jobs.imported_noise import imported_groups, imported_noise_tables
 from server.jobs.noise_tables import noise_table_on_record

@@ -11,7 +11,7 @@ from sqlalchemy import select
 
 from parity.extensions import lab
 from parity.frozen import frozen
-from server.database import sessions
+from server.database import clock
 from server.database.sessions import Database
 from server.database.states import RUN_ENDED
 from server.database.tables import Run, is_id
@@ -47,7 +47,7 @@ def old_files(settings: Settings, database: Database) -> Iterator[OldFile]:
     """
     with database.read() as session:
         # the database's clock, because a machine's may jump ahead
-        old = cutoffs(settings, sessions.now(session))
+        old = cutoffs(settings, clock.now(session))
     for path in sorted((settings.state_dir / "jax-cache").glob("*")):
         if path.is_file() and _changed_at(path) < old.keys:
             why = "compiled PARITY_RETENTION_KEY_DAYS ago"

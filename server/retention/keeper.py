@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 
-from server.database import sessions
+from server.database import clock
 from server.database.sessions import Database
 from server.retention.batch import Batch, cutoffs
 from server.retention.curves import curve_batches
@@ -29,7 +29,7 @@ def plan(settings: Settings, database: Database) -> Iterator[Batch]:
     iteration reads only its own part.
     """
     with database.read() as session:
-        now = sessions.now(session)  # the database's clock, because a machine's may jump ahead
+        now = clock.now(session)  # the database's clock, because a machine's may jump ahead
     old = cutoffs(settings, now)
     if old.jobs is not None:
         yield from job_batches(database, old.jobs)

@@ -23,10 +23,11 @@ from starlette.routing import BaseRoute
 from parity.extensions import lab
 from parity.frozen import frozen
 from server.concurrency.cache import Cache
-from server.database import tables, tokens
-from server.database.sessions import Database, find_job, find_run
+from server.database import hashed_secrets, run_tokens, tables
+from server.database.lookups import find_job, find_run
+from server.database.run_tokens import RunToken
+from server.database.sessions import Database
 from server.database.tables import BrowserSession, Job, Token
-from server.database.tokens import RunToken
 from server.errors import (
     BusyError,
     ConflictError,
@@ -378,12 +379,12 @@ def create_token(
             f"max_running is {max_running}, but it counts for all tokens of principal "
             f"{principal_id}; leave it out here"
         )
-    now, secret, token_id = time.time(), tokens.new_secret(), tables.new_id("t")
+    now, secret, token_id = time.time(), hashed_secrets.new_secret(), tables.new_id("t")
     token = Token(
         id=token_id,
         principal=principal_id or token_id,
         name=name,
-        digest=tokens.digest(secret),
+        digest=hashed_secrets.digest(secret),
         scopes=wanted,
         max_running=max_running,
         repository=repository,
@@ -458,7 +459,7 @@ def authenticate(session: Session, text: str) -> Token | None:
     token = (
         session.get(Token, token_id) if kind == "parity" and tables.is_id("t", token_id) else None
     )
-    right = tokens.matches(secret, token.digest if token else None)
+    right = hashed_secrets.matches(secret, token.digest if token else None)
     if token is not None and right and is_live(token):
         return token
     return None
@@ -466,11 +467,13 @@ def authenticate(session: Session, text: str) -> Token | None:
 
 def open_session(session: Session, token: Token) -> str:
     """Log a browser in; returns the value of its cookie."""
-    now, cookie = time.time(), tokens.new_secret()
+    now, cookie = time.time(), hashed_secrets.new_secret()
     session.execute(delete(BrowserSession).where(BrowserSession.expires_at < now))
     session.add(
         BrowserSession(
-            digest=tokens.digest(cookie), token_id=token.id, expires_at=now + SESSION_SECONDS
+            digest=hashed_secrets.digest(cookie),
+            token_id=token.id,
+            expires_at=now + SESSION_SECONDS,
         )
     )
     return cookie
@@ -478,7 +481,9 @@ def open_session(session: Session, token: Token) -> str:
 
 def close_session(session: Session, cookie: str) -> None:
     """Log a browser out."""
-    session.execute(delete(BrowserSession).where(BrowserSession.digest == tokens.digest(cookie)))
+    session.execute(
+        delete(BrowserSession).where(BrowserSession.digest == hashed_secrets.digest(cookie))
+    )
 
 
 def principal(request: Request, context: InContext) -> Principal:
@@ -651,7 +656,9 @@ def _sent_token(request: Request, context: Context) -> Token | RunToken | None:
     cookie = request.cookies.get(COOKIE)
     with context.database.read() as session:
         if scheme.lower() == "bearer":
-            return authenticate(session, text.strip()) or tokens.authenticate(session, text.strip())
+            return authenticate(session, text.strip()) or run_tokens.authenticate(
+                session, text.strip()
+            )
         if not cookie:
             return None
         return _of_cookie(session, cookie)
@@ -671,7 +678,8 @@ def _of_cookie(session: Session, cookie: str) -> Token | None:
         select(Token)
         .join(BrowserSession, BrowserSession.token_id == Token.id)
         .where(
-            BrowserSession.digest == tokens.digest(cookie), BrowserSession.expires_at > time.time()
+            BrowserSession.digest == hashed_secrets.digest(cookie),
+            BrowserSession.expires_at > time.time(),
         )
     ).first()
     if token is not None and is_live(token):

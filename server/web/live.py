@@ -20,10 +20,11 @@ from starlette.types import Message, Receive, Scope, Send
 
 from parity.frozen import frozen
 from server.concurrency.repeating import Repeating
+from server.database.events import AT_ONCE as EVENTS_AT_ONCE
+from server.database.events import after
+from server.database.run_progress import Progress
+from server.database.run_progress import progress as progress_of
 from server.database.sessions import Database
-from server.database.states import AT_ONCE as EVENTS_AT_ONCE
-from server.database.states import Progress, after
-from server.database.states import progress as progress_of
 from server.database.tables import Event, Job
 from server.errors import TooManyError, UnavailableError
 

@@ -43,8 +43,9 @@ from sqlalchemy.exc import OperationalError
 from parity.client.rest import Client, ClientError, UnreachableError
 from parity.judging.policy import policy_from_mapping
 from server.check import _check_run
+from server.database.clock import now_in
 from server.database.metrics import store
-from server.database.sessions import Database, now_in
+from server.database.sessions import Database
 from server.database.states import JOB_ENDED, JOB_OPEN, RECORD_DAMAGED, RUN_ENDED
 from server.database.tables import Attempt, Chunk, ChunkColumn, Job, Run, table_of
 from server.jobs.conclude import judge_again

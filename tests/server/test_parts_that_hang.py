@@ -21,7 +21,7 @@ from fastapi.testclient import TestClient
 from sqlalchemy import event, make_url, text
 from sqlalchemy.exc import OperationalError
 
-from server.database import sessions
+from server.database import postgresql_connection, sessions
 from server.database.sessions import Database
 from server.web.auth import create_token
 from workers.standalone import broker
@@ -95,7 +95,7 @@ def hanging(process: psutil.Process) -> Iterator[None]:
 
 def test_a_postgresql_that_hangs_is_an_error_and_then_works_again(own_postgresql, monkeypatch):
     url, folder = own_postgresql
-    monkeypatch.setattr(sessions, "_GRACE_SECONDS", -19.0)
+    monkeypatch.setattr(postgresql_connection, "_GRACE_SECONDS", -19.0)
     database = Database(url, statement_seconds=20)
     with database.read() as session:
         session.execute(text("select 1"))

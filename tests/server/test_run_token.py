@@ -14,7 +14,7 @@ from parity import cli
 from parity.client.delivery import Delivery
 from parity.client.rest import Client
 from parity.client.spool import Spool
-from server.database import tokens
+from server.database import run_tokens
 from server.database.metrics import store
 from server.database.tables import Run
 from server.jobs.submit import submit_job
@@ -142,7 +142,9 @@ def test_what_is_left_is_sent_with_the_runs_own_token(served, database, spooled)
 def test_a_token_that_was_replaced_is_asked_for_again_and_fences_nobody(served, database, spooled):
     run, trainer, path = spooled
     with database.write() as session:
-        tokens.issue(session, run, 1)  # an attach that was repeated late, whose response nobody got
+        run_tokens.issue(
+            session, run, 1
+        )  # an attach that was repeated late, whose response nobody got
     assert _resend(path, None, served) == 4
     assert _resend(path, trainer, served) == 0
     assert _steps(database, run) == list(range(20))
@@ -155,7 +157,7 @@ def test_a_newer_trainer_is_not_fenced_by_what_an_older_one_left(served, databas
     with Client(served, trainer) as client:
         token = client.attach(run, {})["token"]
         with database.write() as session:
-            tokens.issue(session, run, 1)
+            run_tokens.issue(session, run, 1)
         assert _resend(path, trainer, served) == 4
         assert "taken over" in capsys.readouterr().err
         client.append(run, 2, "train", ["step", "loss"], np.array([[0.0], [1.0]]), token)

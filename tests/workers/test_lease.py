@@ -11,7 +11,7 @@ from sqlalchemy.exc import OperationalError
 from parity.judging.policy import policy_from_mapping
 from parity_lab.server.analyses import WhyRequest, submit_analysis
 from parity_lab.server.tables import Analysis
-from server.database import states
+from server.database import events
 from server.database.tables import Attempt, Job, Run, Token, Worker
 from server.jobs.lifecycle import cancel_job
 from server.jobs.submit import Order, submit_job
@@ -449,7 +449,7 @@ def test_cancel_against_live_writers_never_deadlocks(database, submit, make_work
                 with database.write() as session:
                     lease.renew(session, claim, 5.0)
                     time.sleep(0.002)
-                    states.emit(session, claim.job_id, "metric", {})
+                    events.emit(session, claim.job_id, "metric", {})
         except LeaseLostError:
             pass
         except Exception as error:  # noqa: BLE001
@@ -505,7 +505,7 @@ def test_no_secret_of_a_log_is_kept_of_a_run_that_broke(database, submit, make_w
         kept += [attempt.message for attempt in session.scalars(select(Attempt))]
         kept += [
             event.payload.get("message")
-            for event in states.after(session, job_id, 0)
+            for event in events.after(session, job_id, 0)
             if event.payload.get("message")
         ]
     assert len(kept) == 6

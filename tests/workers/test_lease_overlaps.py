@@ -8,7 +8,7 @@ import time
 import pytest
 from sqlalchemy.exc import IntegrityError
 
-from server.database import sessions, tokens
+from server.database import clock, run_tokens
 from server.database.tables import Attempt, Duty, Job, Run, Submission, Token, Worker
 from server.jobs.lifecycle import cancel_job
 from server.retention import curves, jobs
@@ -254,11 +254,11 @@ def test_the_token_of_one_run_and_of_one_attempt_fits_no_other(database, both, n
 def test_a_new_token_of_one_attempt_leaves_those_of_others(database, both):
     one, other = both
     with database.write() as session:
-        text = tokens.issue(session, one.run_id, one.attempt_number)
+        text = run_tokens.issue(session, one.run_id, one.attempt_number)
     with database.read() as session:
-        assert tokens.authenticate(session, one.token) is None
-        assert tokens.authenticate(session, text).is_live
-        assert tokens.authenticate(session, other.token).is_live
+        assert run_tokens.authenticate(session, one.token) is None
+        assert run_tokens.authenticate(session, text).is_live
+        assert run_tokens.authenticate(session, other.token).is_live
 
 
 def test_a_note_of_one_attempt_is_none_of_another(database, both, next_claim):
@@ -368,7 +368,7 @@ def reusing(database, recorded, submit, make_worker):
     """Runs of an old job that was cancelled, and the claim of a run that may reuse their curves."""
     with database.write() as session:
         job = session.get_one(Job, recorded({"nvfp4": 0.0}, steps=40, replicates=1))
-        job.status, job.finished_at = "cancelled", sessions.now(session) - OLD
+        job.status, job.finished_at = "cancelled", clock.now(session) - OLD
         for run in job.runs:
             run.fingerprint = f"f-{run.arm.name}"
         job.arms[1].question = "q"

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from server.database import sessions
+from server.database import clock
 from server.database.tables import HOUSEKEEPING, Job, Run
 from server.jobs import conclude as conclude_module
 from server.jobs.conclude import conclude
@@ -97,7 +97,7 @@ def test_a_later_look_finds_jobs_whose_runs_ended_since(database, recorded):
     job_id = recorded({"nvfp4": 0.0}, state="finished")
     with database.write() as session:
         for run in session.get_one(Job, job_id).runs:
-            run.finished_at = sessions.now(session)
+            run.finished_at = clock.now(session)
     ended.conclude(database)
     with database.read() as session:
         assert session.get_one(Job, job_id).status == "concluded"
@@ -145,7 +145,7 @@ def test_a_lost_lease_counts_as_a_crash_only_if_the_trainer_died_with_it(
     while "failed" not in states:
         claim = _claim(database, worker, 60.0)
         with database.write() as session:
-            session.get_one(Run, claim.run_id).lease_expires_at = sessions.now(session) - 1.0
+            session.get_one(Run, claim.run_id).lease_expires_at = clock.now(session) - 1.0
         assert reconcile.give_back_expired(settings, database) == [claim.run_id]
         with database.write() as session:
             if lives:

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import func, select
 from sqlalchemy.exc import OperationalError
 
-from server.database import states
+from server.database import events, run_progress
 from server.database.metrics import chunk_tables, store
 from server.database.tables import Chunk, Run
 from training.step_values import StepStats
@@ -54,8 +54,8 @@ def test_every_step_arrives_with_progress_and_no_event(database, claim):
         steps, columns = store.read(session, claim.run_id, "train")
         validated, validation = store.read(session, claim.run_id, "validation")
         run = session.get_one(Run, claim.run_id)
-        kinds = {event.kind for event in states.after(session, claim.job_id, 0)}
-        progress = states.progress(session, [claim.job_id])
+        kinds = {event.kind for event in events.after(session, claim.job_id, 0)}
+        progress = run_progress.progress(session, [claim.job_id])
     assert steps.tolist() == list(range(6))
     assert columns["lm_loss"].tolist() == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
     assert (validated.tolist(), validation["loss"].tolist()) == ([4], [9.0])
@@ -86,7 +86,7 @@ def test_after_the_fence_nothing_is_written(database, claim):
         recorder.flush()
     with database.read() as session:
         assert store.read(session, claim.run_id, "train")[0].size == 0
-        assert states.progress(session, [claim.job_id]) == []
+        assert run_progress.progress(session, [claim.job_id]) == []
 
 
 def test_a_write_whose_commit_was_not_confirmed_is_recorded_once(database, claim):

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from server.database import sessions
+from server.database import clock
 from server.database.metrics import store
 from server.database.tables import Attempt, Job, Run
 from server.jobs.conclude import decide
@@ -393,7 +393,7 @@ def test_a_machine_that_slept_and_a_database_that_was_away_are_no_crash_of_the_r
         if what == "fell":
             raise OSError("the disk is full")
         with database.write() as session:
-            session.get_one(Run, self._claim.run_id).lease_expires_at = sessions.now(session) - 1.0
+            session.get_one(Run, self._claim.run_id).lease_expires_at = clock.now(session) - 1.0
         assert reconcile.give_back_expired(settings, database) == [self._claim.run_id]
         raise lease.LeaseLostError("it woke up")
 

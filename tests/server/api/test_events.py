@@ -12,8 +12,9 @@ import httpx2
 import numpy as np
 import pytest
 
-from server.database import states as events
-from server.database.states import Progress, begin_attempt, move_job
+from server.database import events, run_progress
+from server.database.run_progress import Progress
+from server.database.states import begin_attempt, move_job
 from server.database.tables import Event, Job, Run
 from server.jobs import external
 from server.jobs.external import Batch
@@ -332,4 +333,4 @@ def test_a_run_that_has_ended_has_no_progress(database, settings, recorded):
     with database.write() as session:
         session.get_one(Run, run_id).state = "finished"
     with database.read() as session:
-        assert events.progress(session, [job]) == []
+        assert run_progress.progress(session, [job]) == []

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from server.database import states
+from server.database import events
 from server.database.tables import Attempt, Job, Run
 from server.jobs import conclude
 from server.jobs.listening import renew
@@ -109,7 +109,7 @@ def test_a_job_that_the_user_trains_is_judged(api, database, ended):
     assert verdict["context_differs"] == []
     assert api.get(f"/api/v1/jobs/{job['id']}/evidence.zip").status_code == 200
     with database.read() as session:
-        assert [event.kind for event in states.after(session, job["id"], 0)].count("verdict") == 1
+        assert [event.kind for event in events.after(session, job["id"], 0)].count("verdict") == 1
 
 
 def test_ending_the_last_run_does_not_wait_for_the_judge(api, ended, monkeypatch):

@@ -8,7 +8,7 @@ import time
 import httpx2
 import pytest
 
-from server.database import states
+from server.database import events
 from server.database.tables import BrowserSession, Token
 from server.web import auth
 
@@ -44,7 +44,7 @@ def test_a_stream_ends_with_its_token(served, database, recorded, token, monkeyp
             if line.startswith("id:"):
                 ids.append(int(line[3:]))
                 with database.write() as session:
-                    states.emit(session, job, "metric", {})
+                    events.emit(session, job, "metric", {})
                     if len(ids) == 2:
                         auth.revoke_token(session, token_id)
     assert ids == [1, 2]  # the third was written with the revocation, and the job goes on

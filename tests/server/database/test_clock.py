@@ -6,14 +6,14 @@ import time
 
 import pytest
 
-from server.database import sessions
+from server.database import clock
 
 pytestmark = pytest.mark.both_databases
 
 
 def test_the_database_says_what_time_it_is(database):
     with database.read() as session:
-        assert sessions.now(session) == pytest.approx(time.time(), abs=5.0)
+        assert clock.now(session) == pytest.approx(time.time(), abs=5.0)
 
 
 def test_a_wrong_clock_of_this_machine_does_not_move_a_remote_database_s(
@@ -22,5 +22,5 @@ def test_a_wrong_clock_of_this_machine_does_not_move_a_remote_database_s(
     truth = time.time()
     monkeypatch.setattr(time, "time", lambda: truth + 3600.0)
     with database.read() as session:
-        moved = sessions.now(session) - truth
+        moved = clock.now(session) - truth
     assert moved == pytest.approx(3600.0 if database_kind == "sqlite" else 0.0, abs=5.0)

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
-from server.database import sessions, states
+from server.database import events, locks, sessions
 from server.database.sessions import Database
 from server.database.tables import Event
 
@@ -45,9 +45,9 @@ def test_many_transactions_on_few_connections_lose_nothing(database, settings, r
         try:
             for _ in range(30):
                 with own.write() as session:
-                    sessions.hold_lock(session, "all of them")
+                    locks.hold_lock(session, "all of them")
                     processes.add(session.scalar(text("select pg_backend_pid()")))
-                    states.emit(session, job_id, "metric", {})
+                    events.emit(session, job_id, "metric", {})
                     assert session.scalar(text("select count(*) from pg_prepared_statements")) == 0
         except Exception as error:  # noqa: BLE001
             failures.append(error)

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from sqlalchemy import text
 
-from server.database import sessions, states
+from server.database import events, sessions
 from server.database.sessions import Database
 from server.database.tables import Event
 
@@ -26,7 +26,7 @@ def test_concurrent_read_then_write_loses_nothing(database, recorded):
         for _ in range(25):
             with database.write() as session:
                 session.execute(text("select count(*) from jobs")).scalar_one()
-                states.emit(session, job_id, "metric", {})
+                events.emit(session, job_id, "metric", {})
 
     threads = [threading.Thread(target=emit_many) for _ in range(4)]
     for thread in threads:
@@ -45,7 +45,7 @@ def test_a_failed_write_leaves_nothing(database, recorded):
     job_id = recorded({"nvfp4": 0.0}, done=0, state="queued")
     try:
         with database.write() as session:
-            states.emit(session, job_id, "metric", {})
+            events.emit(session, job_id, "metric", {})
             raise KeyError
     except KeyError:
         pass
@@ -56,7 +56,7 @@ def test_a_failed_write_leaves_nothing(database, recorded):
 def test_readers_go_on_while_a_writer_holds_the_lock(database, recorded):
     job_id = recorded({"nvfp4": 0.0}, done=0, state="queued")
     with database.write() as session:
-        states.emit(session, job_id, "metric", {})
+        events.emit(session, job_id, "metric", {})
         with database.read() as reader:
             assert reader.query(Event).where(Event.job_id == job_id).count() == 1
 
@@ -89,17 +89,6 @@ def test_a_connection_that_the_server_has_closed_is_replaced_even_if_it_has_just
         session.rollback()
         assert other.scalar(text("select pg_terminate_backend(:pid, 10000)"), {"pid": ended})
         assert session.scalar(text("select pg_backend_pid()")) != ended
-
-
-def test_events_of_one_call_are_numbered_in_their_order(database, recorded):
-    job_id = recorded({"nvfp4": 0.0}, done=0, state="queued")
-    with database.write() as session:
-        assert states.emit_all(session, job_id, [("metric", {"at": 1}), ("status", {"at": 2})]) == 3
-    with database.read() as session:
-        assert [(event.sequence, event.kind) for event in states.after(session, job_id, 1)] == [
-            (2, "metric"),
-            (3, "status"),
-        ]
 
 
 def test_a_connection_that_is_in_use_while_the_database_is_closed_is_closed_after_use(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from server.database import states
+from server.database import events
 from server.database.tables import Job
 from server.errors import NotFoundError
 from server.jobs.conclude import conclude
@@ -23,7 +23,7 @@ def test_cancel_ends_what_has_not_ended(database, recorded, state):
         assert {run.state for run in job.runs} == {
             "finished" if state == "finished" else "cancelled"
         }
-        emitted = [(event.kind, event.payload) for event in states.after(session, job_id, 1)]
+        emitted = [(event.kind, event.payload) for event in events.after(session, job_id, 1)]
         cancelled = [] if state == "finished" else sorted(run.id for run in job.runs)
         assert [payload["run"] for kind, payload in emitted if kind == "run"] == cancelled
         assert {payload["state"] for kind, payload in emitted if kind == "run"} <= {"cancelled"}

@@ -12,7 +12,7 @@ from sqlalchemy.orm import selectinload
 from parity.judging.policy import Policy
 from parity.judging.verdict.path import path_of
 from parity.judging.verdict.sign_offs import sha256_of
-from server.database import sessions, states
+from server.database import clock, events
 from server.database.tables import Job, Run
 from server.errors import ConflictError
 from server.jobs import conclude as conclude_module
@@ -52,7 +52,7 @@ def test_a_pass_beside_a_fail(database, recorded):
             "nvfp4": "fail",
             "mxfp8": "pass",
         }
-        assert [event.kind for event in states.after(session, job_id, 0)] == [
+        assert [event.kind for event in events.after(session, job_id, 0)] == [
             "status",
             "verdict",
             "status",
@@ -236,7 +236,7 @@ def test_a_judge_that_died_delays_a_verdict_until_its_claim_has_ended(
     assert not conclude(database, job_id)
     assert judge.jobs == []
     with database.write() as session:
-        session.get_one(Job, job_id).judging_until = sessions.now(session) - 1.0
+        session.get_one(Job, job_id).judging_until = clock.now(session) - 1.0
     assert conclude(database, job_id)
     assert _status(database, job_id) == ("concluded", 1, None)
     with database.write() as session:
@@ -382,8 +382,8 @@ def test_a_cut_connection_delays_a_verdict(database, owner_database, recorded, m
     status, code, tries, after, claimed_until = _judging(database, job_id)
     assert (status, code, tries, claimed_until) == ("queued", "JUDGING_AGAIN", 1, None)
     with database.read() as session:
-        assert after <= sessions.now(session)  # the second try follows at once
-        assert [event.kind for event in states.after(session, job_id, 0)][-1] == "status"
+        assert after <= clock.now(session)  # the second try follows at once
+        assert [event.kind for event in events.after(session, job_id, 0)][-1] == "status"
     assert conclude_each(database, [job_id]) == set()
     assert _status(database, job_id)[:2] == ("concluded", 1)
     assert _judging(database, job_id)[1] is None
@@ -406,7 +406,7 @@ def test_whatever_the_database_refuses_is_tried_again_with_growing_pauses(
             assert (job.status, job.code, job.judge_tries) == ("queued", "JUDGING_AGAIN", tries)
             assert "the disk is full" in job.message
             assert "SELECT" not in job.message
-            pauses.append(round(job.judge_after - sessions.now(session)))
+            pauses.append(round(job.judge_after - clock.now(session)))
         assert pauses[-1] == 0 or not conclude(database, job_id)  # it rests
         with database.write() as session:
             session.get_one(Job, job_id).judge_after = 0.0

@@ -10,7 +10,7 @@ from sqlalchemy import select
 
 from parity.judging.policy import policy_from_mapping
 from server.curves import loading
-from server.database import sessions, states
+from server.database import clock, events, locks, states
 from server.database.states import begin_attempt
 from server.database.tables import (
     LISTENING,
@@ -109,7 +109,7 @@ def _run_of(session, run_id):
 
 def _events(database, job_id):
     with database.read() as session:
-        return [(event.sequence, event.kind) for event in states.after(session, job_id, 0)]
+        return [(event.sequence, event.kind) for event in events.after(session, job_id, 0)]
 
 
 def _judged(database, job_id, outcome="inconclusive", code="CI_STRADDLES_MARGIN"):
@@ -148,8 +148,8 @@ def test_events_of_two_writers_have_numbers_of_their_own_and_those_of_two_jobs_d
     other = _submitted(database)
     both = overlap(
         database,
-        lambda s: states.emit_all(s, job, [("metric", {}), ("metric", {})]),
-        lambda s: (states.emit(s, job, "metric", {}), states.emit(s, other, "metric", {})),
+        lambda s: events.emit_all(s, job, [("metric", {}), ("metric", {})]),
+        lambda s: (events.emit(s, job, "metric", {}), events.emit(s, other, "metric", {})),
     )
     assert (both.first, both.waited, both.second) == (3, True, (4, 2))
     assert [number for number, _ in _events(database, job)] == [1, 2, 3, 4]
@@ -298,7 +298,7 @@ def test_a_judge_that_fails_while_its_job_is_cancelled_changes_nothing(database,
 def test_a_judge_that_fails_after_another_took_over_leaves_that_claim(database, job):
     with database.write() as session:
         assert judge_claim.claim(session, job, "one")
-        session.get_one(Job, job).judging_until = sessions.now(session) - 1.0
+        session.get_one(Job, job).judging_until = clock.now(session) - 1.0
     both = overlap(
         database,
         lambda s: judge_claim.claim(s, job, "two"),
@@ -422,7 +422,7 @@ def test_what_is_stated_of_a_job_waits_for_who_writes_it(database, own, lock):
             session.get_one(Run, own[0], with_for_update=True).steps_done = 500
         else:
             session.get_one(Job, job_id, with_for_update=True).judging_until = (
-                sessions.now(session) + 60
+                clock.now(session) + 60
             )
 
     both = overlap(
@@ -717,7 +717,7 @@ def test_a_project_that_is_concluded_takes_no_run_any_more(database, settings):
         assert _run_of(session, begin("b")(session)) != job_id
     other = overlap(
         database,
-        lambda s: sessions.hold_lock(s, "project me p"),
+        lambda s: locks.hold_lock(s, "project me p"),
         lambda s: projects.close(s, job_id),
     )
     assert (other.waited, type(other.second)) == (True, ConflictError)

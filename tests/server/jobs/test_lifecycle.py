@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import select
 
 from parity.judging.policy import policy_from_mapping
-from server.database import states
+from server.database import events, states
 from server.database.states import ATTEMPT_MOVES, JOB_MOVES, RUN_ENDED, RUN_MOVES, begin_attempt
 from server.database.tables import Attempt, Job, Run, Webhook, WebhookDelivery, Worker
 from server.jobs import lifecycle
@@ -97,7 +97,7 @@ def job_in(database, make_job):
 
 def _new_events(session, job_id):
     """The events that followed the submission's."""
-    return [(event.kind, event.payload) for event in states.after(session, job_id, 1)]
+    return [(event.kind, event.payload) for event in events.after(session, job_id, 1)]
 
 
 @pytest.mark.parametrize(("start", "end"), RUN_EDGES)

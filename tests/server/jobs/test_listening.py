@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from parity.judging.policy import policy_from_mapping
-from server.database import sessions
-from server.database import states as events
+from server.database import clock, events
 from server.database.tables import LISTENING, Attempt, Duty, Job, Run
 from server.errors import StaleAttemptError
 from server.jobs import conclude as concluding
@@ -182,7 +181,7 @@ def test_a_trainer_that_comes_back_goes_on_while_its_job_is_open(
             event.payload["state"] for event in events.after(session, job, 0) if event.kind == "run"
         ]
         assert states[: states.index("failed") + 2][-2:] == ["failed", "running"]
-        assert sessions.now(session) < row.lease_expires_at
+        assert clock.now(session) < row.lease_expires_at
 
 
 def test_a_run_that_failed_otherwise_stays_so(database, settings, run, attach, append):

@@ -17,7 +17,7 @@ from sqlalchemy import select
 
 from parity.judging.policy import policy_from_mapping
 from server import deliveries
-from server.database import states as events
+from server.database import events
 from server.database.metrics import store
 from server.database.states import begin_attempt
 from server.database.tables import Attempt, Job, Run, WebhookDelivery

@@ -3,7 +3,7 @@
 import pytest
 
 from server.api.jobs import job_document
-from server.database.sessions import find_job
+from server.database.lookups import find_job
 from server.jobs import forecasts
 from server.pages.dashboard import candidate_table
 

@@ -10,7 +10,7 @@ from sqlalchemy.exc import IntegrityError
 
 from parity_lab.server.analyses import WhyRequest, submit_analysis
 from parity_lab.server.tables import Analysis
-from server.database import states
+from server.database import events
 from server.database.metrics import store
 from server.database.tables import (
     Arm,
@@ -186,7 +186,7 @@ def test_an_old_job_goes_with_all_of_its_rows(database, kept, judged, deleted):
 
 def _events(database, job_id):
     with database.read() as session:
-        return states.after(session, job_id, 0)
+        return events.after(session, job_id, 0)
 
 
 @pytest.mark.parametrize("reason", ["open", "named", "reused", "to send"])

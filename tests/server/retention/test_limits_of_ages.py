@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sqlalchemy import select
 
-from server.database import states
+from server.database import events
 from server.database.metrics import store
 from server.database.tables import BrowserSession, Event, IdempotencyKey, Job, Run
 from server.retention.batch import cutoffs
@@ -27,7 +27,7 @@ def finished(database, recorded):
         job = session.get_one(Job, job_id)
         job.status, job.finished_at = "failed", NOW
         for _ in range(3):
-            states.emit(session, job_id, "run", {})
+            events.emit(session, job_id, "run", {})
         session.query(Event).update({Event.created_at: NOW})
     return job_id
 

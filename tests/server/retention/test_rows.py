@@ -5,7 +5,7 @@ import time
 import pytest
 from sqlalchemy import select
 
-from server.database import states
+from server.database import events
 from server.database.tables import (
     Attempt,
     BrowserSession,
@@ -26,13 +26,13 @@ OLD = 40 * 86_400
 
 def _numbers(database, job_id):
     with database.read() as session:
-        return [event.sequence for event in states.after(session, job_id, 0)]
+        return [event.sequence for event in events.after(session, job_id, 0)]
 
 
 def _emit(database, job_id, count):
     with database.write() as session:
         for _ in range(count):
-            states.emit(session, job_id, "run", {})
+            events.emit(session, job_id, "run", {})
 
 
 def test_all_but_the_last_event_of_an_old_job_go(

@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from fastapi.routing import APIRoute, iter_route_contexts
 
 from parity.judging.policy import policy_from_mapping
-from server.database import tokens
+from server.database import run_tokens
 from server.database.states import begin_attempt
 from server.database.tables import Run
 from server.errors import ForbiddenError
@@ -74,7 +74,7 @@ def job(database, make_job):
             run = session.get_one(Run, made.runs[0].id)
             run.state, run.attempt_number, made.status = "running", 1, "running"
             begin_attempt(session, run.id, 1, None)
-            return made.id, run.id, tokens.issue(session, run.id, 1)
+            return made.id, run.id, run_tokens.issue(session, run.id, 1)
 
     return make
 

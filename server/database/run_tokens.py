@@ -1,45 +1,18 @@
-"""Secrets that are stored as hashes only, and the tokens of runs that are made of them."""
+"""Tokens of runs: the text `parity_RUN-EPOCH_SECRET` lets its holder write one attempt of one run,
+as long as that attempt holds the run.
 
-import hashlib
-import hmac
+Only the secret's digest is stored, in the attempt's row. It is made when the attempt begins and
+never valid for another one.
+"""
+
 import re
-import secrets
 
 from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 
 from parity.frozen import frozen
+from server.database.hashed_secrets import digest, matches, new_secret
 from server.database.tables import Attempt, Run
-
-# Secrets that are stored as hashes only: made here, compared in constant time.
-#
-# A secret has 256 random bits, so its plain SHA-256 is enough: nobody can guess it, and no salt or
-# slow hash would add to that.
-
-
-def new_secret() -> str:
-    """A new secret, 43 characters from A-Z a-z 0-9 - _."""
-    return secrets.token_urlsafe(32)
-
-
-def digest(secret: str) -> str:
-    """What is stored of a secret: its SHA-256 as 64 hexadecimal digits."""
-    return hashlib.sha256(secret.encode()).hexdigest()
-
-
-def matches(secret: str, stored: str | None) -> bool:
-    """Whether a secret has this digest. Takes the same time without a digest, so that it reveals
-    nothing about ids.
-    """
-    right = hmac.compare_digest(digest(secret), stored or digest(""))
-    return right and stored is not None
-
-
-# Tokens of runs: the text `parity_RUN-EPOCH_SECRET` lets its holder write one attempt of one run,
-# as long as that attempt holds the run.
-#
-# Only the secret's digest is stored, in the attempt's row. It is made when the attempt begins and
-# never valid for another one.
 
 _TEXT = re.compile(
     r"parity_(r[0-9a-f]{12,}-[0-9a-f]{10})-([1-9][0-9]{0,15})_([A-Za-z0-9_-]{1,100})"
