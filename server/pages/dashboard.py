@@ -51,7 +51,15 @@ from server.jobs.job_kinds import kind_of
 from server.jobs.judge_input import compared_of
 from server.jobs.proposal import proposal
 from server.jobs.workers import can_take, live_workers, why_waiting
-from server.pages import baselines, forms, job_lists, job_page, public_verdicts, rendering
+from server.pages import (
+    baselines,
+    forms,
+    job_lists,
+    job_page,
+    noise_tables,
+    public_verdicts,
+    rendering,
+)
 from server.pages.rendering import HERE, LoginNeededError, pages_router, templates
 from server.settings import Settings
 from server.web import auth
@@ -360,6 +368,7 @@ def install(app: FastAPI, settings: Settings) -> None:
         job_lists.router,
         forms.router,
         baselines.router,
+        noise_tables.router,
         public_verdicts.public,
         forms.tokens_router,
     )

@@ -22,10 +22,10 @@ from server.database.clock import time_text
 from server.errors import NotFoundError
 from server.jobs.imported_noise import imported_groups, imported_noise_tables
 from server.jobs.noise_tables import noise_table_on_record
-from server.pages.baselines import router
-from server.pages.rendering import templates
+from server.pages.rendering import pages_router, templates
 from server.web.auth import InContext
 
+router = pages_router()
 Where = Literal["record", "imported", "shipped", "public"]
 PLOT_WIDTH = 400.0
 _PLACES: Mapping[Where, str] = {
