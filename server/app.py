@@ -11,7 +11,23 @@ from fastapi.middleware.gzip import GZipMiddleware
 
 from parity.version import VERSION
 from server import logs
-from server.api import baselines, curves, jobs, live, overviews, remarks, runs, service, verdicts
+from server.api import (
+    baselines,
+    evaluations,
+    events,
+    gate,
+    images,
+    jobs,
+    matrix,
+    noise_tables,
+    remarks,
+    run_logs,
+    runs,
+    submit,
+    trend,
+)
+from server.api.curves import forecast, gap, overlay, run_curves
+from server.api.service import health, job_schema, metrics, tokens, workers
 from server.concurrency.repeating import Repeating
 from server.database.sessions import Database
 from server.deliveries import Deliverer
@@ -82,21 +98,33 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.context = context_of(settings)
     problems.install(app)
     about_jobs = (
+        submit.router,
         jobs.router,
-        overviews.router,
+        gate.router,
+        matrix.router,
+        trend.router,
         remarks.router,
         *additions().routes,
-        live.router,
-        live.events_router,
+        forecast.router,
+        events.router,
     )
-    of_service = (
-        service.router,
-        verdicts.images_router,
-        service.metrics_router,
-        service.tokens_router,
+    about_curves = (run_curves.router, overlay.router, gap.router)
+    with_curves = (runs.router, run_logs.router, evaluations.router, noise_tables.router)
+    about_service = (
+        health.router,
+        workers.router,
+        job_schema.router,
+        images.router,
+        metrics.router,
+        tokens.router,
     )
-    with_curves = (runs.router, verdicts.router, baselines.noise_tables_router)
-    for router in (*about_jobs, baselines.router, curves.router, *with_curves, *of_service):
+    for router in (
+        *about_jobs,
+        baselines.router,
+        *about_curves,
+        *with_curves,
+        *about_service,
+    ):
         app.include_router(
             router,
             dependencies=[Depends(auth.authorize), Depends(check_query)],

@@ -24,13 +24,13 @@ from sqlalchemy import Select, delete, func, select
 from sqlalchemy.orm import Session
 
 from parity.version import VERSION
-from server.api.jobs import live_state
 from server.concurrency.repeating import Repeating
 from server.database import clock, tables
 from server.database.clock import time_text
 from server.database.locks import hold_lock
 from server.database.sessions import Database
 from server.database.tables import WebhookDelivery
+from server.documents.jobs import live_state
 from server.jobs.verdict_rows import verdict_rows, verdict_summary
 from server.settings import SECRET_PREFIX, Settings, Webhook, WebhookEvent
 

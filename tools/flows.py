@@ -25,7 +25,7 @@ FLOWS = {
         "tests/workers/test_supervisor.py::"
         "test_arms_agree_in_everything_but_the_recipe_and_an_environment_that_differs_confounds_the_verdict[sqlite]"
     ),
-    "live page, one update": "tests/server/api/test_live.py::test_a_running_job_has_its_gap_and_a_forecast_of_the_rest[postgresql]",  # noqa: E501
+    "live page, one update": "tests/server/api/curves/test_forecast.py::test_a_running_job_has_its_gap_and_a_forecast_of_the_rest[postgresql]",  # noqa: E501
     "gate, verdict cached": "tests/server/test_gate.py::test_a_concluded_job_is_served_with_its_age[sqlite-gaps0-0-PASS]",  # noqa: E501
     "gate on files": "tests/server/test_gate.py::test_verdicts_from_files_need_no_server",
     "why: plan, then answer": "tests/server/test_why_command.py::test_the_plan_comes_first_and_the_answer_last[sqlite]",  # noqa: E501

@@ -12,7 +12,7 @@ from parity_lab.server.documents import (
     analysis_document,
     plan_document,
 )
-from server.api.jobs import ring
+from server.api.submit import ring
 from server.jobs.submission_limits import check_queue
 from server.web.auth import InContext, Sender
 from server.web.requests import BodyRoute, StrictBody

@@ -20,7 +20,7 @@ from parity_lab.answer_lines import (
 from parity_lab.server.ablations import AblationsDocument, ablations_document
 from parity_lab.server.documents import AnalysisDocument, analysis_document
 from parity_lab.server.waterfall import WATERFALL_WIDTH, Bar, bars
-from server.api.curves import pair_of
+from server.api.curves.gap import pair_of
 from server.database.lookups import find_job
 from server.database.states import JOB_ENDED
 from server.pages.rendering import templates, visitor

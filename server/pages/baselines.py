@@ -10,9 +10,9 @@ from sqlalchemy.orm import Session
 
 from parity.frozen import frozen
 from parity.judging.document_types import VerdictDocument
-from server.api.baselines import WHOLE, baseline_document, diff, parsed_version, summaries
 from server.database.clock import time_text
 from server.database.tables import Baseline, Job, is_id
+from server.documents.baselines import WHOLE, baseline_document, diff, parsed_version, summaries
 from server.errors import InvalidError, NotFoundError
 from server.jobs import baselines
 from server.jobs.verdict_rows import verdict_documents

@@ -17,8 +17,8 @@ from parity.judging.noise.lending import find_lender
 from parity.judging.noise.listing import any_decoder_rows, family_rows, outliers_of
 from parity.judging.noise.noise_table import ANY_DECODER, NoiseTable
 from parity.judging.noise.public_table import public_noise_table
-from server.api.lists import principal_names
 from server.database.clock import time_text
+from server.documents.principals import principal_names
 from server.errors import NotFoundError
 from server.jobs.imported_noise import imported_groups, imported_noise_tables
 from server.jobs.noise_tables import noise_table_on_record

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 from parity import cli
 from parity.client.rest import Client
-from server.api.service import job_file_schema
+from server.api.service.job_schema import job_file_schema
 from server.database.metrics import store
 from server.database.tables import Job
 from server.jobs.conclude import conclude

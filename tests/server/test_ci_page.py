@@ -15,7 +15,7 @@ import yaml
 
 from parity.gate.exit_codes import EXIT_CODES
 from parity.gate.rules import gate_rules_from_mapping
-from server.api.service import job_file_schema
+from server.api.service.job_schema import job_file_schema
 from server.settings import CHECKOUT
 from tests.documentation import run_by
 

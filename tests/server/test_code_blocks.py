@@ -28,7 +28,7 @@ from pydantic import TypeAdapter
 from parity import cli
 from parity.gate.exit_codes import EXIT_CODES
 from server import tokens
-from server.api.service import job_file_schema
+from server.api.service.job_schema import job_file_schema
 from server.settings import CHECKOUT
 from tests.documentation import PAGES, blocks
 from training.spec import JobSpec

@@ -10,7 +10,7 @@ import yaml
 
 from parity import cli
 from server import tokens
-from server.api.service import job_file_schema
+from server.api.service.job_schema import job_file_schema
 from server.database.tables import Baseline, Job
 from tests.documentation import run_by
 

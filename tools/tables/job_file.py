@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from server.api.service import job_file_schema
+from server.api.service.job_schema import job_file_schema
 from tools.tables.generated import DOCS, Table
 from training.model_shapes import PRESETS
 from training.spec import Model

@@ -53,7 +53,7 @@ def test_a_row_has_64_values_with_names_of_64_characters() -> None:
 
 
 def test_the_columns_of_a_row_are_those_that_the_server_takes() -> None:
-    from server.api.runs import _MAX_COLUMNS
+    from server.api.step_bodies import _MAX_COLUMNS
 
     assert run._MOST_COLUMNS == delivery._COLUMNS_AT_ONCE == _MAX_COLUMNS
 

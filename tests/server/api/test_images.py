@@ -10,7 +10,7 @@ import pytest
 from parity import cli
 from parity.judging.bundles.evidence import bundle_bytes
 from parity.report.verdict_figure import draw_figure
-from server.api import jobs, verdicts
+from server.api import images, jobs
 from server.database.tables import Job
 
 
@@ -29,7 +29,7 @@ def test_a_figure_is_drawn_once(api, job, monkeypatch):
     first = api.get(url)
     assert first.status_code == 200, first.text
     assert first.content.startswith(b"<?xml")
-    monkeypatch.setattr(verdicts, "draw_figure", lambda *_: 1 / 0)
+    monkeypatch.setattr(images, "draw_figure", lambda *_: 1 / 0)
     assert api.get(url).content == first.content
     again = api.get(url, headers={"If-None-Match": first.headers["ETag"]})
     assert (again.status_code, again.content) == (304, b"")
@@ -95,7 +95,7 @@ def test_the_status_of_a_concluded_job_begins_with_its_verdict(served, job, caps
 def test_who_waits_for_a_drawing_keeps_nobody_from_a_connection_and_only_few_wait(api, job):
     urls = [f"/api/v1/jobs/{job}/verdict.svg?candidate={name}" for name in ("nvfp4", "mxfp8") * 3]
     with ThreadPoolExecutor(len(urls)) as pool:
-        with verdicts.drawing.take():
+        with images.drawing.take():
             answers = [pool.submit(api.get, url) for url in urls]
             refused = [
                 done.result() for done in islice(as_completed(answers, timeout=60), len(urls) - 3)
@@ -122,7 +122,7 @@ def test_drawing_and_packing_hold_no_connection(api, job, monkeypatch):
 
         return wait
 
-    monkeypatch.setattr(verdicts, "draw_figure", held(draw_figure))
+    monkeypatch.setattr(images, "draw_figure", held(draw_figure))
     monkeypatch.setattr(jobs, "bundle_bytes", held(bundle_bytes))
     with ThreadPoolExecutor(4) as pool:
         answers = [

@@ -1,23 +1,17 @@
 """The fields of the bodies that the API defines, and its parameters, each at its limit."""
 
+from importlib import import_module
+from pkgutil import walk_packages
+
 import pytest
 
-from server.api import (
-    baselines,
-    curves,
-    jobs,
-    lists,
-    live,
-    overviews,
-    remarks,
-    runs,
-    service,
-    verdicts,
-)
+from server import api
 from tests.server.web.test_limits_of_requests import BODIES, PARAMETERS, check_field, check_route
 
-MODULES = (baselines, curves, jobs, lists, live, overviews, remarks, runs, service, verdicts)
-PLACES = [each for each in BODIES if any(hasattr(own, each.partition(".")[0]) for own in MODULES)]
+MODULES = [import_module(module.name) for module in walk_packages(api.__path__, f"{api.__name__}.")]
+PLACES = [
+    place for place in BODIES if any(hasattr(module, place.partition(".")[0]) for module in MODULES)
+]
 
 
 @pytest.mark.parametrize("place", PLACES)

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from parity.judging.policy import policy_from_mapping
-from server.api import lists, overviews, runs
-from server.api.lists import Wanted, job_list, known_tags
+from server.api import run_logs, step_bodies
 from server.database.tables import Job, JobTag
+from server.documents.job_lists.filters import Wanted
+from server.documents.job_lists.page import MOST_COUNTED, job_list, known_tags
+from server.documents.matrix import matrix
 from server.errors import InvalidError, NotFoundError
 from server.jobs import baselines
 from server.jobs.submit import submit_job
@@ -38,8 +40,8 @@ def test_jobs_come_in_full_pages_and_the_last_one_ends_the_list(api, jobs, limit
 @pytest.mark.parametrize(("most", "total"), [(2, (2, True)), (3, (3, False)), (4, (3, False))])
 @pytest.mark.parametrize("limit", [1, 3])
 def test_a_count_says_more_only_beyond_its_end(database, jobs, monkeypatch, most, total, limit):
-    assert lists.MOST_COUNTED == 10_000
-    monkeypatch.setattr(lists, "MOST_COUNTED", most)
+    assert MOST_COUNTED == 10_000
+    monkeypatch.setattr("server.documents.job_lists.page.MOST_COUNTED", most)
     with database.read() as session:
         page = job_list(session, Wanted(), "newest", None, limit, counted=True)
     assert (page.total, page.more) == total
@@ -87,9 +89,9 @@ def test_a_batch_of_bytes_has_64_columns_and_100_000_rows(more):
     for body, columns in ((rows, ",".join(names)), (long, "step,loss")):
         if more:
             with pytest.raises(InvalidError):
-                runs._from_bytes(body, columns)
+                step_bodies.from_bytes(body, columns)
         else:
-            assert len(runs._from_bytes(body, columns).steps) == len(body) // 8 // (
+            assert len(step_bodies.from_bytes(body, columns).steps) == len(body) // 8 // (
                 1 + columns.count(",")
             )
 
@@ -99,16 +101,16 @@ def test_a_step_in_bytes_is_exact(step, refused):
     body = np.array([[step], [2.0]]).tobytes()
     if refused:
         with pytest.raises(InvalidError):
-            runs._from_bytes(body, "step,loss")
+            step_bodies.from_bytes(body, "step,loss")
     else:
-        assert runs._from_bytes(body, "step,loss").steps.tolist() == [int(step)]
+        assert step_bodies.from_bytes(body, "step,loss").steps.tolist() == [int(step)]
 
 
 def _log(tmp_path, text, wanted=5):
     (tmp_path / "logs" / "runs").mkdir(parents=True)
     (tmp_path / "logs" / "runs" / "r-1.log").write_text(text)
     attempt = SimpleNamespace(attempt=1, state="running", worker=None)
-    return runs._log(tmp_path, "r", attempt, wanted)
+    return run_logs._log(tmp_path, "r", attempt, wanted)
 
 
 @pytest.mark.parametrize(("number", "cut"), [(5, False), (6, True)])
@@ -141,5 +143,5 @@ def test_30_jobs_are_compared_and_one_twice_counts_once(database, number, too_ma
     """Jobs that are not on record are missed only once their number is right."""
     ids = [f"j{at}" for at in range(number)]
     with database.read() as session, pytest.raises((InvalidError, NotFoundError)) as failed:
-        overviews.matrix(session, [*ids, *ids], "recipe")
+        matrix(session, [*ids, *ids], "recipe")
     assert isinstance(failed.value, InvalidError) == too_many

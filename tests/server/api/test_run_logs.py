@@ -5,7 +5,7 @@ secret.
 import pytest
 from fastapi.testclient import TestClient
 
-from server.api import runs
+from server.api import run_logs
 from server.database.states import begin_attempt, end_attempt
 from server.database.tables import Job
 
@@ -48,7 +48,7 @@ def test_the_last_lines_of_each_attempt_newest_first(api, settings, run):
 
 
 def test_a_long_log_is_read_from_its_end(api, settings, run, monkeypatch):
-    monkeypatch.setattr(runs, "_READ_BYTES", 100)
+    monkeypatch.setattr(run_logs, "_READ_BYTES", 100)
     _write(settings, run, 2, "x" * 1000 + "\n" + "\n".join(f"line {number}" for number in range(5)))
     (attempt, _) = api.get(f"/api/v1/runs/{run}/log").json()["attempts"]
     assert attempt["lines"] == [f"line {number}" for number in range(5)]

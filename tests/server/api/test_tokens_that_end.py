@@ -34,7 +34,7 @@ def _log_in(api, text):
 
 
 def test_a_stream_ends_with_its_token(served, database, recorded, token, monkeypatch):
-    monkeypatch.setattr("server.api.live._KNOWN_SECONDS", 0.0)
+    monkeypatch.setattr("server.api.events._KNOWN_SECONDS", 0.0)
     job, (token_id, text) = recorded({"nvfp4": 0.0}, done=0, state="running"), token
     headers, ids = {"Authorization": f"Bearer {text}"}, []
     with httpx2.stream(

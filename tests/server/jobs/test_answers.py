@@ -20,7 +20,7 @@ COMMITS = ["a" * 40, "b" * 40]
 @pytest.fixture
 def gate(judge_gate, monkeypatch):
     """`judge_gate` with verdicts of which only the outcome is on record."""
-    monkeypatch.setattr("server.api.jobs.shown_documents", lambda *_: [])
+    monkeypatch.setattr("server.documents.jobs.shown_documents", lambda *_: [])
     return judge_gate
 
 
@@ -157,8 +157,8 @@ def with_tokens(application, api_settings, database):
 @pytest.fixture
 def pin_external(monkeypatch):
     """External curves count for each repository, and verdicts are not shown."""
-    monkeypatch.setattr("server.api.jobs.pinned", lambda *_: None)
-    monkeypatch.setattr("server.api.jobs.shown_documents", lambda *_: [])
+    monkeypatch.setattr("server.api.gate.pinned", lambda *_: None)
+    monkeypatch.setattr("server.documents.jobs.shown_documents", lambda *_: [])
 
 
 def test_another_token_of_the_repository_looks_at_the_same_question(

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from parity.judging.policy import policy_from_mapping
-from server.api.jobs import job_document
 from server.database.metrics import store
 from server.database.tables import Attempt, Job, Run
+from server.documents.jobs import job_document
 from server.jobs.cost import NO_TIMES, NO_TIMES_IN_FILES, Price, cost_of, price_of
 from server.jobs.submit import submit_job
 from server.settings import Settings

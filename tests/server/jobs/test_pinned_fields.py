@@ -7,7 +7,7 @@ from typing import get_args, get_type_hints
 
 import pytest
 
-from server.api.jobs import GateRequest
+from server.api.gate import GateRequest
 from server.jobs import pinned_fields
 from server.jobs.pinned_fields import FREE, PARTS, PINNED_NAMES, REQUEST, choice
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from parity.judging.policy import policy_from_mapping
-from server.api.jobs import job_document
 from server.database.metrics import store
 from server.database.tables import Job, Run
+from server.documents.jobs import job_document
 from server.jobs import baselines, forecasts
 from server.jobs.conclude import decide, ready_to_conclude
 from server.jobs.fingerprint import equal_run, run_spec, unsound

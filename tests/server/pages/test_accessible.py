@@ -8,7 +8,7 @@ less motion.
 """
 
 from importlib import import_module
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
@@ -44,7 +44,7 @@ _CONTROLS = (
     "[tabindex='0']"
 )
 
-# "/" leads to the list of jobs, and tests/server/pages/test_site.py tries the documentation.
+# "/" leads to the list of jobs; tests/server/pages/test_documentation.py tries the documentation.
 _ELSEWHERE = {"/", "/docs/api", "/docs/api/", "/trend.svg"}
 
 
@@ -139,8 +139,8 @@ def _faults(page: Page, *, in_both_looks: bool = True) -> list[tuple[object, ...
 
 def test_each_route_of_a_page_is_tried():
     modules = [
-        import_module(f"server.pages.{module.name}")
-        for module in iter_modules(server.pages.__path__)
+        import_module(module.name)
+        for module in walk_packages(server.pages.__path__, "server.pages.")
     ]
     own = [
         value

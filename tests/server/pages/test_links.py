@@ -4,7 +4,7 @@ import html
 import re
 from pathlib import Path
 
-from server.api import verdicts
+from server.api import images
 from server.jobs import baselines
 
 
@@ -12,7 +12,7 @@ def test_every_link_of_every_page_is_answered(api, database, judged, monkeypatch
     job, _ = judged({"nvfp4": 0.05, "mxfp8": 0.0})
     with database.write() as session:
         baselines.promote(session, "fp8", job, None, "a release", "local", 90)
-    monkeypatch.setattr(verdicts, "draw_figure", lambda path, *_: Path(path).write_bytes(b"drawn"))
+    monkeypatch.setattr(images, "draw_figure", lambda path, *_: Path(path).write_bytes(b"drawn"))
     of_job = [f"jobs/{job}{rest}" for rest in ("", "?candidate=nvfp4", "?order=gap", "/compare")]
     of_jobs = ("jobs", f"compare?job={job}", "trend?gate=small")
     names = (*of_jobs, *of_job, "baselines", "baselines/fp8/1", "workers", "tokens", "jobs/j0")
@@ -22,7 +22,7 @@ def test_every_link_of_every_page_is_answered(api, database, judged, monkeypatch
         for link in re.findall(r'(?:href|src|action)="([^"]*)"', api.get(f"/{name}").text)
     }
     assert f"/api/v1/jobs/{job}/verdict.svg?candidate=nvfp4" in links
-    # The documentation may not be built here: test_site.py has its anchors.
+    # The documentation may not be built here: test_documentation.py has its anchors.
     targets = sorted(
         html.unescape(link) for link in links if not link.startswith(("#", "?", "/docs/"))
     )

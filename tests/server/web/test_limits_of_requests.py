@@ -15,7 +15,7 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from pydantic import TypeAdapter, ValidationError
 
-from server.api.runs import StepsRequest
+from server.api.step_bodies import StepsRequest
 from server.app import create_app
 from server.errors import InvalidError
 from server.settings import Settings

@@ -135,12 +135,12 @@ def test_an_operation_without_a_rule_and_a_rule_without_an_operation_are_refused
 
 def test_a_new_route_without_a_rule_keeps_the_application_from_starting(settings, monkeypatch):
     from server import app
-    from server.api import live
+    from server.api import events
 
     router = APIRouter(prefix="/api/v1")
     router.add_api_route("/jobs/{job_id}/events", lambda: None)
     router.add_api_route("/events:drop", lambda: None, methods=["POST"])
-    monkeypatch.setattr(live, "router", router)
+    monkeypatch.setattr(events, "router", router)
     with pytest.raises(RuntimeError, match="POST /api/v1/events:drop"):
         app.create_app(settings)
 

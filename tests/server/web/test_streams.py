@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from sqlalchemy import select
 
-from server.api import curves
-from server.api import live as events
+from server.api import events
+from server.api.curves import run_curves
 from server.database.metrics import store
 from server.database.tables import Run
 from server.errors import TooManyError, UnavailableError
@@ -30,7 +30,7 @@ EXPORTS, PAGES = (
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch) -> None:
-    for module in (curves, live):
+    for module in (run_curves, live):
         monkeypatch.setattr(module, "EXPORTS", EXPORTS)
     monkeypatch.setattr(events, "PAGES", PAGES)
 

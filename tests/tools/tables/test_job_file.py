@@ -1,4 +1,4 @@
-from server.api.service import job_file_schema
+from server.api.service.job_schema import job_file_schema
 from tools.tables.job_file import PARTS, keys, presets
 from training.model_shapes import PRESETS
 

@@ -12,8 +12,8 @@ from sqlalchemy import select
 
 from parity.canonical_json import json_value
 from parity.cli import watching
-from server.api.jobs import job_document
 from server.database.tables import Job, Run, Submission
+from server.documents.jobs import job_document
 from tests.workers.commands.conftest import STEPS, head_of
 from tests.workers.commands.schedulers import PlayKubernetes, PlaySlurm, Stepping
 from workers import listings, submitted

@@ -15,8 +15,8 @@ from sqlalchemy import select, update
 
 from parity.canonical_json import json_value
 from parity.cli import watching
-from server.api.jobs import job_document
 from server.database.tables import Attempt, Job, Run, Submission
+from server.documents.jobs import job_document
 from server.jobs import lifecycle, submissions
 from server.jobs.lifecycle import cancel_job
 from tests.workers.commands.conftest import LOOP, STEPS, head_of

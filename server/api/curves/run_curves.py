@@ -1,0 +1,346 @@
+"""What one run recorded, over REST: every step (JSON in pages, CSV and Arrow as streams), metrics
+in buckets, statistics by layer.
+"""
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Literal
+
+import numpy as np
+from fastapi import APIRouter, Header, Query, Request, Response
+
+from parity.frozen import frozen
+from server.curves import buckets as formats
+from server.curves.buckets import (
+    GRAD_NORM,
+    SNR,
+    Cells,
+    Columns,
+    LayerTable,
+    Series,
+    layer_table,
+    recorded,
+    series,
+)
+from server.database.lookups import find_run
+from server.database.metrics import chunk_tables, store
+from server.database.metrics.chunk_tables import Columns as Table
+from server.errors import InvalidError
+from server.logs import cut
+from server.records import kind_of
+from server.web.auth import Context, InContext
+from server.web.limits import MOST_VALUES, check_values
+from server.web.live import EXPORTS, Stream
+from server.web.requests import UNCHANGED, FirstStep, LastStep, Tags
+
+router = APIRouter(prefix="/api/v1", tags=["curves"])
+
+Kind = Literal["train", "validation", "profile"]
+Format = Literal["json", "csv", "arrow"]
+_FORMS = {"csv": (formats.csv, formats.CSV), "arrow": (formats.arrow, formats.ARROW)}
+_STEPS_A_PAGE, _NONFINITE_A_PAGE = 20_000, 100_000
+_Names = Annotated[
+    str | None, Query(max_length=20_000, description="columns, comma-separated; default: all")
+]
+
+
+@frozen
+class NonFiniteValue:
+    """A non-finite value, which JSON cannot represent; it is null in its column."""
+
+    column: str
+    step: int
+    kind: Literal["nan", "inf", "-inf"]
+
+
+@frozen
+class StepsDocument:
+    """Steps in columns of equal length. `next_from` is the first step of the next page, null on the
+    last page.
+    """
+
+    run: str
+    kind: Kind
+    steps: list[int]
+    columns: dict[str, list[float | None]]
+    nonfinite: list[NonFiniteValue]
+    next_from: int | None
+
+
+@frozen
+class MetricsDocument:
+    """Metrics of one run; all columns have the same bucket edges."""
+
+    run: str
+    kind: str
+    series: list[Series]
+
+
+@frozen
+class LayersDocument:
+    """One statistic by layer and step, and the names of the others. `statistic` is null if the run
+    has no statistics by layer.
+
+    `minus` is the run whose values were subtracted; null where none were, because none were asked
+    for or that run has none of them.
+    """
+
+    run: str
+    minus: str | None
+    statistic: str | None
+    operand: str | None
+    recorded: Columns
+    table: LayerTable | None
+
+
+@router.get(
+    "/runs/{run_id}/steps",
+    response_model=StepsDocument,
+    responses={
+        200: {"content": {media_type: {} for _, media_type in _FORMS.values()}},
+        **UNCHANGED,
+    },
+)
+def steps(
+    run_id: str,
+    request: Request,
+    context: InContext,
+    tags: Tags,
+    names: _Names = None,
+    kind: Annotated[Kind, Query(description="which records")] = "train",
+    first_step: FirstStep = 0,
+    last_step: LastStep = None,
+    limit: Annotated[
+        int,
+        Query(
+            ge=1,
+            le=_STEPS_A_PAGE,
+            description="steps per page of JSON; fewer where they would be more than 2 million "
+            "values",
+        ),
+    ] = _STEPS_A_PAGE,
+    form: Annotated[
+        Format | None, Query(alias="format", description="default: the type in Accept, else json")
+    ] = None,
+    accept: Annotated[str, Header(include_in_schema=False)] = "",
+    accept_encoding: Annotated[str, Header(include_in_schema=False)] = "",
+) -> Response | StepsDocument:
+    """The recorded curve of a run; the newest attempt wins. CSV and Arrow contain every step of the
+    range, JSON one page.
+    """
+    chosen = form or _accepted(accept)
+    last = math.inf if last_step is None else last_step
+    with context.database.read() as session:
+        run = find_run(session, run_id)
+        question = ("steps", chosen, kind, names, first_step, last_step, limit)
+        headers = tags.check(run, *question, vary="Accept, Accept-Encoding")
+        wanted = _wanted(store.names(session, run_id, kind), names)
+        if chosen == "json":
+            most = max(1, min(limit, MOST_VALUES // max(1, len(wanted))))
+            return _page(
+                run_id,
+                kind,
+                wanted,
+                store.tables(session, run_id, kind, first_step, last, wanted),
+                most,
+            )
+        outline = store.outline(session, run_id, kind, first_step, last)
+    content, media_type = _FORMS[chosen]
+    parts = content(_parts(context, run_id, kind, outline, wanted), wanted)
+    headers["Content-Disposition"] = f'attachment; filename="{run_id}-{kind}.{chosen}"'
+    if "zstd" in accept_encoding:
+        parts, headers["Content-Encoding"] = formats.zstd(parts), "zstd"
+    return Stream(request, EXPORTS, parts, media_type=media_type, headers=headers)
+
+
+@router.get("/runs/{run_id}/metrics", responses=UNCHANGED)
+def metrics(
+    run_id: str,
+    context: InContext,
+    tags: Tags,
+    names: Annotated[
+        str, Query(max_length=20_000, description="columns, comma-separated")
+    ] = "lm_loss",
+    kind: Annotated[
+        str, Query(pattern="^(train|validation)$", description="which records")
+    ] = "train",
+    first_step: FirstStep = 0,
+    last_step: LastStep = None,
+    points: Annotated[int, Query(ge=1, le=100_000, description="largest number of buckets")] = 2000,
+) -> MetricsDocument:
+    """Metrics of a run as min, mean and max of buckets; every step if they fit into `points`.
+
+    422 for more than 2 million buckets of all columns together.
+    """
+    with context.database.read() as session:
+        run = find_run(session, run_id)
+        tags.check(run, "metrics", names, kind, first_step, last_step, points)
+        wanted = _wanted(store.names(session, run_id, kind), names)
+        last = math.inf if last_step is None else last_step
+        most = store.most_steps(session, run_id, kind, first_step, last)
+        check_values(len(wanted), min(points, most))
+        reduced = []
+        at_once = max(1, MOST_VALUES // max(1, most))  # a curve may be longer than an answer
+        for first in range(0, len(wanted), at_once):
+            some = wanted[first : first + at_once]
+            steps, columns = store.read_range(session, run_id, kind, first_step, last, some)
+            reduced += [series(name, steps, columns[name], points) for name in some]
+    return MetricsDocument(run=run_id, kind=kind, series=reduced)
+
+
+@router.get("/runs/{run_id}/layers", responses=UNCHANGED)
+def layers(
+    run_id: str,
+    context: InContext,
+    tags: Tags,
+    statistic: Annotated[
+        str | None,
+        Query(
+            max_length=100,
+            description="default: snr_db if recorded, else the first; grad_norm has no operand",
+        ),
+    ] = None,
+    operand: Annotated[
+        str | None, Query(max_length=100, description="default: the first with a finite value")
+    ] = None,
+    first_step: FirstStep = 0,
+    last_step: LastStep = None,
+    buckets: Annotated[int, Query(ge=1, le=2000, description="largest number of buckets")] = 200,
+    minus: Annotated[
+        str | None,
+        Query(max_length=100, description="subtract the values of this run of the same job"),
+    ] = None,
+) -> LayersDocument:
+    """Quantization statistics (or gradient norms) of every layer against the step, or their
+    differences to another run, for a heat map.
+    """
+    with context.database.read() as session:
+        run = find_run(session, run_id)
+        if minus is not None and find_run(session, minus).job_id != run.job_id:
+            raise InvalidError(
+                f"minus has {minus!r}, a run of another job; expected a run of job {run.job_id}"
+            )
+        tags.check(
+            run if minus is None else run.job,
+            "layers",
+            run_id,
+            statistic,
+            operand,
+            first_step,
+            last_step,
+            buckets,
+            minus,
+        )
+        there = recorded(session, run_id)
+        if not there.layers:
+            return LayersDocument(
+                run=run_id, minus=None, statistic=None, operand=None, recorded=there, table=None
+            )
+        last = math.inf if last_step is None else last_step
+        # A difference if there is one. Without a choice: the first operand whose signal to noise is
+        # finite, because one that is not quantized has nothing to show.
+        operands: list[str | None] = (
+            [operand] if operand is not None else [*_usual_first(there, statistic)] or [None]
+        )
+        for subtracted, candidate in itertools.product(dict.fromkeys([minus, None]), operands):
+            of = _one_of("operand", candidate, there.operands) if there.operands else None
+            names = [*there.of_operand.get(of or "", []), *([GRAD_NORM] if there.has_norms else [])]
+            usual = SNR if statistic is None and SNR in names else statistic
+            chosen = _one_of("statistic", usual, names)
+            of = None if chosen == GRAD_NORM else of
+            cells = Cells(
+                statistic=chosen,
+                operand=of or "",
+                first_step=first_step,
+                last_step=last,
+                buckets=buckets,
+            )
+            table = layer_table(session, run_id, cells, subtracted)
+            if table.low is not None:
+                break
+    return LayersDocument(
+        run=run_id, minus=subtracted, statistic=chosen, operand=of, recorded=there, table=table
+    )
+
+
+def _usual_first(there: Columns, statistic: str | None) -> list[str]:
+    """The operands that have the statistic (default: signal to noise); all of them if none has."""
+    with_it = [
+        operand for operand in there.operands if (statistic or SNR) in there.of_operand[operand]
+    ]
+    return with_it or there.operands
+
+
+def _one_of(name: str, value: str | None, choices: list[str]) -> str:
+    if value is not None and value not in choices:
+        raise InvalidError(f"{name} has {value!r}, expected one of {', '.join(choices)}")
+    return choices[0] if value is None else value
+
+
+def _parts(
+    context: Context, run_id: str, kind: Kind, outline: store.Outline, names: Sequence[str]
+) -> Iterator[Table]:
+    """The curve in pieces. No connection is held while the client reads: each range is read in a
+    transaction of its own.
+    """
+    for first, last in outline.ranges:
+        with context.database.read() as session:
+            parts = [
+                *store.tables(session, run_id, kind, first, last, names, outline.newest_attempt)
+            ]
+        yield from parts
+
+
+def _page(
+    run_id: str, kind: Kind, names: Sequence[str], parts: Iterator[Table], limit: int
+) -> StepsDocument:
+    read: list[Table] = []
+    count = 0
+    for part in parts:
+        read.append(part)
+        count += len(part["step"])
+        if count > limit:
+            break
+    at, table = chunk_tables.joined(read, names)
+    # Each of them is listed by itself, which takes more than a number does.
+    nonfinite = np.cumsum(
+        sum(
+            (~np.isfinite(column[:limit]) for column in table.values()),
+            np.zeros(min(limit, len(at)), np.int64),
+        )
+    )
+    if len(nonfinite):
+        limit = max(1, min(limit, int(np.searchsorted(nonfinite, _NONFINITE_A_PAGE, side="right"))))
+    return StepsDocument(
+        run=run_id,
+        kind=kind,
+        steps=at[:limit].tolist(),
+        columns={
+            name: [value if math.isfinite(value) else None for value in column[:limit].tolist()]
+            for name, column in table.items()
+        },
+        nonfinite=[
+            NonFiniteValue(column=name, step=int(at[row]), kind=kind_of(column[row]))
+            for name, column in table.items()
+            for row in np.flatnonzero(~np.isfinite(column[:limit]))
+        ],
+        next_from=int(at[limit]) if len(at) > limit else None,
+    )
+
+
+def _accepted(accept: str) -> Format:
+    forms: tuple[Format, ...] = ("arrow", "csv")
+    return next((form for form in forms if _FORMS[form][1] in accept), "json")
+
+
+def _wanted(there: Sequence[str], names: str | None) -> list[str]:
+    """The columns in a comma-separated list (default: all), each once; InvalidError for one that is
+    not recorded (not in `there`).
+    """
+    wanted = list(there) if names is None else list(dict.fromkeys(names.split(",")))
+    known = set(there)
+    unknown = next((name for name in wanted if name not in known), None)
+    if there and unknown is not None:
+        raise InvalidError(f"names has {unknown!r:.80}, expected some of {cut(', '.join(there))}")
+    return wanted

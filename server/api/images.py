@@ -1,0 +1,168 @@
+"""Images for reports: the figure of a verdict, drawn once and stored by the verdict's id, and the
+data of badges.
+
+A verdict never changes, but its drawing may, so the file name includes the version of the drawing
+code. matplotlib's settings are global, so only one figure is drawn at a time. Who waits for that
+holds neither a database connection nor curves, and so does not keep other requests from theirs.
+"""
+
+import os
+import threading
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Response
+from fastapi import Path as PathParameter
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from parity.frozen import frozen
+from parity.judging.decision import worst
+from parity.judging.document_types import VerdictDocument
+from parity.report.verdict_figure import draw_figure
+from parity.report.words import MARKS
+from parity.version import VERSION
+from parity.wording import signed
+from server.concurrency.turns import Turns
+from server.database.lookups import find_job
+from server.database.sessions import Database
+from server.database.tables import Job, is_id
+from server.errors import NotFoundError
+from server.jobs.judge_input import case_of
+from server.jobs.verdict_rows import verdict_documents
+from server.settings import Settings
+from server.web.auth import InContext
+from server.web.requests import ClientCopy
+
+drawing = Turns("drawing figures")
+
+# The colors of the pages, dark enough for white letters.
+_COLORS = {"pass": "#0b6e4f", "fail": "#b3261e", "inconclusive": "#7a5c00", "none": "#5f6368"}
+
+
+def figure(settings: Settings, database: Database, job_id: str, candidate: str | None) -> bytes:
+    """The figure of one candidate's verdict (default: the job's first), drawn if it was not before.
+    Call it without a session.
+
+    NotFoundError if there is no such verdict, UnavailableError if too many wait for theirs.
+    """
+    with database.read() as session:
+        job = find_job(session, job_id)
+        documents = {
+            str(document["candidate"]["name"]): document for document in verdict_documents(job)
+        }
+        name = candidate or next(iter(documents), None)
+        if name is None or name not in documents:
+            there = f"; it has verdicts of {', '.join(documents)}" if documents else ""
+            raise NotFoundError(
+                f"job {job.id} is {job.status} and has no "
+                f"verdict{f' of {name!r}' if name else ''}{there}"
+            )
+        verdict = next(row for row in job.verdicts if row.candidate == name)
+        path = settings.state_dir / "figures" / f"{verdict.id}-{VERSION}.svg"
+    if not path.exists():
+        with drawing.take():
+            if not path.exists():  # another request has drawn it meanwhile
+                _draw(database, job_id, documents[name], path)
+    return path.read_bytes()
+
+
+def _draw(database: Database, job_id: str, document: VerdictDocument, path: Path) -> None:
+    with database.read() as session:
+        case = case_of(session, find_job(session, job_id))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    half_done = path.with_name(f"{os.getpid()}-{threading.get_ident()}-{path.name}")
+    draw_figure(str(half_done), document, case)
+    half_done.replace(path)
+
+
+@frozen
+class Badge:
+    """A badge in the format of shields.io's endpoint (schemaVersion 1)."""
+
+    schemaVersion: int  # noqa: N815
+    label: str
+    message: str
+    color: str
+
+
+def badge(session: Session, job_or_name: str) -> Badge:
+    """The badge of a job, or of the newest concluded job of this name; the worst candidate
+    decides.
+    """
+    if is_id("j", job_or_name):
+        job: Job | None = find_job(session, job_or_name)
+    else:
+        newest = (
+            select(Job)
+            .where(Job.name == job_or_name, Job.status == "concluded")
+            .order_by(Job.id.desc())
+            .limit(1)
+        )
+        job = session.scalars(newest).first()
+    if job is None:
+        raise NotFoundError(
+            f"{job_or_name!r} is neither the id of a job nor the name of a concluded job; `parity "
+            "status` lists the jobs"
+        )
+    documents = verdict_documents(job)
+    message, color = f"no verdict, {job.status}", _COLORS["none"]
+    if documents:
+        outcome = worst(document["verdict"] for document in documents)
+        shown = next(document for document in documents if document["verdict"] == outcome)
+        gap = f", gap {signed(shown['gap']['mean'], 4)} nats" if shown["gap"] else ""
+        message, color = (
+            f"{MARKS[outcome]} {shown['candidate']['name']} {outcome}{gap}",
+            _COLORS[outcome],
+        )
+    return Badge(schemaVersion=1, label="parity", message=message, color=color)
+
+
+router = APIRouter(prefix="/api/v1", tags=["images"])
+_SVG = "image/svg+xml"
+_PICTURE: dict[int | str, dict[str, Any]] = {
+    200: {"content": {_SVG: {}}},
+    304: {"description": "The client already has this version"},
+}
+
+Named = Annotated[
+    str,
+    PathParameter(
+        max_length=200,
+        description="a job's id, or a job name, which selects the newest concluded job of that "
+        "name",
+    ),
+]
+
+
+@router.get("/jobs/{job_id}/verdict.svg", response_class=Response, responses=_PICTURE)
+def verdict_figure(
+    job_id: str,
+    context: InContext,
+    response: Response,
+    candidate: Annotated[
+        str | None, Query(max_length=64, description="candidate; default: the first")
+    ] = None,
+    if_none_match: Annotated[str, Header()] = "",
+) -> Response:
+    """The one-page figure of a verdict: losses, gap with its band and the margin, noise. Drawn
+    once, then stored.
+    """
+    with context.database.read() as session:
+        job = find_job(session, job_id)
+        if job.verdicts:
+            headers = ClientCopy(response, if_none_match).check(job, "figure", VERSION, candidate)
+        else:
+            headers = {}
+    return Response(
+        figure(context.settings, context.database, job_id, candidate),
+        media_type=_SVG,
+        headers=headers,
+    )
+
+
+@router.get("/badges/{named:path}.json")
+def badge_endpoint(named: Named, context: InContext) -> Badge:
+    """The worst verdict of a job, for shields.io's endpoint badge."""
+    with context.database.read() as session:
+        return badge(session, named)

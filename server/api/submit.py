@@ -1,0 +1,216 @@
+"""Submitting jobs over REST: a new job, an ended one again with a change, and what a job could
+decide before it is submitted.
+"""
+
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Response
+from pydantic import Field
+
+from parity.design.plan_document import plan_document
+from parity.design.plan_words import one_line
+from parity.frozen import frozen
+from server.api.evaluations import policy_of
+from server.database.lookups import find_job
+from server.database.tables import Job
+from server.documents.jobs import JobDocument, job_document
+from server.errors import ForbiddenError
+from server.jobs.again import merged, origin_note, request_of
+from server.jobs.baselines import BaselineChoice, resolve
+from server.jobs.cost import price_of
+from server.jobs.notes import add_note
+from server.jobs.outlook import Known, known_before, lenders_for, planned
+from server.jobs.submission_limits import check_queue, check_size
+from server.jobs.submit import Labels, Order, Submission, submit_job_once
+from server.jobs.tags import MOST_TAGS
+from server.records import Body, Sent
+from server.web.auth import Context, InContext, Principal, Sender
+from server.web.requests import BodyRoute, StrictBody, validated
+from training.spec import JobSpec
+
+router = APIRouter(prefix="/api/v1", tags=["jobs"], route_class=BodyRoute)
+
+
+@frozen
+class JobRequest(Sent):
+    """The server's part of `parity.yaml`: the job and the policy that judges it.
+
+    `baseline` names a promoted baseline, or has `reuse: false` to train the job's own in any case;
+    `priority` puts the job before others (above 0 requires scope admin); `max_run_seconds` limits
+    the training time of one run. `tags` and `branch` (that of the code) are what the job is found
+    by.
+    """
+
+    job: JobSpec
+    policy: Mapping[str, Any]
+    baseline: BaselineChoice | None = None
+    priority: Annotated[int, Field(ge=-100, le=100)] = 0
+    max_run_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    tags: Annotated[list[str], Field(max_length=MOST_TAGS)] = field(default_factory=list)
+    branch: Annotated[str, Field(max_length=200)] | None = None
+
+
+@frozen
+class CandidatePlan:
+    """The answer for one candidate in a line, and its plan as `parity plan --json` has it; null
+    where none can be computed.
+    """
+
+    name: str
+    line: str
+    plan: Mapping[str, Any] | None
+
+
+@frozen
+class JobPlan:
+    """What a job can decide, for its first 8 candidates; `known` has the loss (nats) and step time
+    of an equal earlier run, or is null.
+    """
+
+    known: Known | None
+    candidates: list[CandidatePlan]
+
+
+@router.post("/jobs", status_code=202)
+def submit(
+    request: StrictBody[JobRequest],
+    response: Response,
+    context: InContext,
+    submitter: Sender,
+    idempotency_key: Annotated[
+        str | None, Header(max_length=200, description="the same key and body return the same job")
+    ] = None,
+) -> JobDocument:
+    """Queue a job: 202 with its URL. Its runs start as soon as a suitable worker is free."""
+    document = _submitted(
+        context, Submission(**wanted_of(request, submitter)), submitter, idempotency_key
+    )
+    response.headers["Location"] = document.links["self"]
+    return document
+
+
+def _submitted(
+    context: Context, wanted: Submission, submitter: Principal, key: str | None, note: str = ""
+) -> JobDocument:
+    """Submit a job, once for a key, and wake the workers; a new one gets the note."""
+    lease_seconds = context.settings.lease_seconds
+    check_size(context.settings, wanted.spec)
+    with context.database.write() as session:
+        job, is_new = submit_job_once(session, wanted, submitter.id, key, lease_seconds)
+        if is_new:
+            check_queue(session, context.settings, submitter.id)
+        if is_new and note:
+            add_note(session, job.id, submitter.id, note)
+        document = job_document(session, job, lease_seconds, price_of(context.settings))
+    if is_new:
+        ring(context, job)
+    return document
+
+
+@frozen
+class AgainRequest(Body):
+    """A JSON merge patch (RFC 7396) of what a job was submitted with: `job`, `policy`, `baseline`,
+    `max_run_seconds`, `tags`, `branch`.
+
+    Null removes a field, which then has its default; a list replaces the whole list, so
+    `candidates` are stated in full.
+    """
+
+    patch: Mapping[str, Any] = field(default_factory=dict)
+
+
+@router.post("/jobs/{job_id}:again", status_code=202)
+def again(
+    job_id: str,
+    request: StrictBody[AgainRequest],
+    response: Response,
+    context: InContext,
+    submitter: Sender,
+    idempotency_key: Annotated[
+        str | None, Header(max_length=200, description="the same key and body return the same job")
+    ] = None,
+) -> JobDocument:
+    """Queue a new job with the specification of one that has ended, and a change of it: 202 with
+    its URL.
+
+    It is submitted like any other job, and a note on it says which job it is made from. 409 for a
+    job that has not ended, and for a look at its question that is not registered.
+    """
+    document = submit_again(context, job_id, request.patch, submitter, idempotency_key)
+    response.headers["Location"] = document.links["self"]
+    return document
+
+
+def submit_again(
+    context: Context, job_id: str, patch: Mapping[str, Any], submitter: Principal, key: str | None
+) -> JobDocument:
+    """Submit a job that has ended again, with a merge patch."""
+    with context.database.read() as session:
+        job = find_job(session, job_id)
+        own, revision = request_of(job), job.revision or ""
+    wanted: JobRequest = validated(StrictBody[JobRequest], merged(own, patch))
+    submission = Submission(**wanted_of(wanted, submitter), revision=revision)
+    return _submitted(context, submission, submitter, key, origin_note(job_id, patch))
+
+
+@router.post("/jobs:plan")
+def plan(request: StrictBody[JobRequest], context: InContext) -> JobPlan:
+    """What a job could decide, before it is submitted: nothing is queued. Uses reruns on record and
+    an equal earlier run.
+
+    409 if the job cannot use the baseline that it names.
+    """
+    policy = policy_of(request.policy)
+    with context.database.read() as session:
+        named = resolve(session, request.baseline, request.job, context.settings.lease_seconds)
+        known, lenders = (
+            known_before(session, request.job, policy, named),
+            lenders_for(session, request.job),
+        )
+        controls = len(named.controls) if named else 0
+    candidates = []
+    for one in planned(request.job, policy, known, lenders, controls):
+        line = (
+            f"No chances before the runs: {one.why_not}" if one.plan is None else one_line(one.plan)
+        )
+        candidates.append(
+            CandidatePlan(
+                name=one.candidate,
+                line=line,
+                plan=None if one.plan is None else plan_document(one.plan),
+            )
+        )
+    return JobPlan(known=known, candidates=candidates)
+
+
+def wanted_of(request: JobRequest, submitter: Principal, *, fresh: bool = False) -> dict[str, Any]:
+    """The fields of a submission; one that is `fresh` reuses no curve.
+
+    ForbiddenError if the sender may not set one of them, InvalidError for a tag that cannot be
+    shown.
+    """
+    if request.priority > 0 and not submitter.may("admin"):
+        raise ForbiddenError(
+            f"priority is {request.priority}, but more than 0 requires scope admin; leave it out, "
+            "or ask an admin"
+        )
+    reuse = not fresh and (request.baseline is None or request.baseline.reuse)
+    return {
+        "spec": request.job,
+        "sent": request.sent["job"],
+        "policy": policy_of(request.policy),
+        "order": Order(
+            priority=request.priority, max_run_seconds=request.max_run_seconds, reuse=reuse
+        ),
+        "choice": request.baseline,
+        "labels": Labels(tags=request.tags, branch=request.branch),
+        "repository": submitter.repository,
+    }
+
+
+def ring(context: Context, job: Job) -> None:
+    """Wake the workers for a committed job; does nothing for engine external."""
+    if job.engine != "external":
+        context.doorbell.ring(job.capability, times=len(job.runs))

@@ -1,0 +1,51 @@
+"""Do verdicts of several jobs answer the same question? What has to be equal, by the word that
+names it where it differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from server.database.tables import Job
+
+_LAYERS = ("layer_policy", "keep_first", "keep_last", "projections")
+_NOT_OF_THE_ARITHMETIC = ("name", "replicates")
+# Parts of the policy that do not change what is measured, or that have a word of their own.
+_NOT_OF_THE_POLICY = ("margin", "profile", "looks", "question", "early_stop")
+
+
+def facts(job: Job, judge: str | None) -> dict[str, Any]:
+    """What was compared and how, without the candidate; `judge` is the version that gave the
+    verdicts. What is unknown is left out.
+    """
+    spec: dict[str, Any] = job.spec
+    known: dict[str, Any] = {
+        "judge": judge,
+        "hardware": job.device_class and [job.device_class, job.devices],
+    }
+    return {
+        "engine": job.engine,
+        "model": (spec.get("model"), spec.get("family"), spec.get("maxtext")),
+        "data": spec.get("data"),
+        "schedule": spec.get("schedule"),
+        "layers": [spec.get(key) for key in _LAYERS],
+        "baseline": arithmetic(spec["baseline"]),
+        "policy": {
+            key: value for key, value in job.policy.items() if key not in _NOT_OF_THE_POLICY
+        },
+        "margin": (job.policy.get("margin"), job.policy.get("profile")),
+        **{name: value for name, value in known.items() if value is not None},
+    }
+
+
+def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
+    """The words of the facts, known of both, in which two jobs differ; empty where their gaps can
+    be compared.
+    """
+    return [name for name, value in first.items() if name in second and second[name] != value]
+
+
+def arithmetic(requested: Mapping[str, Any]) -> dict[str, Any]:
+    """An arm's recipe with its switches and overrides, whatever the arm is called."""
+    return {key: value for key, value in requested.items() if key not in _NOT_OF_THE_ARITHMETIC}

@@ -1,0 +1,276 @@
+"""A job with its arms as the API and the pages show it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy.orm import Session, selectinload
+
+from parity.frozen import frozen
+from parity.judging.live.forecast_words import sentence
+from parity.judging.live.rules import State
+from parity.recipes import UNSTATED
+from server.curves.loading import multiplicity_of
+from server.database import tables
+from server.database.states import JOB_OPEN
+from server.database.tables import Arm, Job, JobStatus, Role
+from server.documents.principals import principal_names
+from server.documents.progress import last_end, seconds_left, share_done
+from server.documents.remarks import NoteDocument, SignOffEntry, StatementEntry, remarks_of
+from server.documents.runs import AttemptDocument, RunDocument, attempt_documents, run_document
+from server.jobs import submissions
+from server.jobs.applied_statements import of_arm, tokens_per_step
+from server.jobs.cost import CostDocument, Price, cost_of
+from server.jobs.forecasts import latest
+from server.jobs.job_kinds import kind_of
+from server.jobs.missing import missing
+from server.jobs.reuse import standing_fail_of
+from server.jobs.verdict_rows import shown_documents
+from server.jobs.workers import can_take, live_workers, why_waiting
+from server.records import Number, of
+from training.overrides import phrase
+from training.rules import OTHERS_TRAINERS
+from training.spec import Model
+
+
+@frozen
+class NamedDocument:
+    """The promoted baseline that a job names, who promoted it, and the number of its reruns that
+    the judge gets.
+    """
+
+    name: str
+    version: int
+    controls: int
+    promoted_by: str
+
+
+@frozen
+class LiveState:
+    """The last forecast of a candidate's final gap: its state, in words, and the probability of
+    each verdict at the planned end.
+
+    `low` to `high` is the 90 % forecast of the final gap, `gap` the gap at the step of the
+    forecast, nats.
+    """
+
+    state: State
+    sentence: str
+    step: int
+    passes: float
+    fails: float
+    inconclusive: float
+    gap: float
+    low: float
+    high: float
+    margin: float
+
+
+@frozen
+class ArmDocument:
+    """The baseline or a candidate, with totals over its runs; `live` is the last forecast of a
+    candidate, `will_fail` its sentence if the final gap is surely above the margin; either may be
+    null.
+
+    `title` is the arm's name with what it does from which step on, where the name does not say
+    that. `judged_against` is the arm that a candidate is judged against, which under engine command
+    may be another candidate. `overrides` are the arm's rules for single blocks, projections and
+    GEMMs, as phrases. `short_reruns` are reruns that stop early and measure run-to-run noise; they
+    are not in the totals.
+    """
+
+    name: str
+    title: str
+    role: Role
+    recipe: str
+    overrides: list[str]
+    steps_done: int
+    planned_steps: int | None
+    loss: Number | None
+    steps_per_second: float | None
+    eta_seconds: float | None
+    judged_against: str | None
+    will_fail: str | None
+    live: LiveState | None
+    runs: list[RunDocument]
+    short_reruns: list[RunDocument]
+
+
+@frozen
+class LookDocument:
+    """Which of the registered looks at its question a job is, and how many candidates share the
+    error.
+    """
+
+    number: int
+    looks: int
+    candidates: int
+
+
+@frozen
+class JobDocument:
+    """A job: its status, why it waits, its arms, and its verdicts once the last run has ended.
+
+    While it is queued, `missing` has a sentence for each thing that it lacks, or that nobody has
+    tried: a worker, a tokenizer, its data, the engine on a GPU, and what it takes in device hours.
+    `awaits_conclusion`: all runs of a project have ended; it takes further ones until somebody
+    concludes it. `failed_by` is the job whose fail on the same question stands against a pass of
+    this one. To each verdict as the judge wrote it are added `path`, the gap and its interval as of
+    steps on the way to its end, and `chances`, of what one more pair of runs would make of it.
+    Neither is part of the verdict's digest.
+    """
+
+    id: str
+    name: str
+    status: JobStatus
+    code: str | None
+    message: str | None
+    waiting: str | None
+    missing: list[str]
+    engine: str
+    layer_policy: str | None
+    capability: str
+    device_class: str | None
+    max_run_seconds: float | None
+    is_open: bool
+    awaits_conclusion: bool
+    reuse: bool
+    baseline: NamedDocument | None
+    config_hash: str | None
+    revision: str | None
+    branch: str | None
+    look: LookDocument | None
+    failed_by: str | None
+    parameters: int | None
+    planned_steps: int | None
+    tokens_per_step: int | None
+    share_done: float
+    eta_seconds: float | None
+    created_at: str
+    started_at: str | None
+    finished_at: str | None
+    last_event: int
+    spec: Mapping[str, Any]
+    policy: Mapping[str, Any]
+    arms: list[ArmDocument]
+    verdicts: list[Mapping[str, Any]]
+    cost: CostDocument
+    tags: list[str]
+    notes: list[NoteDocument]
+    sign_offs: list[SignOffEntry]
+    statements: list[StatementEntry]
+    links: Mapping[str, str]
+
+
+# Load options for several jobs with their specifications: three queries for all jobs instead of
+# three per job.
+WHOLE = (selectinload(Job.arms), selectinload(Job.runs), selectinload(Job.verdicts))
+
+
+def job_document(
+    session: Session, job: Job, lease_seconds: float, price: Price | None = None
+) -> JobDocument:
+    """Everything that the pages and clients show about a job; `price` is that of a device hour,
+    where one is stated.
+    """
+    live = live_workers(session, lease_seconds)
+    slots = sum(worker.slots for worker in live if can_take(worker, job))
+    left = seconds_left(job.runs, slots)
+    attempts, remarks = attempt_documents(session, job), remarks_of(session, job)
+    submitted = submissions.by_run(session, [run.id for run in job.runs])
+    shared = multiplicity_of(job)
+    own = f"/api/v1/jobs/{job.id}"
+    links = {"self": own, **{name: f"{own}/{name}" for name in ("events", "verdict", "gap")}}
+    links |= {
+        "evidence": f"{own}/evidence.zip",
+        "cancel": f"{own}:cancel",
+        "again": f"{own}:again",
+        "page": f"/jobs/{job.id}",
+    }
+    if kind := kind_of(job):
+        links |= kind.links(session, job)
+    waiting = why_waiting(job, slots, live)
+    return of(
+        JobDocument,
+        job,
+        waiting=waiting,
+        missing=missing(session, job, None if slots else waiting),
+        layer_policy=job.spec.get("layer_policy"),
+        awaits_conclusion=job.is_open
+        and job.status in JOB_OPEN
+        and len(job.arms) > 1
+        and all(run.finished_at for run in job.runs),
+        baseline=_named_baseline(session, job),
+        failed_by=None
+        if (failed := standing_fail_of(session, job, lease_seconds)) is None
+        else failed.id,
+        look=shared and of(LookDocument, shared, number=shared.look),
+        # With a trainer of the user's own the specification need not have the model.
+        tokens_per_step=tokens_per_step(job),
+        parameters=None if job.engine in OTHERS_TRAINERS else Model(**job.spec["model"]).parameters,
+        share_done=share_done(job.runs),
+        eta_seconds=last_end([*left.values()]),
+        last_event=job.event_sequence,
+        arms=[_arm_document(arm, left, attempts, submitted) for arm in job.arms],
+        verdicts=[*shown_documents(session, job)],
+        cost=cost_of(session, job, price),
+        tags=remarks.tags,
+        notes=remarks.notes,
+        sign_offs=remarks.sign_offs,
+        statements=remarks.statements,
+        links=links,
+    )
+
+
+def _arm_document(
+    arm: Arm,
+    left: Mapping[str, float | None],
+    attempts: Mapping[str, list[AttemptDocument]],
+    submitted: Mapping[str, Sequence[tables.Submission]],
+) -> ArmDocument:
+    runs, short_reruns = (
+        [
+            run_document(run, arm.name, left[run.id], attempts[run.id], submitted.get(run.id, ()))
+            for run in each
+        ]
+        for each in (arm.runs, arm.short_reruns)
+    )
+    live = live_state(arm)
+    begun = [run for run in runs if run.loss is not None]
+    speeds = [
+        run.steps_per_second for run in runs if run.state == "running" and run.steps_per_second
+    ]
+    return of(
+        ArmDocument,
+        arm,
+        recipe=(of_arm(arm).recipe or arm.recipe) if arm.recipe == UNSTATED else arm.recipe,
+        overrides=[phrase(each) for each in arm.overrides],
+        steps_done=sum(run.steps_done for run in runs),
+        planned_steps=None
+        if any(run.planned_steps is None for run in arm.runs)
+        else sum(run.length for run in arm.runs),
+        loss=begun[-1].loss if begun else None,
+        steps_per_second=sum(speeds) if speeds else None,
+        eta_seconds=last_end([run.eta_seconds for run in runs]),
+        judged_against=arm.judged_against.name if arm.role == "candidate" else None,
+        will_fail=live.sentence if live and live.state == "will_fail" else None,
+        live=live,
+        runs=runs,
+        short_reruns=short_reruns,
+    )
+
+
+def live_state(arm: Arm) -> LiveState | None:
+    """The last forecast of a candidate; None before the first look, and for a baseline."""
+    look = latest(arm.job, arm.name)
+    if look is None:
+        return None
+    return of(LiveState, look, sentence=sentence(look))
+
+
+def _named_baseline(session: Session, job: Job) -> NamedDocument | None:
+    named = job.named
+    if named is None:
+        return None
+    who = named.events[0].who
+    promoted_by = principal_names(session, {who}).get(who, who)
+    return of(NamedDocument, named, controls=len(job.controls or ()), promoted_by=promoted_by)

@@ -1,0 +1,25 @@
+"""The ES modules of a page. A browser sees what a module imports only once it has it, so a page
+names all of them to save the wait.
+"""
+
+import re
+from pathlib import Path
+
+# charts and style; the verdict's are also in the page that `parity compare --open` writes
+CHARTS = ("parity.report", "static")
+_IMPORT = re.compile(r"""^import .*from "\./([a-z_]+\.js)";$""", re.MULTILINE)
+
+
+def imported_by(name: str, *folders: Path) -> list[str]:
+    """The names of all modules that a module imports, directly or not, in the order of their
+    imports; each is in one of these folders.
+    """
+    names = [name]
+    for each in names:
+        file = next(folder / each for folder in folders if (folder / each).exists())
+        names += [
+            other
+            for other in dict.fromkeys(_IMPORT.findall(file.read_text(encoding="utf-8")))
+            if other not in names
+        ]
+    return names[1:]

@@ -1,0 +1,352 @@
+"""The first screen of a job's page: its verdict, its forecast while it trains, or why it has
+neither, with one picture and the strip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any, cast
+
+from markupsafe import Markup
+from sqlalchemy.orm import Session
+
+from parity.frozen import frozen
+from parity.judging.document_types import PathPointDocument, VerdictDocument
+from parity.judging.live.gap_chart import StepRange
+from parity.judging.live.pair_sums import BLOCKS
+from parity.judging.live.rules import Forecast
+from parity.judging.verdict.sign_offs import SignOffDocument
+from parity.report.candidates import safest_first
+from parity.report.picture import picture, steady_limits
+from parity.report.scene import DOTS, FEW_DOTS, MANY, Dots, Scene, dots_of, live_trace, scene_of
+from parity.report.screen import (
+    Answer,
+    Screen,
+    answer_of,
+    candidates_table,
+    chances_html,
+    live_answer,
+    screen_html,
+)
+from parity.report.sign_off_words import accepted_words
+from parity.report.strip import Fact
+from parity.report.view import views_of
+from parity.wording import nats_decimals, version_words
+from server.api.curves.forecast import observed
+from server.concurrency.cache import Cache
+from server.database.states import JOB_ENDED, JUDGED_IN_VAIN, JUDGING_AGAIN
+from server.database.tables import Job
+from server.documents.jobs import ArmDocument, JobDocument
+from server.documents.remarks import SignOffEntry
+from server.gaps.candidate_gaps import candidate_gaps
+from server.jobs import forecasts
+from server.pages.formats import size
+from server.pages.job.strip import cost_fact, progress_strip
+
+_PLAN_NOTE = "The axes are those of the whole plan, so nothing moves while points arrive."
+_NO_GAP_SO_FAR = "The first point comes with the first step that both arms have recorded."
+
+
+@frozen
+class LivePath:
+    """What is known of a candidate in training: the gap at each look, the mean gap in blocks of the
+    plan, and where its forecasts and margins have reached so far, nats.
+    """
+
+    path: Sequence[PathPointDocument]
+    dots: Dots
+    reach: Sequence[float]
+
+
+def verdict_dots(cache: Cache, session: Session, job: Job) -> Mapping[str, Dots]:
+    """The dots of each candidate of a concluded job, read once."""
+    names = tuple(verdict.candidate for verdict in job.verdicts)
+    key = ("dots", job.id, names)
+    kept = cache.get(key, dict)
+    if kept is None:
+        bins = FEW_DOTS if len(names) > MANY else DOTS
+        gaps = candidate_gaps(
+            cache,
+            session,
+            job,
+            [arm for arm in job.arms[1:] if arm.name in names],
+            StepRange(bins=bins),
+        )
+        kept = {gap.candidate: dots_of(gap.binned) for gap in gaps}
+        cache.put(key, kept)
+    return kept
+
+
+def live_paths(job: Job) -> Mapping[str, LivePath]:
+    """The gaps so far of each candidate in training."""
+    found = {}
+    for arm in job.arms[1:]:
+        looks: Sequence[Forecast] = forecasts.forecasts(job, arm.name)
+        steps, gaps = observed(forecasts.pairs_of(job, arm))
+        points = [
+            PathPointDocument(
+                step=look.step,
+                mean=look.gap,
+                lo=look.gap - look.gap_half_width,
+                hi=look.gap + look.gap_half_width,
+            )
+            for look in looks
+        ]
+        block = (job.planned_steps or 0) // BLOCKS
+        dots = Dots(points=list(zip(map(float, steps), gaps, strict=True)), steps=block)
+        found[arm.name] = LivePath(
+            path=points,
+            dots=dots,
+            reach=[end for look in looks for end in (look.low, look.high, look.margin)],
+        )
+    return found
+
+
+def first_screen(
+    job: JobDocument,
+    drawn: Mapping[str, Any],
+    candidate: str,
+    sign_offs: Sequence[SignOffEntry],
+    buttons: Sequence[str],
+) -> Markup:
+    """The screen as HTML; `drawn` holds the dots of a judged job by candidate, else its live paths;
+    `candidate` is the one that the picture highlights, by default the safest.
+    """
+    if job.verdicts:
+        made = _judged(job, drawn, candidate, sign_offs, buttons)
+    else:
+        made = _unjudged(job, drawn, candidate, buttons)
+    return Markup(screen_html(made))  # noqa: S704
+
+
+def _judged(
+    job: JobDocument,
+    dots: Mapping[str, Dots],
+    candidate: str,
+    sign_offs: Sequence[SignOffEntry],
+    buttons: Sequence[str],
+) -> Screen:
+    documents = cast("Sequence[VerdictDocument]", job.verdicts)
+    places = [view.candidate.name for view in safest_first(views_of(documents))]
+    selected = places.index(candidate) if candidate in places else 0
+    scene = scene_of(documents, dots, end=job.planned_steps - 1 if job.planned_steps else None)
+    scene = replace(scene, selected=selected)
+    return Screen(
+        context=_context(job),
+        answer=answer_of(documents, cost_fact(job.cost), selected),
+        picture=picture(scene),
+        buttons=buttons,
+        table=candidates_table(documents, selected),
+        accepted="; ".join(
+            accepted_words(cast("SignOffDocument", asdict(each))) for each in sign_offs
+        ),
+        is_dense=scene.is_dense,
+    )
+
+
+def _unjudged(
+    job: JobDocument, live: Mapping[str, LivePath], candidate: str, buttons: Sequence[str]
+) -> Screen:
+    arms = _likeliest_first(job)
+    shown = next((arm for arm in arms if arm.name == candidate), arms[0] if arms else None)
+    outlook = (
+        shown.live if shown and job.status not in JOB_ENDED and not job.awaits_conclusion else None
+    )
+    strip = progress_strip(job)
+    if shown is not None and outlook is not None:
+        answer = live_answer(
+            (shown.judged_against or job.arms[0].name, shown.name),
+            outlook,
+            job.planned_steps,
+            strip,
+            _next_of(shown),
+        )
+    else:
+        answer = _no_answer(job, strip)
+    return Screen(
+        context=_context(job),
+        answer=answer,
+        picture=picture(_live_scene(job, live, shown)) if shown else "",
+        buttons=buttons,
+        chances=chances_html(outlook) if outlook else "",
+        is_dense=len(arms) > MANY,
+    )
+
+
+def _likeliest_first(job: JobDocument) -> list[ArmDocument]:
+    """The candidates, those that are likeliest to pass first; as submitted before any forecast."""
+    return sorted(job.arms[1:], key=lambda arm: -arm.live.passes if arm.live else 1.0)
+
+
+def _live_scene(job: JobDocument, live: Mapping[str, LivePath], shown: ArmDocument | None) -> Scene:
+    """The picture of a job without a verdict: the axes of the whole plan, the gap so far, and the
+    forecast while it trains.
+    """
+    has_ended = job.status in JOB_ENDED or job.awaits_conclusion
+    traces = []
+    arms = _likeliest_first(job)
+    for arm in arms:
+        own = live.get(arm.name)
+        traces.append(
+            live_trace(
+                arm.name,
+                None if has_ended else arm.live,
+                own.path if own else (),
+                own.dots if own else None,
+            )
+        )
+    outlook = shown.live if shown and not has_ended else None
+    margin = outlook.margin if outlook else None
+    window = _window(job)
+    steps = [int(step) for trace in traces for step, _ in trace.dots]
+    note = _PLAN_NOTE if any(trace.dots or trace.path for trace in traces) else _NO_GAP_SO_FAR
+    reach = [end for own in live.values() for end in own.reach]
+    return Scene(
+        baseline=(shown.judged_against if shown else None) or job.arms[0].name,
+        traces=traces,
+        decimals=nats_decimals(margin, outlook.low, outlook.high)
+        if outlook
+        else nats_decimals(margin),
+        end=job.planned_steps - 1 if job.planned_steps else max([1, *steps]),
+        window=window,
+        margin=margin,
+        margin_note="of today’s loss" if margin else "",
+        legend="line: gap over the last part so far · band: its interval · fan: forecast"
+        if outlook
+        else "the plan’s axes",
+        note=f"A forecast is never a verdict. {note}" if outlook else note,
+        selected=next((place for place, arm in enumerate(arms) if arm is shown), 0),
+        now=outlook.step if outlook else None,
+        limits=steady_limits(reach) if outlook and reach else None,
+    )
+
+
+def _window(job: JobDocument) -> tuple[int, int] | None:
+    """The steps that will be judged, where the plan is known."""
+    if not job.planned_steps:
+        return None
+    fraction = float(job.policy.get("window_fraction") or 0.2)
+    return round(job.planned_steps * (1.0 - fraction)), job.planned_steps - 1
+
+
+def _no_answer(job: JobDocument, strip: Sequence[Fact]) -> Answer:
+    """Why there is no verdict and no forecast, in the place of the answer."""
+    measure, lacks = job.waiting or "", ""
+    if job.status == "failed":
+        chip, lead, measure = (
+            "✕ DID NOT FINISH",
+            "This job did not finish.",
+            job.message or job.code or "The reason is not on record.",
+        )
+    elif job.status == "cancelled":
+        chip, lead = "✕ CANCELLED", "This job was cancelled."
+        measure = "It has no verdict."
+    elif job.status == "concluded":
+        chip, lead = "✓ ENDED", "This job has ended."
+        measure = "It has no verdict of its own."
+    elif job.status == "queued":
+        chip, lead = "… QUEUED", "Nothing has trained yet."
+        lacks = " ".join(each for each in job.missing if each != job.waiting)
+    elif job.is_open and len(job.arms) < 2:
+        chip, lead = "▸ NO VERDICT YET", "One arm so far."
+        measure = (
+            f"{job.arms[0].name} is the baseline; the next arm that parity.Run names is its "
+            "candidate."
+        )
+    elif job.is_open:
+        chip, lead = "▸ NO VERDICT YET", "Open until it is concluded."
+        measure = (
+            f"{'All its runs have ended; it' if job.awaits_conclusion else 'The project'} takes "
+            "further runs."
+        )
+    elif job.code == JUDGING_AGAIN:
+        chip, lead, measure = (
+            "▸ NO VERDICT YET",
+            "The judge could not finish yet.",
+            job.message or "",
+        )
+    elif job.share_done >= 1.0:
+        ended = max(
+            (run.finished_at for arm in job.arms for run in arm.runs if run.finished_at),
+            default=None,
+        )
+        since = f" since {ended[:16].replace('T', ', ')} UTC" if ended else ""
+        chip, lead, measure = (
+            "▸ NO VERDICT YET",
+            "The judge reads the curves.",
+            f"All steps are done{since}.",
+        )
+    else:
+        chip, lead = "▸ NO VERDICT YET", "Too early for a forecast."
+        measure = (
+            measure
+            or "The first forecast comes once both arms have trained a tenth of the planned steps."
+        )
+    return Answer(
+        state="live",
+        chip=chip,
+        lead=lead,
+        measure=measure,
+        interval=lacks,
+        next=_next_of_none(job),
+        strip=strip,
+    )
+
+
+def _next_of_none(job: JobDocument) -> str:
+    if job.status == "failed" and job.code in JUDGED_IN_VAIN:
+        return (
+            f"parity runs conclude {job.id} has it judged again, with the token of an admin; "
+            f"parity runs judge {job.id} only asks how."
+        )
+    if job.is_open and len(job.arms) > 1 and job.status not in JOB_ENDED:
+        return (
+            f"parity runs judge {job.id} judges the runs that have finished, as of now; parity "
+            f"runs conclude {job.id} records the verdict."
+        )
+    return ""
+
+
+def _next_of(arm: ArmDocument) -> str:
+    """What a forecast advises."""
+    if arm.live is None:
+        return ""
+    if arm.live.state == "will_fail":
+        return (
+            "Its final gap is surely above the margin: cancel the job, or let it train on for the "
+            "record."
+        )
+    if arm.live.state == "futile":
+        return (
+            "It can hardly pass any more: cancel the job, or let it train on for the size of the "
+            "gap."
+        )
+    return "Wait for the verdict: it reads the last steps of every run."
+
+
+def _context(job: JobDocument) -> list[str]:
+    """Name, question, size, plan, baseline, time and id."""
+    arms = job.arms[1:]
+    if len(arms) == 1:
+        question = f"{arms[0].name} against {job.arms[0].name}"
+    else:
+        question = f"{len(arms)} candidates against {job.arms[0].name}"
+    plan = f"{job.planned_steps:,} steps" if job.planned_steps else "length not stated"
+    plan += f" of {job.tokens_per_step:,} tokens" if job.tokens_per_step else ""
+    when = (job.finished_at or job.created_at)[:16].replace("T", ", ")
+    facts = [
+        job.name,
+        question if arms and question != job.name else "",
+        f"{size(job.parameters)} parameters" if job.parameters else "",
+        f"layer policy {job.layer_policy}" if job.layer_policy else "",
+        plan,
+        f"engine {job.engine}",
+        f"baseline {version_words({'name': job.baseline.name, 'version': job.baseline.version})}"
+        if job.baseline
+        else "",
+        f"revision {job.revision[:12]}" if job.revision else "",
+        f"{when} UTC",
+        job.id,
+    ]
+    return [fact for fact in facts if fact]

@@ -1,0 +1,106 @@
+"""The page of a job, and the page of all its candidates side by side."""
+
+import secrets
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated
+
+from fastapi import Query, Request, Response
+from fastapi.responses import RedirectResponse
+
+from parity.wording import count
+from server.database.lookups import find_job
+from server.database.metrics import store
+from server.database.states import JOB_ENDED
+from server.documents.jobs import job_document
+from server.jobs import added_runs, forecasts, statements
+from server.jobs.cost import price_of
+from server.jobs.job_kinds import kind_of
+from server.jobs.proposal import proposal
+from server.pages.es_modules import CHARTS, imported_by
+from server.pages.job import forms
+from server.pages.job.arm_differences import compare, compared_by_plan
+from server.pages.job.buttons import Actions, buttons_of
+from server.pages.job.candidate_table import candidate_table
+from server.pages.job.first_screen import first_screen, live_paths, verdict_dots
+from server.pages.rendering import HERE, pages_router, templates
+from server.web.auth import InContext, additions
+
+router = pages_router()
+JOB_MODULES = imported_by("job.js", HERE / "static", Path(str(files(CHARTS[0]))) / CHARTS[1])
+
+
+@router.get("/jobs/{job_id}/compare")
+def compare_jobs(job_id: str, request: Request, context: InContext) -> Response:
+    """All candidates of a job against its baseline, side by side."""
+    with context.database.read() as session:
+        document = job_document(
+            session,
+            find_job(session, job_id),
+            context.settings.lease_seconds,
+            price_of(context.settings),
+        )
+    return templates.TemplateResponse(
+        request, "compare.html", {"job": document, "table": candidate_table(document)}
+    )
+
+
+@router.get("/jobs/{job_id}")
+def show(
+    job_id: str,
+    request: Request,
+    context: InContext,
+    candidate: Annotated[str, Query(max_length=100)] = "",
+) -> Response:
+    """One job: the answer with its picture, then the details; `candidate` is the one that the
+    picture highlights.
+    """
+    with context.database.read() as session:
+        job = find_job(session, job_id)
+        kind = kind_of(job)
+        if kind is not None:
+            return RedirectResponse(kind.page(session, job), 303)
+        added = additions().about_job(session, job)
+        document = job_document(
+            session, job, context.settings.lease_seconds, price_of(context.settings)
+        )
+        recorded = store.names_by_kind(session, [run.id for run in job.runs])
+        unstated, compared = statements.unstated(job), compared_by_plan(job)
+        dots = verdict_dots(context.cache, session, job) if document.verdicts else {}
+        live = {} if document.verdicts else live_paths(job)
+        past = [
+            (arm.name, look) for arm in job.arms[1:] for look in forecasts.forecasts(job, arm.name)
+        ]
+        proposed, added_means, run_count = proposal(job), added_runs.meaning(job), len(job.runs)
+    remarks = forms.values(request, context, document)
+    may = remarks["may"]
+    actions = Actions(
+        key=secrets.token_hex(16),
+        runs=run_count,
+        add_run=added_means if may["add_run"] else "",
+        proposal=proposed if may["again"] else None,
+        acceptable=remarks["acceptable"] if may["sign_off"] else (),
+    )
+    buttons = buttons_of(document, actions)
+    signed = list(remarks["accepted"].values())
+    values = {
+        "job": document,
+        "lab": added,
+        "unstated": unstated,
+        "modules": JOB_MODULES,
+        "screen": first_screen(document, dots or live, candidate, signed, buttons),
+        "table": candidate_table(document, candidate),
+        "past_forecasts": past,
+        "verdicts": {each["candidate"]["name"]: each["verdict"] for each in document.verdicts},
+        "forecast_count": count(len(past), "forecast"),
+        "there": {kind: set(names) for kind, names in recorded.items()},
+        "ended": document.status in JOB_ENDED,
+        "runs": [(arm, run) for arm in document.arms for run in (*arm.runs, *arm.short_reruns)],
+        "pairs": list(
+            dict.fromkeys((run.seed, run.replicate) for arm in document.arms for run in arm.runs)
+        ),
+        "ground": compare(document.arms, document.policy.get("may_differ", ()), compared),
+        **remarks,
+        "requested_arms": [document.spec["baseline"], *document.spec["candidates"]],
+    }
+    return templates.TemplateResponse(request, "job.html", values)

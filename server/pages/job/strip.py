@@ -1,0 +1,66 @@
+"""The strip of a job without a verdict, and what a job cost."""
+
+from __future__ import annotations
+
+from parity.report.strip import Fact
+from parity.wording import count
+from server.database.states import JOB_ENDED
+from server.documents.jobs import JobDocument
+from server.jobs.cost import SECONDS_OF_AN_HOUR, CostDocument
+from server.pages.formats import duration
+
+
+def progress_strip(job: JobDocument) -> list[Fact]:
+    """The facts under the answer of a job that has no verdict."""
+    base, *arms = job.arms
+    runs = [len(arm.runs) for arm in job.arms]
+    if len(set(runs)) == 1:
+        each = f"{count(runs[0], 'run')} per arm"
+    else:
+        each = f"{runs[0]} + {sum(runs[1:])} runs"
+    if job.eta_seconds and job.eta_seconds >= 1 and job.status not in JOB_ENDED:
+        left = f"{duration(job.eta_seconds)} left"
+    else:
+        left = ""
+    loss = f"loss {base.loss:.3f} of {base.name}" if base.loss is not None else ""
+    short_reruns = sum(len(arm.short_reruns) for arm in job.arms)
+    return [
+        Fact(
+            "Progress",
+            f"{100.0 * job.share_done:.0f} % of the steps",
+            "; ".join(part for part in (left, loss) if part),
+        ),
+        cost_fact(job.cost),
+        Fact("Evidence", each, count(len(arms), "candidate")),
+        Fact(
+            "Run-to-run noise",
+            count(short_reruns, "short rerun") if short_reruns else "No short reruns",
+            "used in the verdict, not in a forecast",
+        ),
+        Fact(
+            "Early stop",
+            str(job.policy.get("early_stop", "advise")),
+            "what a forecast of a fail does to the runs",
+        ),
+    ]
+
+
+def cost_fact(cost: CostDocument) -> Fact:
+    """What a job cost: device time, price where one is stated, and the runs that it did not have to
+    train.
+    """
+    trained = f"{count(cost.trained_runs, 'run')} trained"
+    reused = f"; {cost.reused_runs} reused" if cost.reused_runs else ""
+    if cost.device_seconds is None:
+        return Fact("Cost", "Not recorded", cost.missing or "no step times on record")
+    if cost.price is not None:
+        money = f"{cost.price:,.2f} {cost.currency or ''}".rstrip()
+        return Fact("Cost", money, f"{_device_time(cost.device_seconds)}; {trained}{reused}")
+    return Fact("Cost", _device_time(cost.device_seconds), f"{trained}{reused}")
+
+
+def _device_time(seconds: float) -> str:
+    hours = seconds / SECONDS_OF_AN_HOUR
+    if hours >= 0.01:
+        return f"{hours:.3g} device hours"
+    return f"{seconds:.3g} device seconds"

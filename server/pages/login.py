@@ -1,0 +1,78 @@
+"""Login and logout: a token is exchanged for a session."""
+
+from typing import Annotated
+from urllib.parse import quote
+
+from fastapi import APIRouter, Form, Query, Request, Response
+from fastapi.responses import RedirectResponse
+
+from server.pages.rendering import templates
+from server.web import auth
+from server.web.auth import InContext
+
+router = APIRouter(include_in_schema=False)
+
+
+def redirect_to_login(request: Request, _: Exception) -> Response:
+    """A redirect to the login, which leads back to the requested page with its query."""
+    query = f"?{request.url.query}" if request.url.query else ""
+    return RedirectResponse(f"/login?next={quote(request.url.path + query)}", 303)
+
+
+@router.get("/login")
+def login_form(
+    request: Request, following: Annotated[str, Query(alias="next")] = "/jobs"
+) -> Response:
+    """The login form."""
+    return templates.TemplateResponse(
+        request, "login.html", {"following": following, "wrong": False}
+    )
+
+
+@router.post("/login")
+def login(
+    request: Request,
+    context: InContext,
+    token: Annotated[str, Form()],
+    following: Annotated[str, Form()] = "/jobs",
+) -> Response:
+    """Exchange a token for a session that lasts twelve hours; the token itself is not stored."""
+    with context.database.read() as session:  # nobody without a token may ask for SQLite's one lock
+        known = auth.authenticate(session, token.strip()) is not None
+    cookie = None
+    if known:
+        with context.database.write() as session:
+            row = auth.authenticate(session, token.strip())  # it may have been revoked in between
+            cookie = auth.open_session(session, row) if row else None
+    if cookie is None:
+        return templates.TemplateResponse(
+            request, "login.html", {"following": following, "wrong": True}, status_code=401
+        )
+    # Only a path of this site; `//elsewhere` and `https://elsewhere` lead to other sites.
+    if following.startswith("/") and not following.startswith(("//", "/\\")):
+        inside = following
+    else:
+        inside = "/jobs"
+    answer = RedirectResponse(inside, 303)
+    secure = request.url.scheme == "https"
+    answer.set_cookie(
+        auth.COOKIE,
+        cookie,
+        max_age=int(auth.SESSION_SECONDS),
+        httponly=True,
+        samesite="strict",
+        secure=secure,
+    )
+    return answer
+
+
+@router.post("/logout")
+def logout(request: Request, context: InContext) -> Response:
+    """End the session."""
+    cookie = request.cookies.get(auth.COOKIE)
+    if cookie:
+        with context.database.write() as session:
+            auth.close_session(session, cookie)
+    answer = RedirectResponse("/login", 303)
+    answer.delete_cookie(auth.COOKIE)
+    return answer
