@@ -15,7 +15,7 @@ pytestmark = pytest.mark.both_databases
 PROCESSES, THREADS, WRITES = 3, 4, 30
 _WRITER = f"""
 import sys, threading
-from server.database import states
+from server.database import events
 from server.database.sessions import Database
 from server.database.tables import Run
 
@@ -25,7 +25,7 @@ def write():
     for _ in range({WRITES}):
         with database.write() as session:
             session.query(Run).first()  # what reads first and then writes is what fails as busy in SQLite's own order
-            states.emit(session, sys.argv[2], "metric", {{}})
+            events.emit(session, sys.argv[2], "metric", {{}})
 
 threads = [threading.Thread(target=write) for _ in range({THREADS})]
 for thread in threads:
