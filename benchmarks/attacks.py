@@ -53,7 +53,7 @@ from server.jobs.conclude import conclude
 from server.jobs.submit import Order, submit_job
 from server.readiness import alembic_config
 from server.settings import Settings
-from server.web import auth
+from server.web.access import api_tokens
 from training.spec import Arm, JobSpec
 
 _ASKED, _MARK_MS, _PATIENCE_SECONDS, _WARM_SECONDS = 20, 100.0, 300.0, 1.0
@@ -152,7 +152,14 @@ def serving(checkout: Path, settings: Settings) -> Iterator[tuple[int, int]]:
         "PARITY_REDIS_URL": settings.redis_url,
     }
     serve = (sys.executable, "-m", "uvicorn", "--factory", "server.app:from_environment")
-    options = ("--http", "server.web.limits:Connection", "--host", "127.0.0.1", "--port", str(port))
+    options = (
+        "--http",
+        "server.web.connection:Connection",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+    )
     with (settings.state_dir / "server.log").open("w") as log:
         server = subprocess.Popen(
             [*serve, *options],
@@ -250,7 +257,7 @@ def measure(name: str, checkout: Path) -> bool:
         command.upgrade(alembic_config(settings.database), "head")
         database = Database(settings.database)
         with database.write() as session:
-            _, token = auth.create_token(session, secrets.token_hex(4), ["view"], None)
+            _, token = api_tokens.create_token(session, secrets.token_hex(4), ["view"], None)
         requests = _ATTACKS[name](database, token)
         database.close()
         with serving(checkout, settings) as (port, process):

@@ -39,7 +39,7 @@ from server.database.states import begin_attempt
 from server.database.tables import ChunkColumn, Run, Worker
 from server.jobs.submit import submit_job
 from server.readiness import alembic_config
-from server.web import auth
+from server.web.access import api_tokens
 from training.spec import Arm, Data, JobSpec, Model, Schedule
 from workers import lease
 from workers.standalone import broker
@@ -116,7 +116,7 @@ def service(folder: Path, url: str) -> Iterator[tuple[str, Database, str]]:
     command.upgrade(alembic_config(url), "head")
     database, port, sock = Database(url), free_port(), folder / "redis.sock"
     with database.write() as session:
-        _, token = auth.create_token(session, "bench", ["admin"], None)
+        _, token = api_tokens.create_token(session, "bench", ["admin"], None)
     queue = [broker.executable(), "--port", "0", "--unixsocket", str(sock), "--save", ""]
     api = [
         sys.executable,

@@ -43,4 +43,4 @@ ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PARITY_STATE_DIR=/state PARITY_
 USER parity
 VOLUME /state
 EXPOSE 8321
-CMD ["python", "-m", "uvicorn", "--factory", "server.app:from_environment", "--http", "server.web.limits:Connection", "--host", "0.0.0.0", "--port", "8321", "--timeout-graceful-shutdown", "5"]
+CMD ["python", "-m", "uvicorn", "--factory", "server.app:from_environment", "--http", "server.web.connection:Connection", "--host", "0.0.0.0", "--port", "8321", "--timeout-graceful-shutdown", "5"]

@@ -22,8 +22,8 @@ class Lab:
 
     `commands`: for jobs on a server, with their module and their line in the help. `kinds`: the
     kinds of runs that are never judged, with what such a run did. `rules`: who may call an
-    operation of the API (`server.web.auth`). `parts`: the modules, by the name of what the core
-    asks them for.
+    operation of the API (`server.web.access.rules`). `parts`: the modules, by the name of what the
+    core asks them for.
     """
 
     commands: Mapping[str, tuple[str, str]] = field(default_factory=dict)

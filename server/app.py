@@ -37,12 +37,15 @@ from server.pages import dashboard
 from server.queue import Doorbell, broker
 from server.readiness import Readiness
 from server.settings import Settings
-from server.web import auth, problems
-from server.web.auth import Context, additions
-from server.web.limits import BODY_BYTES, THREADS, Limiter
-from server.web.live import Broadcast
+from server.web import problems
+from server.web.access import authorization, rules
+from server.web.broadcast import Broadcast
+from server.web.context import Context
+from server.web.lab_additions import additions
+from server.web.limits import BODY_BYTES, THREADS
 from server.web.middleware import Guard
-from server.web.requests import check_query
+from server.web.rate_limit import Limiter
+from server.web.requests.query import check_query
 
 
 def context_of(settings: Settings) -> Context:
@@ -81,7 +84,7 @@ def _described(build: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """The description of the API, made when it is first asked for: it takes half a second, which
     nobody waits for at the start.
     """
-    return problems.describe(auth.mark(build()))
+    return problems.describe(rules.mark(build()))
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -127,14 +130,14 @@ def create_app(settings: Settings) -> FastAPI:
     ):
         app.include_router(
             router,
-            dependencies=[Depends(auth.authorize), Depends(check_query)],
+            dependencies=[Depends(authorization.authorize), Depends(check_query)],
             max_body_size=settings.max_body_bytes
             if router in with_curves
             else min(BODY_BYTES, settings.max_body_bytes),
             responses=problems.responses(400, 401, 403, 404, 409, 413, 422, 429, 503),
         )
     dashboard.install(app, settings)
-    auth.check(app.routes)
+    rules.check(app.routes)
     app.openapi = cache(partial(_described, app.openapi))  # type: ignore[method-assign]
     # Compressing a chart's response takes 1 ms at level 1, 8 ms at level 5 and 50 ms at the
     # default, which is only a tenth smaller.

@@ -15,8 +15,8 @@ from server.database.sessions import Database, cannot_be_used
 from server.database.tables import Token
 from server.errors import ServiceError
 from server.settings import Settings
-from server.web import auth
-from server.web.auth import SCOPES
+from server.web.access import api_tokens
+from server.web.access.rules import SCOPES
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -86,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     rotate.add_argument(
         "--overlap-hours",
         type=float,
-        default=auth.OVERLAP_HOURS,
+        default=api_tokens.OVERLAP_HOURS,
         help="hours that the old one stays valid; 0: none [default: %(default)g]",
     )
     rotate.add_argument(
@@ -111,17 +111,19 @@ def _do(session: Session, options: argparse.Namespace) -> list[str]:
             options.principal,
             options.repository,
         )
-        return [auth.create_token(session, *wanted)[1]]
+        return [api_tokens.create_token(session, *wanted)[1]]
     if options.command == "rotate":
-        return [auth.rotate_token(session, options.id, options.overlap_hours, options.days)[1]]
+        return [
+            api_tokens.rotate_token(session, options.id, options.overlap_hours, options.days)[1]
+        ]
     if options.command == "revoke":
-        return [_line(auth.revoke_token(session, options.id))]
+        return [_line(api_tokens.revoke_token(session, options.id))]
     header = "\t".join(("id", "principal", "name", "scopes", "expires", "last used", "state"))
     return [header, *map(_line, session.scalars(select(Token).order_by(Token.id.desc())))]
 
 
 def _line(row: Token) -> str:
-    state = "valid" if auth.is_live(row) else "expired"
+    state = "valid" if api_tokens.is_live(row) else "expired"
     if row.revoked_at:
         state = "revoked"
     times = (time_text(row.expires_at) or "never", time_text(row.last_used_at) or "never")

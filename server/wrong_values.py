@@ -23,7 +23,7 @@ _DATE, _TIME, _ADDRESS = (
     "an address such as https://example.org/hook",
 )
 # Whose messages are not ours. Those of a validator (a ValueError) are, behind two words of
-# pydantic's, and so is that of `web.requests`.
+# pydantic's, and so is that of `web.requests.bodies`.
 _PYDANTICS = frozenset(get_args(ErrorType)) - {"value_error", "json_invalid"}
 _LETTERS = "letters, digits"
 # in words, by the pattern as the field has it; a test finds every pattern of the API and of the

@@ -25,7 +25,7 @@ from server.database.tables import Job, Run, Verdict, Worker
 from server.jobs.conclude import conclude
 from server.jobs.submit import submit_job
 from server.settings import CHECKOUT, Settings
-from server.web.auth import create_token
+from server.web.access.api_tokens import create_token
 from training.step_values import StepStats
 from workers import lease, reconcile
 from workers import recorder as recorder_module

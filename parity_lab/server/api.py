@@ -14,8 +14,9 @@ from parity_lab.server.documents import (
 )
 from server.api.submit import ring
 from server.jobs.submission_limits import check_queue
-from server.web.auth import InContext, Sender
-from server.web.requests import BodyRoute, StrictBody
+from server.web.access.authorization import Sender
+from server.web.context import InContext
+from server.web.requests.bodies import BodyRoute, StrictBody
 
 why_router = APIRouter(prefix="/api/v1", tags=["jobs"], route_class=BodyRoute)
 

@@ -24,7 +24,7 @@ from server.api.curves.gap import pair_of
 from server.database.lookups import find_job
 from server.database.states import JOB_ENDED
 from server.pages.rendering import templates, visitor
-from server.web.auth import InContext
+from server.web.context import InContext
 from training.overrides import GEMMS
 
 pages = APIRouter(include_in_schema=False, dependencies=[Depends(visitor)])

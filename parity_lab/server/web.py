@@ -1,4 +1,4 @@
-"""Analyses in the web application (`server.web.auth`)."""
+"""Analyses in the web application (`server.web.lab_additions`)."""
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -7,7 +7,7 @@ from parity_lab.server.api import why_router
 from parity_lab.server.pages import pages
 from parity_lab.server.tables import Analysis
 from server.database.tables import Job
-from server.web.auth import Additions
+from server.web.lab_additions import Additions
 
 
 def _about_job(session: Session, job: Job) -> dict[str, object]:

@@ -3,9 +3,9 @@ revoked.
 
 `parity.judging.verdict.sign_offs` says what can be accepted.
 
-Who may: `server.web.auth`. Nobody signs off a job that their own principal submitted, or asked for
-in a gate, not even an admin: a second person looks. On localhost without tokens there is one
-principal, everyone who can connect is trusted, and the sign-off says "this machine".
+Who may: `server.web.access.rules`. Nobody signs off a job that their own principal submitted, or
+asked for in a gate, not even an admin: a second person looks. On localhost without tokens there is
+one principal, everyone who can connect is trusted, and the sign-off says "this machine".
 """
 
 import json

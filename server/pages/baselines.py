@@ -17,7 +17,7 @@ from server.errors import InvalidError, NotFoundError
 from server.jobs import baselines
 from server.jobs.verdict_rows import verdict_documents
 from server.pages.rendering import pages_router, templates
-from server.web.auth import InContext
+from server.web.context import InContext
 
 router = pages_router()
 VERSIONS_SHOWN = 200

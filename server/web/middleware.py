@@ -29,9 +29,10 @@ from server.errors import (
 )
 from server.logs import cut
 from server.settings import Settings
-from server.web import limits, problems
-from server.web.auth import Context, is_loopback, tokens_required
-from server.web.requests import clean_address
+from server.web import limits, problems, retry_times
+from server.web.access.principals import is_loopback, tokens_required
+from server.web.context import Context
+from server.web.requests.texts import clean_address
 
 BODY_SECONDS = 30.0
 """How long a client may pause while it sends a body."""
@@ -74,7 +75,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._retry_times = limits.RetryTimes()
+        self._retry_times = retry_times.RetryTimes()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request; an unexpected error becomes a problem document if no byte has been

@@ -24,8 +24,10 @@ from server.errors import (
     kinds,
 )
 from server.logs import cut
-from server.web.limits import MOST_FINDINGS, describe_limits
-from server.web.requests import NotModifiedError, escaped
+from server.web.limits import MOST_FINDINGS
+from server.web.requests.body_sizes import describe_limits
+from server.web.requests.entity_tags import NotModifiedError
+from server.web.requests.texts import escaped
 from server.wrong_values import sentence
 from training.rules import SpecError
 

@@ -94,8 +94,8 @@ class Server:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         words = (
-            "-m uvicorn --factory server.app:from_environment --http server.web.limits:Connection "
-            "--timeout-graceful-shutdown 5"
+            "-m uvicorn --factory server.app:from_environment "
+            "--http server.web.connection:Connection --timeout-graceful-shutdown 5"
         )
         self._command = [sys.executable, *words.split(), "--port", str(self.port)]
         values = {

@@ -35,7 +35,7 @@ from server.database.tables import (
 from server.jobs import baselines
 from server.jobs.conclude import conclude
 from server.readiness import alembic_config
-from server.web import auth
+from server.web.access import api_tokens, browser_sessions
 
 pytestmark = pytest.mark.both_databases
 
@@ -76,9 +76,9 @@ def record(database, recorded):
         baseline = baselines.promote(session, "mine", old, None, "because", "local", None)
         job = session.get_one(Job, new)
         job.baseline_id, job.controls, job.early_stop = baseline.id, [others[0].id], {"r": None}
-        token, _ = auth.create_token(session, "ci", ["submit"], 30, 2)
+        token, _ = api_tokens.create_token(session, "ci", ["submit"], 30, 2)
         session.flush()
-        auth.open_session(session, token)
+        browser_sessions.open_session(session, token)
         session.add(
             Attempt(
                 run_id=first.id, attempt_number=1, state="finished", worker_id="w1", started_at=now

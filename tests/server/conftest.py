@@ -23,9 +23,9 @@ from server.database.tables import Job, Worker, new_id
 from server.jobs.conclude import conclude
 from server.jobs.noise_tables import family_of, keep_reruns, reruns_of
 from server.settings import Settings
-from server.web import auth
-from server.web.auth import Scope
-from server.web.limits import Connection
+from server.web.access import api_tokens
+from server.web.access.rules import Scope
+from server.web.connection import Connection
 from training.spec import SPEC_VERSION
 
 TRAINER = {
@@ -34,8 +34,6 @@ TRAINER = {
     "version.jax": "0.10.2",
     "env.JAX_PLATFORMS": "cpu",
 }
-
-
 Built = dict[tuple[object, ...], FastAPI]
 
 
@@ -175,7 +173,7 @@ def people_of(database: Database, scopes: Mapping[str, Sequence[Scope]]) -> dict
     """Headers with a token of these scopes, by name, and the principal of each under `NAME id`."""
     with database.write() as session:
         made = {
-            name: auth.create_token(session, name, list(each), None)
+            name: api_tokens.create_token(session, name, list(each), None)
             for name, each in scopes.items()
         }
         headers = {name: {"Authorization": f"Bearer {text}"} for name, (_, text) in made.items()}

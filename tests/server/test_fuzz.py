@@ -17,7 +17,7 @@ import pytest
 from server.database.tables import Job
 from server.jobs.conclude import conclude
 from server.settings import CHECKOUT, Settings
-from server.web import auth
+from server.web.access import api_tokens
 from tests.conftest import THOROUGH
 
 SECONDS = float(os.environ.get("PARITY_FUZZ_SECONDS", "4"))
@@ -35,7 +35,7 @@ def test_nothing_that_fits_the_description_or_does_not_breaks_the_api(
     job_id = recorded({"nvfp4": 0.001}, steps=60)
     with database.write() as session:
         run_id = session.get_one(Job, job_id).runs[0].id
-        _, token = auth.create_token(session, "fuzz", ["admin"], None)
+        _, token = api_tokens.create_token(session, "fuzz", ["admin"], None)
     conclude(database, job_id)
     config = (CHECKOUT / "tests" / "server" / "schemathesis.toml").read_text()
     if known_ids:

@@ -23,7 +23,7 @@ from sqlalchemy.exc import OperationalError
 
 from server.database import postgresql_connection, sessions
 from server.database.sessions import Database
-from server.web.auth import create_token
+from server.web.access.api_tokens import create_token
 from workers.standalone import broker
 
 

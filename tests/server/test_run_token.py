@@ -18,7 +18,7 @@ from server.database import run_tokens
 from server.database.metrics import store
 from server.database.tables import Run
 from server.jobs.submit import submit_job
-from server.web import auth
+from server.web.access import api_tokens
 from training.spec import Arm
 
 
@@ -53,14 +53,16 @@ def test_what_was_logged_with_a_wrong_token_is_sent_with_the_right_one(
         candidates=(Arm(recipe="nvfp4"),),
     )
     with database.write() as session:
-        owner, _ = auth.create_token(session, "owns", ["submit"], None)
+        owner, _ = api_tokens.create_token(session, "owns", ["submit"], None)
         run = (
             submit_job(session, spec, parity.policy_from_mapping({"margin": "1%"}), owner.id)
             .runs[0]
             .id
         )
-        _, viewing = auth.create_token(session, "reads", ["view"], None)
-        _, right = auth.create_token(session, "trains", ["worker"], None, principal_id=owner.id)
+        _, viewing = api_tokens.create_token(session, "reads", ["view"], None)
+        _, right = api_tokens.create_token(
+            session, "trains", ["worker"], None, principal_id=owner.id
+        )
     with parity.Run(
         run, server=served, token=viewing, folder=tmp_path, flush_seconds=0.05, finish_seconds=60
     ) as logger:
@@ -110,13 +112,15 @@ def spooled(served, database, make_job, tmp_path):
         candidates=(Arm(recipe="nvfp4"),),
     )
     with database.write() as session:
-        owner, _ = auth.create_token(session, "owns", ["submit"], None)
+        owner, _ = api_tokens.create_token(session, "owns", ["submit"], None)
         run = (
             submit_job(session, spec, parity.policy_from_mapping({"margin": "1%"}), owner.id)
             .runs[0]
             .id
         )
-        _, trainer = auth.create_token(session, "trains", ["worker"], None, principal_id=owner.id)
+        _, trainer = api_tokens.create_token(
+            session, "trains", ["worker"], None, principal_id=owner.id
+        )
     writer = Spool(tmp_path / run, {"run": run, "server": served, "recipe": None, "manifest": {}})
     writer.write([{"step": step, "loss": 1.0} for step in range(10)])
     with Client(served, trainer) as client:

@@ -13,8 +13,9 @@ from server import deliveries
 from server.database.tables import BrowserSession, Token, Webhook, WebhookDelivery
 from server.errors import ConflictError
 from server.jobs.submit import submit_job
-from server.web import auth, limits
-from server.web.limits import Limiter
+from server.web import rate_limit
+from server.web.access import api_tokens, browser_sessions
+from server.web.rate_limit import Limiter
 from tests.overlap import overlap
 from training.spec import Arm
 
@@ -103,7 +104,7 @@ def token(database):
 
     def make(*scopes, **more):
         with database.write() as session:
-            row, text = auth.create_token(session, "ci", scopes or ("submit",), 30, **more)
+            row, text = api_tokens.create_token(session, "ci", scopes or ("submit",), 30, **more)
             session.flush()
             return row.id, text
 
@@ -114,8 +115,8 @@ def test_a_token_is_rotated_once(database, token):
     old, _ = token()
     both = overlap(
         database,
-        lambda s: auth.rotate_token(s, old, 1.0)[0].id,
-        lambda s: auth.rotate_token(s, old, 1.0)[0].id,
+        lambda s: api_tokens.rotate_token(s, old, 1.0)[0].id,
+        lambda s: api_tokens.rotate_token(s, old, 1.0)[0].id,
     )
     assert (both.waited, type(both.second)) == (True, ConflictError)
     with database.read() as session:
@@ -126,24 +127,33 @@ def test_to_rotate_or_revoke_one_token_leaves_another_and_its_sessions(database,
     (other, text), (one, _) = token(), token()  # the later one has the same name
     with database.write() as session:
         cookies = [
-            auth.open_session(session, session.get_one(Token, each)) for each in (one, other)
+            browser_sessions.open_session(session, session.get_one(Token, each))
+            for each in (one, other)
         ]
     with database.write() as session:
-        assert auth.rotate_token(session, other, 1.0)[0].principal == other
-        auth.revoke_token(session, one)
+        assert api_tokens.rotate_token(session, other, 1.0)[0].principal == other
+        api_tokens.revoke_token(session, one)
     with database.read() as session:
-        assert auth.authenticate(session, text).id == other
-        assert [auth._of_cookie(session, each) is None for each in cookies] == [True, False]
+        assert api_tokens.authenticate(session, text).id == other
+        assert [browser_sessions.token_of_cookie(session, each) is None for each in cookies] == [
+            True,
+            False,
+        ]
         assert [row.token_id for row in session.scalars(select(BrowserSession))] == [other]
 
 
 def test_to_log_out_ends_one_session(database, token):
     one, _ = token()
     with database.write() as session:
-        cookies = [auth.open_session(session, session.get_one(Token, one)) for _ in range(2)]
-        auth.close_session(session, cookies[0])
+        cookies = [
+            browser_sessions.open_session(session, session.get_one(Token, one)) for _ in range(2)
+        ]
+        browser_sessions.close_session(session, cookies[0])
     with database.read() as session:
-        assert [auth._of_cookie(session, each) is None for each in cookies] == [True, False]
+        assert [browser_sessions.token_of_cookie(session, each) is None for each in cookies] == [
+            True,
+            False,
+        ]
 
 
 # Requests a minute.
@@ -151,7 +161,9 @@ def test_to_log_out_ends_one_session(database, token):
 
 @pytest.fixture
 def one_minute(monkeypatch):
-    monkeypatch.setattr(limits, "time", SimpleNamespace(time=lambda: 90.0, monotonic=lambda: 1.0))
+    monkeypatch.setattr(
+        rate_limit, "time", SimpleNamespace(time=lambda: 90.0, monotonic=lambda: 1.0)
+    )
 
 
 def test_two_processes_count_the_requests_of_a_token_together(redis_url, redis, one_minute):

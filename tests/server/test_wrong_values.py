@@ -33,7 +33,7 @@ def test_no_message_of_pydantic_passes(error):
         "input": 140.0,
     }
     finding |= {"ctx": context} if (context := error.get("example_context")) else {}
-    if error["type"] == "json_invalid":  # our own, from `web.requests`
+    if error["type"] == "json_invalid":  # our own, from `web.requests.bodies`
         finding["msg"] = "not valid JSON"
     for words in (sentence(finding, ["days"]), reason(finding)):
         assert words

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 
-from server.web.auth import RULES, Rule, operations
+from server.web.access.rules import RULES, Rule, operations
 from tools.tables.generated import DOCS, Table
 
 

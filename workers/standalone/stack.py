@@ -304,7 +304,7 @@ def _commands(settings: Settings) -> Mapping[str, Sequence[str]]:
                 "--factory",
                 "server.app:from_environment",
                 "--http",
-                "server.web.limits:Connection",
+                "server.web.connection:Connection",
             ),
             *(
                 "--host",

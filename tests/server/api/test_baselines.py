@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import update
 
 from server.database.tables import Baseline
-from server.web import auth
+from server.web.access import api_tokens
 from tests.server.conftest import people_of
 
 pytestmark = pytest.mark.both_databases
@@ -24,7 +24,7 @@ def people(database):
         database, {"alice": ["submit"], "bob": ["submit"], "carol": ["approve"], "root": ["admin"]}
     )
     with database.write() as session:
-        _, rotated = auth.rotate_token(session, people["alice id"], 1.0)
+        _, rotated = api_tokens.rotate_token(session, people["alice id"], 1.0)
     return people | {"alice again": {"Authorization": f"Bearer {rotated}"}}
 
 

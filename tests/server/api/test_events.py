@@ -19,7 +19,7 @@ from server.database.tables import Event, Job, Run
 from server.jobs import external
 from server.jobs.external import Batch
 from server.retention.keeper import delete_batch, plan
-from server.web.live import Broadcast
+from server.web.broadcast import Broadcast
 
 pytestmark = pytest.mark.both_databases
 
@@ -168,7 +168,7 @@ def test_the_events_go_on_after_whatever_broke_one_look(database, recorded, monk
                     break
         return numbers
 
-    monkeypatch.setattr("server.web.live.after", breaks_once)
+    monkeypatch.setattr("server.web.broadcast.after", breaks_once)
     broadcast = Broadcast(database, 0.02)
     broadcast.start()
     try:

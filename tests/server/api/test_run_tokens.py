@@ -13,7 +13,7 @@ from server import logs
 from server.database.metrics import store
 from server.database.tables import Attempt, Run, Token
 from server.jobs.submit import submit_job
-from server.web import auth
+from server.web.access import api_tokens
 from training.spec import Arm
 
 pytestmark = pytest.mark.both_databases
@@ -60,7 +60,7 @@ def caller(api, database):
 
     def make(*scopes, of=None):
         with database.write() as session:
-            row, text = auth.create_token(
+            row, text = api_tokens.create_token(
                 session, "-".join(scopes), scopes, None, principal_id=of and of.principal
             )
             return Caller(api, text, row.id, row.principal)

@@ -12,7 +12,7 @@ from server.database.tables import Attempt, Job, Run
 from server.jobs import conclude
 from server.jobs.listening import renew
 from server.jobs.stale_runs import mark_or_fail_stale
-from server.web import auth
+from server.web.access import api_tokens
 
 pytestmark = pytest.mark.both_databases
 
@@ -339,14 +339,16 @@ def test_trainers_need_a_token_that_may_write(settings, database, application):
     ) as closed:
         tokens = {}
         with database.write() as session:
-            owner, text = auth.create_token(session, "submit", ["submit"], None)
+            owner, text = api_tokens.create_token(session, "submit", ["submit"], None)
             tokens["submit"] = {"Authorization": f"Bearer {text}"}
             for name, scope, principal in (
                 ("view", "view", owner.id),
                 ("worker", "worker", owner.id),
                 ("stranger", "worker", None),
             ):
-                _, text = auth.create_token(session, name, [scope], None, principal_id=principal)
+                _, text = api_tokens.create_token(
+                    session, name, [scope], None, principal_id=principal
+                )
                 tokens[name] = {"Authorization": f"Bearer {text}"}
         closed.headers |= tokens["submit"]
         run = _submit(closed)["arms"][0]["runs"][0]["id"]

@@ -10,7 +10,7 @@ import pytest
 
 from server.database import events
 from server.database.tables import BrowserSession, Token
-from server.web import auth
+from server.web.access import api_tokens
 
 pytestmark = pytest.mark.both_databases
 
@@ -23,7 +23,7 @@ def settings(settings):
 @pytest.fixture
 def token(database):
     with database.write() as session:
-        row, text = auth.create_token(session, "mine", ["view"], 30)
+        row, text = api_tokens.create_token(session, "mine", ["view"], 30)
         session.flush()
         return row.id, text
 
@@ -46,7 +46,7 @@ def test_a_stream_ends_with_its_token(served, database, recorded, token, monkeyp
                 with database.write() as session:
                     events.emit(session, job, "metric", {})
                     if len(ids) == 2:
-                        auth.revoke_token(session, token_id)
+                        api_tokens.revoke_token(session, token_id)
     assert ids == [1, 2]  # the third was written with the revocation, and the job goes on
     assert httpx2.get(f"{served}/api/v1/jobs/{job}/events", headers=headers).status_code == 401
 
@@ -61,7 +61,7 @@ def test_a_session_ends_with_its_token_and_by_itself(api, database, token):
         return api.get("/api/v1/jobs").status_code
 
     def revoked(session, *_):
-        auth.revoke_token(session, token_id)
+        api_tokens.revoke_token(session, token_id)
         assert session.query(BrowserSession).count() == 0
 
     assert status_after(lambda _, row, __: setattr(row, "expires_at", time.time() - 1)) == 401
@@ -77,7 +77,7 @@ def test_a_session_writes_from_our_own_pages_alone(api, database):
     Sec-Fetch-Site.
     """
     with database.write() as session:
-        _, text = auth.create_token(session, "admin", ["admin"], None)
+        _, text = api_tokens.create_token(session, "admin", ["admin"], None)
     _log_in(api, text)
     body = {"name": "x", "scopes": ["view"]}
     for header in (

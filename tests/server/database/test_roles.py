@@ -13,7 +13,7 @@ from parity.extensions import lab
 from server import deliveries, roles
 from server.database.sessions import Database
 from server.database.tables import Base, Token
-from server.web import auth
+from server.web.access import api_tokens
 
 on_postgresql = pytest.mark.postgresql
 FORBIDDEN_TO_BOTH = [
@@ -90,7 +90,7 @@ def test_neither_role_changes_the_schema_or_what_is_fixed(database, api_settings
 def test_a_worker_reads_no_secret_and_gives_itself_no_right(database, worker_settings):
     with database.write() as session:
         deliveries.register(session, {"h1": ["job.ended"]})
-        auth.create_token(session, "me", ["admin"], None)
+        api_tokens.create_token(session, "me", ["admin"], None)
     assert [
         each for each in FORBIDDEN_TO_WORKERS if not _refused(worker_settings.database, each)
     ] == []

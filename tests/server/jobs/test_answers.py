@@ -12,7 +12,7 @@ from parity.gate.outcome import Outcome, ended
 from parity.gate.rules import GateRules
 from server.database.tables import Job, Verdict, new_id
 from server.retention.keeper import delete_batch, plan
-from server.web import auth
+from server.web.access import api_tokens
 
 COMMITS = ["a" * 40, "b" * 40]
 
@@ -139,10 +139,10 @@ def with_tokens(application, api_settings, database):
     app, made = application(api_settings.model_copy(update={"require_tokens": True})), {}
     with database.write() as session:
         for name in ("ann@team/model", "bob@team/model", "eve@team/other"):
-            made[name] = auth.create_token(
+            made[name] = api_tokens.create_token(
                 session, name.split("@")[0], ["submit"], None, repository=name.split("@")[1]
             )[1]
-        made["root"] = auth.create_token(session, "root", ["admin"], None)[1]
+        made["root"] = api_tokens.create_token(session, "root", ["admin"], None)[1]
 
     with TestClient(app, base_url="http://127.0.0.1") as client:
 

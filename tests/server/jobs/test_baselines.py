@@ -17,7 +17,7 @@ from server.database.tables import Baseline, BaselineEvent, Chunk, Job, Run
 from server.jobs.conclude import conclude
 from server.jobs.fingerprint import equal_run, named_baseline_mismatch
 from server.retention.keeper import delete_batch, plan
-from server.web import auth
+from server.web.access import api_tokens
 
 both = pytest.mark.both_databases
 URL = "/api/v1/baselines"
@@ -545,7 +545,7 @@ def test_reading_takes_view_and_promoting_submit(settings, database, judged, app
     job_id, _ = judged({"nvfp4": 0.0}, verdict=False)
     with database.write() as session:
         tokens = {
-            scope: auth.create_token(session, scope, [scope], None)[1]
+            scope: api_tokens.create_token(session, scope, [scope], None)[1]
             for scope in ("view", "submit", "worker")
         }
     body = {"name": "fp8", "job": job_id, **REASON}

@@ -13,7 +13,7 @@ from sqlalchemy import select
 
 from server.database.tables import Job, Run, Token
 from server.jobs.conclude import conclude
-from server.web import auth
+from server.web.access import api_tokens
 
 JOB: dict[str, Any] = {
     "name": "main",
@@ -56,13 +56,13 @@ def ask(application, api_settings, database, folder):
     made = {}
     with database.write() as session:
         for name in ("model", "own", "closed", "old", "none"):
-            made[name] = auth.create_token(
+            made[name] = api_tokens.create_token(
                 session, name, ["submit"], None, repository=f"team/{name}"
             )[1]
-        made["person"] = auth.create_token(session, "person", ["submit"], None)[1]
-        made["admin"] = auth.create_token(session, "admin", ["admin"], None)[1]
+        made["person"] = api_tokens.create_token(session, "person", ["submit"], None)[1]
+        made["admin"] = api_tokens.create_token(session, "admin", ["admin"], None)[1]
         same = session.scalars(select(Token).where(Token.name == "own")).one()
-        made["own without repository"] = auth.create_token(
+        made["own without repository"] = api_tokens.create_token(
             session, "own 2", ["submit"], None, principal_id=same.id
         )[1]
     app = application(

@@ -16,7 +16,7 @@ from server.jobs import gate_rules
 from server.jobs.gate_rules import RULES, PinnedRules, RulesError, pinned, read_rules
 from server.jobs.pinned_question import Asked
 from server.settings import CHECKOUT
-from server.web import auth
+from server.web.access import api_tokens
 from training.command import Command
 from training.spec import Arm, JobSpec, Schedule
 
@@ -200,8 +200,8 @@ def test_a_gate_asks_under_the_rules_of_its_tokens_repository(
 ):
     path = _pin(tmp_path, request_body, "steps = 500\nadvisory = true\n")
     with database.write() as session:
-        text = auth.create_token(session, "ci", ["submit"], None, repository="team/model")[1]
-        plain = auth.create_token(session, "person", ["submit"], None)[1]
+        text = api_tokens.create_token(session, "ci", ["submit"], None, repository="team/model")[1]
+        plain = api_tokens.create_token(session, "person", ["submit"], None)[1]
     app = application(api_settings.model_copy(update={"gate_rules": path, "require_tokens": True}))
 
     def ask(token, **job):
@@ -245,8 +245,8 @@ def test_the_server_says_how_a_gate_leaves(
     job, request = judged(gaps)
     path = tmp_path / "rules.toml"
     with database.write() as session:
-        text = auth.create_token(session, "ci", ["submit"], None, repository="team/model")[1]
-        plain = auth.create_token(session, "person", ["submit"], None)[1]
+        text = api_tokens.create_token(session, "ci", ["submit"], None, repository="team/model")[1]
+        plain = api_tokens.create_token(session, "person", ["submit"], None)[1]
     app = application(api_settings.model_copy(update={"gate_rules": path, "require_tokens": True}))
 
     def ask(token, rules):
@@ -271,7 +271,7 @@ def test_a_job_that_goes_on_has_no_exit_code_yet(
 ):
     path = _pin(tmp_path, request_body, 'on_infra = "pass"')
     with database.write() as session:
-        text = auth.create_token(session, "ci", ["submit"], None, repository="team/model")[1]
+        text = api_tokens.create_token(session, "ci", ["submit"], None, repository="team/model")[1]
     app = application(api_settings.model_copy(update={"gate_rules": path, "require_tokens": True}))
     with TestClient(
         app, base_url="http://127.0.0.1", headers={"Authorization": f"Bearer {text}"}

@@ -6,7 +6,7 @@ from server.jobs.baselines import BaselineChoice
 from server.jobs.external import AttachRequest
 from server.jobs.projects import RunRequest
 from server.jobs.statements import StatementRequest
-from tests.server.web.test_limits_of_requests import BODIES, check_field
+from tests.server.web.requests.test_limits_of_requests import BODIES, check_field
 
 OURS = {each.__name__ for each in (BaselineChoice, AttachRequest, RunRequest, StatementRequest)}
 

@@ -7,7 +7,7 @@ import pytest
 
 from server.database.tables import Job, SignOff, Verdict
 from server.jobs import sign_offs
-from server.web import auth
+from server.web.access import api_tokens
 from tests.server.conftest import people_of
 
 pytestmark = pytest.mark.both_databases
@@ -160,7 +160,7 @@ def test_somebody_else_with_scope_approve_signs_off_an_inconclusive_verdict(api,
 def test_an_admin_does_not_sign_off_an_own_job(api, database, job, people):
     job_id = job(OPEN)
     with database.write() as session:
-        chief, text = auth.create_token(session, "second chief", ["admin"], None)
+        chief, text = api_tokens.create_token(session, "second chief", ["admin"], None)
         session.flush()
         session.get_one(Job, job_id).submitted_by = chief.id
     refused = api.post(

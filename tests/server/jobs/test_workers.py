@@ -10,7 +10,7 @@ from parity.judging.policy import policy_from_mapping
 from server.database.tables import Job, Worker
 from server.jobs.submit import submit_job
 from server.jobs.workers import can_take, why_waiting
-from server.web import auth
+from server.web.access import api_tokens
 from training.spec import SPEC_VERSION, Arm
 
 
@@ -148,7 +148,7 @@ def test_a_job_that_somebody_can_run_waits_for_a_slot(waiting, device):
 
 def test_a_job_whose_token_trains_as_much_as_it_may_says_so(database, make_job, recorded):
     with database.write() as session:
-        token, _ = auth.create_token(session, "ci", ["submit"], None, 4)
+        token, _ = api_tokens.create_token(session, "ci", ["submit"], None, 4)
         session.flush()
         token_id = token.id
     training = recorded({"nvfp4": 0.0}, done=0, state="running")

@@ -19,7 +19,7 @@ from server.database.tables import Job
 from server.jobs import baselines
 from server.jobs.conclude import conclude, decide, write_outcome
 from server.jobs.submit import submit_job
-from server.web import auth
+from server.web.access import api_tokens
 from tests.server.analyses import make_explained, make_retired, measured
 from training.spec import Arm
 
@@ -131,7 +131,7 @@ def job_id(database, recorded):
     made = recorded({"nvfp4": 0.05, "mxfp8": 0.0})
     at = np.arange(0, 1500, 50)
     with database.write() as session:
-        auth.create_token(session, "ada", ["submit"], 90)
+        api_tokens.create_token(session, "ada", ["submit"], 90)
         baselines.promote(session, "fp8", made, None, "a release", "local", 90)
         run = session.get_one(Job, made).arms[1].runs[0]
         store.append(

@@ -6,7 +6,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from server.settings import Settings
-from server.web import auth
+from server.web.access import api_tokens
 
 BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 
@@ -45,7 +45,7 @@ def test_the_api_answers_json_whoever_asks(api):
 
 def test_a_viewer_is_told_who_may_manage_tokens(settings: Settings, database, application):
     with database.write() as session:
-        _, viewer = auth.create_token(session, "viewer", ["view"], None)
+        _, viewer = api_tokens.create_token(session, "viewer", ["view"], None)
     app = application(settings.model_copy(update={"require_tokens": True}))
     with TestClient(app, base_url="http://127.0.0.1") as client:
         client.post("/login", data={"token": viewer})

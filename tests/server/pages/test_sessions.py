@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from server.database.tables import Token
-from server.web import auth
+from server.web.access import api_tokens
 
 LOOKS = ["light"]
 PROVOKED = "status of 401"
@@ -26,7 +26,7 @@ def visit(page: Page, database):
 
     def go(address: str) -> None:
         with database.write() as session:
-            _, text = auth.create_token(session, "reader", ["view"], None)
+            _, text = api_tokens.create_token(session, "reader", ["view"], None)
         page.goto(address)
         page.get_by_label("Token").fill(text)
         page.get_by_role("button", name="Log in").click()
@@ -36,7 +36,7 @@ def visit(page: Page, database):
 
 def _end(database):
     with database.write() as session:
-        auth.revoke_token(session, session.query(Token).one().id)
+        api_tokens.revoke_token(session, session.query(Token).one().id)
 
 
 def test_a_link_shows_the_same_after_the_login(page: Page, visit, recorded):

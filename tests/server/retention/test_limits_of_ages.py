@@ -13,7 +13,7 @@ from server.retention.batch import cutoffs
 from server.retention.curves import _unneeded, _with_several_attempts
 from server.retention.jobs import _unneeded_jobs
 from server.retention.rows import _old_events, others
-from server.web import auth
+from server.web.access import api_tokens
 
 NOW = 2_000_000_000.0
 LATER = math.nextafter(NOW, math.inf)
@@ -85,7 +85,7 @@ def test_all_events_but_the_last_go_once_they_are_older(database, finished, fini
 
 def test_a_key_goes_once_it_is_older_and_a_login_with_its_end(database, finished):
     with database.write() as session:
-        token, _ = auth.create_token(session, "mine", ["view"], None)
+        token, _ = api_tokens.create_token(session, "mine", ["view"], None)
         session.flush()
         key = {"principal": "p", "key": "k", "body_digest": "0" * 64, "job_id": finished}
         session.add(IdempotencyKey(**key, created_at=NOW))

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from server.web import limits, middleware
+from server.web import connection, middleware
 
 
 def reply(served: str, *parts: bytes) -> bytes:
@@ -24,7 +24,7 @@ HEAD = b"POST /api/v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: applicat
 
 @pytest.fixture
 def impatient(monkeypatch):
-    monkeypatch.setattr(limits, "HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(connection, "HEAD_SECONDS", 0.3)
     monkeypatch.setattr(middleware, "BODY_SECONDS", 0.3)
 
 

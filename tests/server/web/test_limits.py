@@ -12,10 +12,11 @@ from fastapi.routing import APIRoute
 
 from server.errors import InvalidError
 from server.logs import cut
-from server.web import limits, problems
-from server.web.auth import operations
-from server.web.limits import LARGEST, MOST_FINDINGS, MOST_ITEMS, MOST_KEYS, check_body
-from server.web.requests import BodyRoute
+from server.web import limits, problems, retry_times
+from server.web.access.rules import operations
+from server.web.limits import LARGEST, MOST_FINDINGS, MOST_ITEMS, MOST_KEYS
+from server.web.requests.bodies import BodyRoute
+from server.web.requests.body_sizes import check_body
 
 
 def _parts(openapi):
@@ -235,7 +236,8 @@ def test_bodies_are_parsed_where_endpoints_run_and_never_in_the_event_loop(
     ] == []
     threads = []
     monkeypatch.setattr(
-        "server.web.requests.check_body", lambda *_: threads.append(threading.current_thread().name)
+        "server.web.requests.bodies.check_body",
+        lambda *_: threads.append(threading.current_thread().name),
     )
     api.post("/api/v1/jobs:plan", json=request_body)
     assert len(threads) == 1
@@ -254,19 +256,19 @@ def test_refused_clients_try_again_one_after_another():
     """A server refuses 300 at once, and no second has more than its share of those that try
     again.
     """
-    times = limits.RetryTimes()
+    times = retry_times.RetryTimes()
     seconds = [times.seconds(now=1000.0) for _ in range(300)]
     counts = np.bincount(seconds)
     assert seconds == sorted(seconds)
     assert counts[:2].sum() == 0
-    assert counts.max() <= limits.RETRIES_A_SECOND + 1
+    assert counts.max() <= retry_times.RETRIES_A_SECOND + 1
     assert times.seconds(now=1100.0) == 2
 
 
 def test_nobody_waits_longer_than_the_longest_and_those_who_do_are_spread():
-    times = limits.RetryTimes()
+    times = retry_times.RetryTimes()
     seconds = [times.seconds(now=1000.0 + at / 500) for at in range(3000)]
     late = np.bincount(seconds[1500:])
-    assert max(seconds) <= limits.LONGEST_RETRY_SECONDS
-    assert min(seconds[1500:]) >= limits.LONGEST_RETRY_SECONDS // 2
+    assert max(seconds) <= retry_times.LONGEST_RETRY_SECONDS
+    assert min(seconds[1500:]) >= retry_times.LONGEST_RETRY_SECONDS // 2
     assert late.max() < 1500 / 5

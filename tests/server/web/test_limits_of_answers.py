@@ -8,8 +8,9 @@ from fastapi.testclient import TestClient
 from pydantic import TypeAdapter, ValidationError
 
 from server.errors import InvalidError
-from server.web.limits import BODY_BYTES, check_body, check_values
-from server.web.requests import refused
+from server.web.limits import BODY_BYTES, check_values
+from server.web.requests.bodies import refused
+from server.web.requests.body_sizes import check_body
 
 TYPE = {"Content-Type": "application/json"}
 

@@ -9,8 +9,9 @@ import httpx2
 import pytest
 from fastapi.testclient import TestClient
 
-from server.web import auth, limits
-from server.web.auth import LOCAL
+from server.web import limits
+from server.web.access import authorization, principals
+from server.web.access.principals import LOCAL
 from tests.server.conftest import people_of
 
 HEADERS = (
@@ -154,7 +155,9 @@ def test_a_log_line_names_the_principal_and_no_token(api_settings, database, app
 def test_when_too_many_wait_a_request_is_refused_before_it_is_looked_at(server, monkeypatch):
     """All threads are busy for as long as the test wants, and one request waits for them."""
     goes_on = threading.Event()
-    monkeypatch.setattr("server.web.auth.principal", lambda *_: goes_on.wait(60) and LOCAL)
+    monkeypatch.setattr(
+        "server.web.access.authorization.principal", lambda *_: goes_on.wait(60) and LOCAL
+    )
     monkeypatch.setattr(limits, "MOST_WAITING", 1)
     statuses: list[int] = []
 
@@ -187,12 +190,12 @@ def test_a_request_waits_for_a_thread_for_a_limited_time_and_is_then_left_alone(
     monkeypatch.setattr(limits, "THREAD_SECONDS", 0.1)
     began, goes_on = threading.Semaphore(0), threading.Event()
 
-    def slow(*_: object) -> auth.Principal:
+    def slow(*_: object) -> principals.Principal:
         began.release()
         assert goes_on.wait(60)
         return LOCAL
 
-    monkeypatch.setattr(auth, "principal", slow)
+    monkeypatch.setattr(authorization, "principal", slow)
     statuses: list[int] = []
     asked = [
         threading.Thread(target=lambda: statuses.append(api.get("/api/v1/jobs").status_code))

@@ -10,7 +10,7 @@ from sqlalchemy.exc import OperationalError
 
 from server.database.sessions import Database
 from server.database.tables import BrowserSession, Token, new_id
-from server.web import auth
+from server.web.access import api_tokens, browser_sessions, principals
 
 pytestmark = pytest.mark.both_databases
 
@@ -29,7 +29,7 @@ def closed(settings, database, application):
 def make_token(database):
     def make(*scopes, days=None):
         with database.write() as session:
-            row, text = auth.create_token(session, "mine", scopes, days)
+            row, text = api_tokens.create_token(session, "mine", scopes, days)
             session.flush()
             return row.id, {"Authorization": f"Bearer {text}"}
 
@@ -161,11 +161,11 @@ def test_a_browser_logs_in_and_out(closed, database, make_token):
         part.strip() for part in answer.headers["set-cookie"].split(";")
     }
     assert "Log out" in closed.get("/jobs").text
-    cookie = closed.cookies[auth.COOKIE]
+    cookie = closed.cookies[browser_sessions.COOKIE]
     with database.read() as session:
         assert cookie not in [row.digest for row in session.query(BrowserSession)]
     closed.post("/logout")
-    closed.cookies.set(auth.COOKIE, cookie)
+    closed.cookies.set(browser_sessions.COOKIE, cookie)
     assert closed.get("/jobs", follow_redirects=False).status_code == 303
 
 
@@ -218,12 +218,12 @@ def test_a_large_body_is_refused_before_it_is_read(closed, make_token):
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost"])
 def test_loopback_is_trusted(settings, host):
-    assert not auth.tokens_required(settings.model_copy(update={"host": host}))
+    assert not principals.tokens_required(settings.model_copy(update={"host": host}))
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "10.0.0.1", "::", "db"])  # noqa: S104
 def test_every_other_address_asks_for_a_token(settings, host):
-    assert auth.tokens_required(settings.model_copy(update={"host": host}))
+    assert principals.tokens_required(settings.model_copy(update={"host": host}))
 
 
 def test_the_same_key_gives_the_same_job(closed, make_token, request_body):
@@ -309,7 +309,7 @@ def test_a_full_disk_keeps_nobody_from_reading(closed, database, make_token, mon
 def test_who_has_no_token_cannot_wait_for_the_database_to_write(closed, database, make_token):
     """On SQLite there is one writer at a time; strangers at the door must not queue for it."""
     with database.write() as session:
-        auth.create_token(session, "another", ["view"], None)
+        api_tokens.create_token(session, "another", ["view"], None)
         session.flush()
         assert closed.post("/login", data={"token": f"parity_{new_id('t')}_x"}).status_code == 401
     _, headers = make_token("view")

@@ -19,7 +19,7 @@ from server.api.step_bodies import StepsRequest
 from server.app import create_app
 from server.errors import InvalidError
 from server.settings import Settings
-from server.web.limits import check_body
+from server.web.requests.body_sizes import check_body
 
 EXACT = 2**53
 KEYS = {"minLength", "maxLength", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}

@@ -14,7 +14,7 @@ from server.database.metrics import store
 from server.database.tables import Run, Token
 from server.errors import ConflictError, InvalidError
 from server.jobs.submit import submit_job
-from server.web import auth
+from server.web.access import api_tokens
 from training.spec import Arm
 
 pytestmark = pytest.mark.both_databases
@@ -29,7 +29,7 @@ def settings(settings):
 def make_token(database):
     def make(*scopes, **more):
         with database.write() as session:
-            row, text = auth.create_token(
+            row, text = api_tokens.create_token(
                 session, "-".join(scopes), scopes, more.pop("days", 30), **more
             )
             return row.id, text
@@ -115,17 +115,17 @@ def test_a_token_is_rotated_once_and_not_after_its_end(database, make_token):
     token_id, _ = make_token("submit")
     for hours in (-1, 24 * 90 + 1):
         with pytest.raises(InvalidError), database.write() as session:
-            auth.rotate_token(session, token_id, hours)
+            api_tokens.rotate_token(session, token_id, hours)
     with database.write() as session:
-        new = auth.rotate_token(session, token_id, 1)[0].id
+        new = api_tokens.rotate_token(session, token_id, 1)[0].id
     with pytest.raises(ConflictError, match=new), database.write() as session:
-        auth.rotate_token(session, token_id, 1)
+        api_tokens.rotate_token(session, token_id, 1)
     with database.write() as session:
-        auth.revoke_token(session, new)
+        api_tokens.revoke_token(session, new)
     with database.write() as session:  # the response was lost, so the new one was revoked
-        auth.rotate_token(session, token_id, 1)
+        api_tokens.rotate_token(session, token_id, 1)
     with pytest.raises(ConflictError), database.write() as session:
-        auth.rotate_token(session, new, 1)
+        api_tokens.rotate_token(session, new, 1)
 
 
 def test_a_token_of_the_longest_life_is_rotated_at_any_time(database, make_token, monkeypatch):
@@ -134,7 +134,7 @@ def test_a_token_of_the_longest_life_is_rotated_at_any_time(database, make_token
         monkeypatch.setattr(time, "time", lambda at=at: 1_840_000_000.0 + at * 2.0**-22)
         token_id, _ = make_token("submit", days=3650)
         with database.write() as session:
-            new, _ = auth.rotate_token(session, token_id, 1)
+            new, _ = api_tokens.rotate_token(session, token_id, 1)
             assert new.expires_at - new.created_at == pytest.approx(3650 * 86_400)
 
 
@@ -143,7 +143,7 @@ def test_a_principal_that_does_not_exist_gets_no_token(database, make_token):
     further, _ = make_token("worker", principal_id=token_id)
     for principal in ("t0", further):
         with pytest.raises(InvalidError), database.write() as session:
-            auth.create_token(session, "x", ["worker"], None, principal_id=principal)
+            api_tokens.create_token(session, "x", ["worker"], None, principal_id=principal)
 
 
 def test_a_trainer_goes_on_while_its_token_is_rotated_and_the_server_restarts(
@@ -168,7 +168,7 @@ def test_a_trainer_goes_on_while_its_token_is_rotated_and_the_server_restarts(
         assert sent.stat().st_mode & 0o777 == 0o600
         with database.write() as session:
             # the trainer's own process still has the old one
-            auth.rotate_token(session, worker_id, 0)
+            api_tokens.rotate_token(session, worker_id, 0)
         server.stop()
         server.start()
         for step in range(30, 60):

@@ -11,8 +11,8 @@ from sqlalchemy import func, select
 
 from parity.client.rest import Client, ClientError
 from server.database.tables import Base
-from server.web.auth import operations
-from server.web.requests import clean_body
+from server.web.access.rules import operations
+from server.web.requests.texts import clean_body
 from training.spec import Arm
 
 HALF = "\ud83d"

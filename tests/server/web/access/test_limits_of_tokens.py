@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from server.errors import InvalidError
-from server.web import auth
-from server.web.live import _QUEUE_LIMIT, _Subscriber
+from server.web.access import api_tokens
+from server.web.broadcast import _QUEUE_LIMIT, _Subscriber
 
 
 def is_refused(call: Callable[..., object], *given: Any, **named: Any) -> bool:
@@ -32,7 +32,7 @@ def test_a_token_is_made_within_its_limits(database, field, allowed, refused):
     named = {"name": "mine", "scopes": ["submit"], "days": 1}
     with database.write() as session:
         made = [
-            is_refused(auth.create_token, session, **named | {field: value})
+            is_refused(api_tokens.create_token, session, **named | {field: value})
             for value in (*allowed, *refused)
         ]
     assert made == [False] * len(allowed) + [True] * len(refused)
@@ -43,9 +43,9 @@ def test_a_token_is_made_within_its_limits(database, field, allowed, refused):
 )
 def test_a_rotated_token_overlaps_for_up_to_90_days(database, hours, refused):
     with database.write() as session:
-        token, _ = auth.create_token(session, "mine", ["submit"], None)
+        token, _ = api_tokens.create_token(session, "mine", ["submit"], None)
         session.flush()
-        assert is_refused(auth.rotate_token, session, token.id, hours) == refused
+        assert is_refused(api_tokens.rotate_token, session, token.id, hours) == refused
 
 
 @pytest.mark.parametrize(("number", "ended"), [(1000, (False, 1000)), (1001, (True, 1))])

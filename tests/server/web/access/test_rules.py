@@ -12,8 +12,9 @@ from server.database.states import begin_attempt
 from server.database.tables import Run
 from server.errors import ForbiddenError
 from server.jobs.submit import submit_job
-from server.web import auth
-from server.web.auth import RULES, Rule, Scope, operations
+from server.web.access import api_tokens, authorization, rules
+from server.web.access import principals as principals_module
+from server.web.access.rules import RULES, Rule, Scope, operations
 from training.spec import Arm
 
 # In the order in which the test calls them: those that may change a job come last.
@@ -84,13 +85,15 @@ def test_each_operation_refuses_whom_its_rule_refuses(api, database, job):
     texts, principals = {}, {}
     with database.write() as session:
         for name in ("owner", "stranger"):
-            first, texts[f"{name}: submit"] = auth.create_token(session, name, ["submit"], None)
+            first, texts[f"{name}: submit"] = api_tokens.create_token(
+                session, name, ["submit"], None
+            )
             principals[name] = first.id
             for scope in ("view", "worker", "approve"):
-                _, texts[f"{name}: {scope}"] = auth.create_token(
+                _, texts[f"{name}: {scope}"] = api_tokens.create_token(
                     session, name, [scope], None, principal_id=first.id
                 )
-        _, texts["admin"] = auth.create_token(session, "admin", ["admin"], None)
+        _, texts["admin"] = api_tokens.create_token(session, "admin", ["admin"], None)
     texts["other run's token"] = job(principals["owner"])[2]
     wrong = []
     for operation, document in operations(api.app.openapi()).items():
@@ -122,7 +125,7 @@ class _Path(dict):
 
 def test_an_operation_without_a_rule_and_a_rule_without_an_operation_are_refused(api):
     routes = [*iter_route_contexts(api.app.routes)]
-    auth.check(routes)
+    rules.check(routes)
     with_route = [*routes, APIRoute("/api/v1/jobs/{job_id}/stars", lambda: None, methods=["POST"])]
     without_route = [route for route in routes if route.path_format != "/api/v1/workers"]
     for changed, name in (
@@ -130,7 +133,7 @@ def test_an_operation_without_a_rule_and_a_rule_without_an_operation_are_refused
         (without_route, "GET /api/v1/workers"),
     ):
         with pytest.raises(RuntimeError, match=name.replace("{", r"\{").replace("}", r"\}")):
-            auth.check(changed)
+            rules.check(changed)
 
 
 def test_a_new_route_without_a_rule_keeps_the_application_from_starting(settings, monkeypatch):
@@ -163,11 +166,11 @@ def test_only_operations_that_need_a_token_are_marked_so_in_the_description(api)
 def test_what_verdicts_rest_on_is_not_for_a_token_of_gates_alone(
     operation, repository, scopes, refused
 ):
-    sender = auth.Principal(
+    sender = principals_module.Principal(
         id="t", name="ci", scopes=frozenset(scopes), run=None, repository=repository
     )
     if refused:
         with pytest.raises(ForbiddenError, match="is for the gates of repository https://git"):
-            auth.check_rule(None, RULES[operation], sender, {})
+            authorization.check_rule(None, RULES[operation], sender, {})
     else:
-        auth.check_rule(None, RULES[operation], sender, {})
+        authorization.check_rule(None, RULES[operation], sender, {})
