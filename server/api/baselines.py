@@ -20,8 +20,10 @@ from server.documents.baselines import (
 )
 from server.jobs import baselines
 from server.records import Body
-from server.web.auth import InContext, Sender
-from server.web.requests import BodyRoute, StrictBody, cursor_of, row_id_of
+from server.web.access.authorization import Sender
+from server.web.context import InContext
+from server.web.requests.bodies import BodyRoute, StrictBody
+from server.web.requests.cursors import cursor_of, row_id_of
 
 router = APIRouter(prefix="/api/v1", tags=["baselines"], route_class=BodyRoute)
 

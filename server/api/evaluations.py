@@ -23,9 +23,12 @@ from server.jobs import projects
 from server.jobs.judge_input import case_now
 from server.jobs.verdict_rows import gemm_times, path_or_none, shown
 from server.records import Body, Number
-from server.web.auth import RULES, InContext, Sender, check_rule
+from server.web.access.authorization import Sender, check_rule
+from server.web.access.rules import RULES
+from server.web.context import InContext
 from server.web.limits import LARGEST, MOST_ITEMS, MOST_KEYS, MOST_NUMBERS
-from server.web.requests import BodyRoute, StrictBody, escaped
+from server.web.requests.bodies import BodyRoute, StrictBody
+from server.web.requests.texts import escaped
 
 router = APIRouter(prefix="/api/v1", tags=["evaluations"], route_class=BodyRoute)
 # Judging reads each value, so one wrong value is enough to refuse a column.

@@ -18,8 +18,9 @@ from server.database.lookups import find_job
 from server.database.run_progress import Progress
 from server.database.states import JOB_ENDED
 from server.database.tables import Event
-from server.web.auth import Context, InContext, is_still_known
-from server.web.live import PAGES, Stream
+from server.web.access.authorization import is_still_known
+from server.web.context import Context, InContext
+from server.web.streams import PAGES, Stream
 
 _IDLE_SECONDS = 15.0
 # A revoked or expired token also ends its open streams.

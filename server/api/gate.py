@@ -29,8 +29,9 @@ from server.jobs.reuse import Answer, Question, answer, look_up, note_lookup
 from server.jobs.submission_limits import check_queue, check_size
 from server.records import of
 from server.settings import Settings
-from server.web.auth import InContext, Sender
-from server.web.requests import BodyRoute, StrictBody
+from server.web.access.authorization import Sender
+from server.web.context import InContext
+from server.web.requests.bodies import BodyRoute, StrictBody
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"], route_class=BodyRoute)
 

@@ -31,8 +31,8 @@ from server.errors import NotFoundError
 from server.jobs.judge_input import case_of
 from server.jobs.verdict_rows import verdict_documents
 from server.settings import Settings
-from server.web.auth import InContext
-from server.web.requests import ClientCopy
+from server.web.context import InContext
+from server.web.requests.entity_tags import ClientCopy
 
 drawing = Turns("drawing figures")
 

@@ -28,8 +28,11 @@ from server.jobs.lifecycle import cancel_job
 from server.jobs.submission_limits import check_queue, check_size
 from server.jobs.verdict_rows import shown_documents, verdict_documents
 from server.records import of
-from server.web.auth import RULES, Context, InContext, Principal, Sender, check_rule
-from server.web.requests import BodyRoute, StrictBody
+from server.web.access.authorization import Sender, check_rule
+from server.web.access.principals import Principal
+from server.web.access.rules import RULES
+from server.web.context import Context, InContext
+from server.web.requests.bodies import BodyRoute, StrictBody
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"], route_class=BodyRoute)
 _packing = Turns("packing evidence")

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from server.documents.matrix import MOST_JOBS, Columns, Matrix, matrix
-from server.web.auth import InContext
+from server.web.context import InContext
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"])
 

@@ -12,8 +12,9 @@ from parity.judging.noise.noise_table import MAX_BYTES, MAX_NAME
 from server.jobs.imported_noise import Import, import_noise_table, imported_noise_tables
 from server.jobs.noise_tables import noise_table_on_record
 from server.records import Body
-from server.web.auth import InContext, Sender
-from server.web.requests import BodyRoute, StrictBody
+from server.web.access.authorization import Sender
+from server.web.context import InContext
+from server.web.requests.bodies import BodyRoute, StrictBody
 
 router = APIRouter(prefix="/api/v1", tags=["noise tables"], route_class=BodyRoute)
 

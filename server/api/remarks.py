@@ -19,8 +19,9 @@ from server.jobs.gate_rules import check_statements
 from server.jobs.statements import StatementRequest
 from server.jobs.tags import MOST_TAGS
 from server.records import Body
-from server.web.auth import InContext, Sender
-from server.web.requests import BodyRoute, StrictBody
+from server.web.access.authorization import Sender
+from server.web.context import InContext
+from server.web.requests.bodies import BodyRoute, StrictBody
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"], route_class=BodyRoute)
 _Reason = Annotated[str, Field(min_length=LEAST_REASON, max_length=job_sign_offs.MOST_REASON)]

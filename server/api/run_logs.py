@@ -19,10 +19,10 @@ from server.documents.runs import AttemptDocument, attempt_documents
 from server.errors import NotFoundError
 from server.logs import without_secrets
 from server.records import of
-from server.web.auth import InContext
+from server.web.context import InContext
 from server.web.limits import LARGEST
-from server.web.live import Download
-from server.web.requests import BodyRoute
+from server.web.requests.bodies import BodyRoute
+from server.web.streams import Download
 
 router = APIRouter(prefix="/api/v1", tags=["runs"], route_class=BodyRoute)
 

@@ -21,9 +21,10 @@ from server.jobs.external import AttachRequest, Kind, Outcome
 from server.jobs.gate_rules import check_rounding
 from server.jobs.projects import RunRequest
 from server.records import Body, of
-from server.web.auth import InContext, Sender, check_attempt
+from server.web.access.authorization import Sender, check_attempt
+from server.web.context import InContext
 from server.web.limits import LARGEST
-from server.web.requests import BodyRoute, StrictBody
+from server.web.requests.bodies import BodyRoute, StrictBody
 
 router = APIRouter(prefix="/api/v1", tags=["runs"], route_class=BodyRoute)
 

@@ -14,7 +14,7 @@ from server.errors import InvalidError
 from server.jobs.external import NAME, Batch, Name
 from server.records import Body, Number
 from server.web.limits import LARGEST
-from server.web.requests import once, refused
+from server.web.requests.bodies import once, refused
 
 _MAX_STEPS, _MAX_COLUMNS = 100_000, 64
 _Column = Annotated[list[float | None], Field(max_length=_MAX_STEPS), FailFast()]

@@ -26,8 +26,10 @@ from server.jobs.submission_limits import check_queue, check_size
 from server.jobs.submit import Labels, Order, Submission, submit_job_once
 from server.jobs.tags import MOST_TAGS
 from server.records import Body, Sent
-from server.web.auth import Context, InContext, Principal, Sender
-from server.web.requests import BodyRoute, StrictBody, validated
+from server.web.access.authorization import Sender
+from server.web.access.principals import Principal
+from server.web.context import Context, InContext
+from server.web.requests.bodies import BodyRoute, StrictBody, validated
 from training.spec import JobSpec
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"], route_class=BodyRoute)

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Depends, Query, Response
 from parity.inert import cell
 from server.documents.job_lists.filters import Wanted
 from server.documents.trend import MOST_POINTS, By, Trend, TrendPoint, trend
-from server.web.auth import InContext
+from server.web.context import InContext
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"])
 

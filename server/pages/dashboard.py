@@ -14,7 +14,7 @@ from server.pages.lists import jobs, matrix, trend
 from server.pages.refusals import install_refusals
 from server.pages.rendering import HERE, LoginNeededError, pages_router
 from server.settings import Settings
-from server.web.auth import additions
+from server.web.lab_additions import additions
 from server.web.limits import BODY_BYTES
 
 router = pages_router()

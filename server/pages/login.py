@@ -7,8 +7,8 @@ from fastapi import APIRouter, Form, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
 from server.pages.rendering import templates
-from server.web import auth
-from server.web.auth import InContext
+from server.web.access import api_tokens, browser_sessions
+from server.web.context import InContext
 
 router = APIRouter(include_in_schema=False)
 
@@ -38,12 +38,13 @@ def login(
 ) -> Response:
     """Exchange a token for a session that lasts twelve hours; the token itself is not stored."""
     with context.database.read() as session:  # nobody without a token may ask for SQLite's one lock
-        known = auth.authenticate(session, token.strip()) is not None
+        known = api_tokens.authenticate(session, token.strip()) is not None
     cookie = None
     if known:
         with context.database.write() as session:
-            row = auth.authenticate(session, token.strip())  # it may have been revoked in between
-            cookie = auth.open_session(session, row) if row else None
+            # it may have been revoked in between
+            row = api_tokens.authenticate(session, token.strip())
+            cookie = browser_sessions.open_session(session, row) if row else None
     if cookie is None:
         return templates.TemplateResponse(
             request, "login.html", {"following": following, "wrong": True}, status_code=401
@@ -56,9 +57,9 @@ def login(
     answer = RedirectResponse(inside, 303)
     secure = request.url.scheme == "https"
     answer.set_cookie(
-        auth.COOKIE,
+        browser_sessions.COOKIE,
         cookie,
-        max_age=int(auth.SESSION_SECONDS),
+        max_age=int(browser_sessions.SESSION_SECONDS),
         httponly=True,
         samesite="strict",
         secure=secure,
@@ -69,10 +70,10 @@ def login(
 @router.post("/logout")
 def logout(request: Request, context: InContext) -> Response:
     """End the session."""
-    cookie = request.cookies.get(auth.COOKIE)
+    cookie = request.cookies.get(browser_sessions.COOKIE)
     if cookie:
         with context.database.write() as session:
-            auth.close_session(session, cookie)
+            browser_sessions.close_session(session, cookie)
     answer = RedirectResponse("/login", 303)
-    answer.delete_cookie(auth.COOKIE)
+    answer.delete_cookie(browser_sessions.COOKIE)
     return answer

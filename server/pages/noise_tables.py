@@ -23,7 +23,7 @@ from server.errors import NotFoundError
 from server.jobs.imported_noise import imported_groups, imported_noise_tables
 from server.jobs.noise_tables import noise_table_on_record
 from server.pages.rendering import pages_router, templates
-from server.web.auth import InContext
+from server.web.context import InContext
 
 router = pages_router()
 Where = Literal["record", "imported", "shipped", "public"]

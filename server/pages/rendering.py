@@ -11,8 +11,10 @@ from parity.report.view import view_of, views_of
 from parity.report.words import words
 from server.errors import ForbiddenError, UnauthorizedError
 from server.pages.formats import FILTERS
-from server.web import auth
-from server.web.auth import InContext, Principal
+from server.web import threads
+from server.web.access import authorization, principals
+from server.web.access.principals import Principal
+from server.web.context import InContext
 
 HERE = Path(__file__).parent
 templates = Jinja2Templates(HERE / "templates")
@@ -30,13 +32,13 @@ class LoginNeededError(Exception):
 async def visitor(request: Request, context: InContext) -> None:
     """A principal with scope view; without a session, a redirect to the login."""
     try:
-        asking = await auth.in_thread(auth.principal, request, context)
+        asking = await threads.in_thread(authorization.principal, request, context)
     except UnauthorizedError as error:
         raise LoginNeededError from error
     if not asking.may("view"):
         raise LoginNeededError
     request.state.visitor = asking
-    request.state.can_log_out = auth.tokens_required(context.settings)
+    request.state.can_log_out = principals.tokens_required(context.settings)
 
 
 def pages_router() -> APIRouter:

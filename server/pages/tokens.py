@@ -13,9 +13,10 @@ from server.database.tables import Token
 from server.errors import InvalidError, NotFoundError
 from server.pages.form_fields import parsed_number
 from server.pages.rendering import admin, templates, visitor
-from server.web import auth
-from server.web.auth import SCOPES, Context, InContext
-from server.web.requests import FormText
+from server.web.access import api_tokens, principals
+from server.web.access.rules import SCOPES
+from server.web.context import Context, InContext
+from server.web.requests.texts import FormText
 
 router = APIRouter(include_in_schema=False, dependencies=[Depends(visitor), Depends(admin)])
 
@@ -42,7 +43,7 @@ def create(
                 parsed_number("days", days, float, "a number"),
                 parsed_number("runs at once", max_running, int, "a whole number"),
             )
-            _, text = auth.create_token(session, name.strip(), scopes or [], length, at_once)
+            _, text = api_tokens.create_token(session, name.strip(), scopes or [], length, at_once)
     except InvalidError as error:
         return _page(request, context, error=str(error), status=422)
     answer = _page(request, context, made=(name.strip(), text), status=201)
@@ -63,7 +64,7 @@ def revoke_token(
                     "the token was not revoked, because the typed name is "
                     f"{confirm.strip()!r:.100}; type the token's own name"
                 )
-            auth.revoke_token(session, token_id)
+            api_tokens.revoke_token(session, token_id)
     except (InvalidError, NotFoundError) as error:
         return _page(request, context, error=str(error), status=422)
     return RedirectResponse("/tokens", 303)
@@ -84,7 +85,7 @@ def _page(
         "scopes": SCOPES,
         "made": made,
         "error": error,
-        "required": auth.tokens_required(context.settings),
+        "required": principals.tokens_required(context.settings),
         "time_text": time_text,
     }
     return templates.TemplateResponse(request, "tokens.html", values, status_code=status)

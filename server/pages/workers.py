@@ -18,7 +18,7 @@ from server.documents.progress import last_end, seconds_left, share_done
 from server.documents.workers import worker_documents
 from server.jobs.workers import can_take, live_workers, why_waiting
 from server.pages.rendering import pages_router, templates
-from server.web.auth import InContext
+from server.web.context import InContext
 
 router = pages_router()
 

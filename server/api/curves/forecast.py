@@ -14,8 +14,8 @@ from server.database.lookups import find_job
 from server.database.states import JOB_ENDED
 from server.jobs import forecasts
 from server.records import of
-from server.web.auth import InContext
-from server.web.requests import UNCHANGED, Tags
+from server.web.context import InContext
+from server.web.requests.entity_tags import UNCHANGED, Tags
 
 router = APIRouter(prefix="/api/v1", tags=["curves"])
 _PAST = ("step", "state", "gap", "gap_half_width", "low", "high", "passes", "fails")

@@ -18,8 +18,9 @@ from server.gaps.candidate_gaps import candidate_gaps
 from server.gaps.chart_document import GapsDocument, PairDocument, gaps_of, pair_fields
 from server.gaps.recorded_extents import Extents, extents, identity, is_current
 from server.records import Number, number
-from server.web.auth import Context, InContext
-from server.web.requests import UNCHANGED, FirstStep, LastStep, Spacing, Tags
+from server.web.context import Context, InContext
+from server.web.requests.entity_tags import UNCHANGED, Tags
+from server.web.requests.query import FirstStep, LastStep, Spacing
 
 router = APIRouter(prefix="/api/v1", tags=["curves"])
 

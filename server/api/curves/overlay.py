@@ -18,9 +18,10 @@ from server.database.lookups import find_job
 from server.database.metrics import chunk_tables, store
 from server.database.tables import Run
 from server.records import of
-from server.web.auth import Context, InContext
+from server.web.context import Context, InContext
 from server.web.limits import LARGEST
-from server.web.requests import UNCHANGED, FirstStep, LastStep, Spacing, Tags
+from server.web.requests.entity_tags import UNCHANGED, Tags
+from server.web.requests.query import FirstStep, LastStep, Spacing
 
 router = APIRouter(prefix="/api/v1", tags=["curves"])
 

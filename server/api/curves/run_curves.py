@@ -29,10 +29,11 @@ from server.database.metrics.chunk_tables import Columns as Table
 from server.errors import InvalidError
 from server.logs import cut
 from server.records import kind_of
-from server.web.auth import Context, InContext
+from server.web.context import Context, InContext
 from server.web.limits import MOST_VALUES, check_values
-from server.web.live import EXPORTS, Stream
-from server.web.requests import UNCHANGED, FirstStep, LastStep, Tags
+from server.web.requests.entity_tags import UNCHANGED, Tags
+from server.web.requests.query import FirstStep, LastStep
+from server.web.streams import EXPORTS, Stream
 
 router = APIRouter(prefix="/api/v1", tags=["curves"])
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from parity.frozen import frozen
 from server.errors import UnavailableError
 from server.readiness import NEEDED
-from server.web.auth import InContext
+from server.web.context import InContext
 
 router = APIRouter()
 

@@ -17,7 +17,7 @@ from server.database.tables import HOUSEKEEPING, Attempt, Duty, Job, Run, Verdic
 from server.jobs.conclude import unjudged_jobs
 from server.jobs.workers import live_workers
 from server.queue import queue_name, redis_client
-from server.web.auth import Context, InContext
+from server.web.context import Context, InContext
 from server.web.middleware import REQUESTS
 
 router = APIRouter(tags=["health"])

@@ -9,9 +9,10 @@ from sqlalchemy import select
 from parity.frozen import frozen
 from server.database.tables import Token
 from server.records import Body, of
-from server.web import auth
-from server.web.auth import SCOPES, InContext, Scope
-from server.web.requests import BodyRoute, StrictBody
+from server.web.access import api_tokens
+from server.web.access.rules import SCOPES, Scope
+from server.web.context import InContext
+from server.web.requests.bodies import BodyRoute, StrictBody
 
 router = APIRouter(prefix="/api/v1", tags=["tokens"], route_class=BodyRoute)
 
@@ -42,7 +43,9 @@ class RotateRequest(Body):
     Without `days` the new one lasts as long as the old one was made for.
     """
 
-    overlap_hours: Annotated[float, Field(ge=0, le=auth.LONGEST_OVERLAP_HOURS)] = auth.OVERLAP_HOURS
+    overlap_hours: Annotated[float, Field(ge=0, le=api_tokens.LONGEST_OVERLAP_HOURS)] = (
+        api_tokens.OVERLAP_HOURS
+    )
     days: Annotated[float | None, Field(gt=0, le=3650)] = None
 
 
@@ -85,7 +88,7 @@ def create(request: StrictBody[TokenRequest], response: Response, context: InCon
             request.principal,
             request.repository,
         )
-        row, text = auth.create_token(session, *wanted)
+        row, text = api_tokens.create_token(session, *wanted)
         return NewToken(token=text, about=of(TokenDocument, row))
 
 
@@ -108,7 +111,7 @@ def rotate(
     """
     response.headers["Cache-Control"] = "no-store"
     with context.database.write() as session:
-        row, text = auth.rotate_token(session, token_id, request.overlap_hours, request.days)
+        row, text = api_tokens.rotate_token(session, token_id, request.overlap_hours, request.days)
         return NewToken(token=text, about=of(TokenDocument, row))
 
 
@@ -116,4 +119,4 @@ def rotate(
 def revoke(token_id: str, context: InContext) -> TokenDocument:
     """Revoke a token and end the browser sessions that it opened."""
     with context.database.write() as session:
-        return of(TokenDocument, auth.revoke_token(session, token_id))
+        return of(TokenDocument, api_tokens.revoke_token(session, token_id))

@@ -3,7 +3,7 @@
 from fastapi import APIRouter
 
 from server.documents.workers import WorkerDocument, worker_documents
-from server.web.auth import InContext
+from server.web.context import InContext
 
 router = APIRouter()
 

@@ -20,7 +20,7 @@ from server.database.tables import Job, JobTag, is_id
 from server.documents.job_lists.filters import Sort, Wanted
 from server.documents.job_lists.summaries import JobSummary, job_summaries
 from server.errors import InvalidError
-from server.web.requests import cursor_of, row_id_of
+from server.web.requests.cursors import cursor_of, row_id_of
 
 # A list counts no further: a larger number says no more than "many", and its cost would grow with
 # the record.

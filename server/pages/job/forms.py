@@ -20,8 +20,12 @@ from server.jobs.added_runs import AddedRunRequest
 from server.jobs.gate_rules import check_statements
 from server.pages.form_fields import parsed_number
 from server.pages.rendering import pages_router
-from server.web.auth import RULES, Context, InContext, Principal, check_rule
-from server.web.requests import FormText, clean_body, once
+from server.web.access.authorization import check_rule
+from server.web.access.principals import Principal
+from server.web.access.rules import RULES
+from server.web.context import Context, InContext
+from server.web.requests.bodies import once
+from server.web.requests.texts import FormText, clean_body
 from server.wrong_values import sentence
 
 router = pages_router()

@@ -24,7 +24,8 @@ from server.pages.job.buttons import Actions, buttons_of
 from server.pages.job.candidate_table import candidate_table
 from server.pages.job.first_screen import first_screen, live_paths, verdict_dots
 from server.pages.rendering import HERE, pages_router, templates
-from server.web.auth import InContext, additions
+from server.web.context import InContext
+from server.web.lab_additions import additions
 
 router = pages_router()
 JOB_MODULES = imported_by("job.js", HERE / "static", Path(str(files(CHARTS[0]))) / CHARTS[1])

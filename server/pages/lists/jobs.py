@@ -16,7 +16,7 @@ from server.documents.job_lists.page import MOST_COUNTED, job_list, known_tags
 from server.documents.job_lists.parent_jobs import on_their_own
 from server.pages.lists.rows import rows_of
 from server.pages.rendering import pages_router, templates
-from server.web.auth import InContext
+from server.web.context import InContext
 
 router = pages_router()
 JOBS_A_PAGE = 50

@@ -13,7 +13,7 @@ from server.documents.matrix import MOST_JOBS, Columns, matrix
 from server.documents.trend import short
 from server.jobs.verdict_rows import VerdictSummary
 from server.pages.rendering import pages_router, templates
-from server.web.auth import InContext
+from server.web.context import InContext
 
 router = pages_router()
 

@@ -12,7 +12,7 @@ from server.documents.trend import MOST_POINTS, By, Trend, short, trend
 from server.errors import NotFoundError
 from server.pages.lists.trend_chart import SHOWN, chart, names_shown
 from server.pages.rendering import pages_router, templates
-from server.web.auth import InContext
+from server.web.context import InContext
 
 router = pages_router()
 

@@ -6,7 +6,12 @@ from pkgutil import walk_packages
 import pytest
 
 from server import api
-from tests.server.web.test_limits_of_requests import BODIES, PARAMETERS, check_field, check_route
+from tests.server.web.requests.test_limits_of_requests import (
+    BODIES,
+    PARAMETERS,
+    check_field,
+    check_route,
+)
 
 MODULES = [import_module(module.name) for module in walk_packages(api.__path__, f"{api.__name__}.")]
 PLACES = [

@@ -2,7 +2,8 @@
 
 from server.database.tables import LOCAL_ID, LOCAL_NAME
 from server.documents.principals import principal_names
-from server.web.auth import LOCAL, create_token
+from server.web.access.api_tokens import create_token
+from server.web.access.principals import LOCAL
 
 
 def test_tokens_and_this_machine_have_names(database):

@@ -6,7 +6,7 @@ from playwright.sync_api import Page, expect
 
 from server.database.tables import Token
 from server.settings import Settings
-from server.web import auth
+from server.web.access import api_tokens
 
 
 def test_a_token_is_made_shown_once_and_revoked(page: Page, database):
@@ -16,7 +16,7 @@ def test_a_token_is_made_shown_once_and_revoked(page: Page, database):
     page.get_by_role("button", name="Create token").click()
     text = page.locator(".secret").text_content()
     with database.read() as session:
-        token = auth.authenticate(session, text)
+        token = api_tokens.authenticate(session, text)
         assert (token.name, token.scopes) == ("nightly", ["submit", "view"])
     page.goto("/tokens")
     assert text.split("_", 2)[2] not in page.content()
@@ -25,7 +25,7 @@ def test_a_token_is_made_shown_once_and_revoked(page: Page, database):
     page.get_by_role("button", name="Revoke").click()
     expect(page.get_by_role("row", name="nightly")).to_contain_text("revoked")
     with database.read() as session:
-        assert auth.authenticate(session, text) is None
+        assert api_tokens.authenticate(session, text) is None
 
 
 @pytest.fixture
@@ -35,8 +35,8 @@ def asks(settings: Settings) -> Settings:
 
 def test_tokens_are_for_admins_and_for_this_sites_own_forms(asks, database, application):
     with database.write() as session:
-        _, viewer = auth.create_token(session, "viewer", ["view"], None)
-        _, admin = auth.create_token(session, "admin", ["admin"], None)
+        _, viewer = api_tokens.create_token(session, "viewer", ["view"], None)
+        _, admin = api_tokens.create_token(session, "admin", ["admin"], None)
     with TestClient(
         application(asks), base_url="http://127.0.0.1", follow_redirects=False
     ) as client:

@@ -16,8 +16,8 @@ from server.database.metrics import store
 from server.database.tables import Run
 from server.errors import TooManyError, UnavailableError
 from server.settings import Settings
-from server.web import live
-from server.web.live import OpenStreams, Share
+from server.web import streams as streams_module
+from server.web.streams import OpenStreams, Share
 
 pytestmark = pytest.mark.both_databases
 
@@ -30,7 +30,7 @@ EXPORTS, PAGES = (
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch) -> None:
-    for module in (run_curves, live):
+    for module in (run_curves, streams_module):
         monkeypatch.setattr(module, "EXPORTS", EXPORTS)
     monkeypatch.setattr(events, "PAGES", PAGES)
 
@@ -111,7 +111,7 @@ def test_slow_readers_take_nothing_from_others(served, full, run_id, settings):
 
 
 def test_readers_that_stop_are_cut(served, run_id, monkeypatch):
-    monkeypatch.setattr(live, "IDLE_SECONDS", 0.2)
+    monkeypatch.setattr(streams_module, "IDLE_SECONDS", 0.2)
     with ExitStack() as stack, httpx2.Client(base_url=served) as client:
         for _ in range(EXPORTS.each):
             stack.enter_context(begin(served, run_id))

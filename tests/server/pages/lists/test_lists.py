@@ -20,7 +20,7 @@ from server.pages.lists.gap_figures import NO_GAP
 from server.pages.lists.jobs import JOBS_A_PAGE
 from server.pages.lists.rows import rows_of
 from server.settings import CHECKOUT
-from server.web import auth
+from server.web.access import principals
 
 LOOKS = ["light"]
 AXE = CHECKOUT / "node_modules" / "axe-core" / "axe.min.js"
@@ -38,7 +38,7 @@ def test_the_list_is_filtered_by_state_verdict_and_name(database, recorded):
     _conclude(database, failed)
     with database.write() as session:
         session.get_one(Job, running).name = "100%_done"
-        session.get_one(Job, running).submitted_by = auth.LOCAL.id
+        session.get_one(Job, running).submitted_by = principals.LOCAL.id
     questions = [
         {},
         {"verdict": "fail"},
