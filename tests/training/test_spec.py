@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import re
 import typing
 from dataclasses import asdict, replace
 
@@ -356,10 +357,15 @@ def test_the_words_for_other_recipes_are_those_of_the_judge():
 
 
 def _shape(kind, seen):
-    """The fields of a value and of the values in it, with their types as they are written."""
+    """The fields of a value and of the values in it, with their types as they are written; a class
+    may move to another module.
+    """
     if not dataclasses.is_dataclass(kind) or kind in seen:
         return
-    seen[kind] = [(each.name, str(each.type)) for each in dataclasses.fields(kind)]
+    seen[kind] = [
+        (field.name, re.sub(r"training\.[a-z_.]+\.", "", str(field.type)))
+        for field in dataclasses.fields(kind)
+    ]
     for hint in typing.get_type_hints(kind).values():
         for part in (
             hint,
@@ -378,4 +384,4 @@ def test_a_changed_specification_has_a_new_version():
     assert len(seen) >= 8
     shape = sorted((kind.__qualname__, fields) for kind, fields in seen.items())
     digest = hashlib.sha256(repr(shape).encode()).hexdigest()[:16]
-    assert (SPEC_VERSION, digest) == (3, "591fc17e3955fbae")
+    assert (SPEC_VERSION, digest) == (3, "40560fa03dd993a0")

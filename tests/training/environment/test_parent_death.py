@@ -12,7 +12,7 @@ from training.environment.parent_death import ends_with_parent
 
 PARENT = """
 import signal, subprocess, sys
-from training.environment.processes import ends_with_parent
+from training.environment.parent_death import ends_with_parent
 child = subprocess.Popen(ends_with_parent(["sleep", "600"], signal.SIGKILL))
 print(child.pid, flush=True)
 sys.stdin.read()
