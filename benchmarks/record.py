@@ -30,7 +30,7 @@ from alembic import command
 from sqlalchemy import select
 
 from parity.judging.policy import policy_from_mapping
-from server.curves import loading
+from server.curves import judged_curves
 from server.database import events, run_tokens
 from server.database.metrics import checksums as checksums_module
 from server.database.metrics import chunk_rows, chunk_tables, column_codec, store
@@ -419,7 +419,7 @@ def reading(folder: Path, url: str) -> None:
         def whole() -> None:
             with database.read() as session:
                 for run in runs:
-                    loading.curve(session, session.get_one(Run, run))
+                    judged_curves.curve(session, session.get_one(Run, run))
 
         print(
             "the same with every column that the judge takes, validated: "

@@ -30,7 +30,6 @@ from server.api.curves import forecast, gap, overlay, run_curves
 from server.api.service import health, job_schema, metrics, tokens, workers
 from server.concurrency.repeating import Repeating
 from server.database.sessions import Database
-from server.deliveries import Deliverer
 from server.jobs.judge_thread import Judge
 from server.jobs.listening import Listener
 from server.pages import dashboard
@@ -46,6 +45,7 @@ from server.web.limits import BODY_BYTES, THREADS
 from server.web.middleware import Guard
 from server.web.rate_limit import Limiter
 from server.web.requests.query import check_query
+from server.webhooks import Deliverer
 
 
 def context_of(settings: Settings) -> Context:

@@ -16,8 +16,8 @@ from parity_lab.ablations import AblationArm, ArmNoise, Pair, ablate
 from parity_lab.answer import CONFIDENCE
 from parity_lab.server.analyses import candidate_of, check_ended
 from parity_lab.server.documents import ExplainedGap, explained_gap
-from server.curves import loading
-from server.curves.loading import label
+from server.curves import judged_curves
+from server.curves.judged_curves import label
 from server.database.lookups import find_job
 from server.database.tables import Arm, Run
 from server.errors import ConflictError, InvalidError
@@ -156,7 +156,7 @@ def late_loss(session: Session, run: Run) -> float:
     """The mean loss (nats) of a run in the last part of its steps, which the policy of its job
     names.
     """
-    curve = loading.losses(session, run)
+    curve = judged_curves.losses(session, run)
     first = run.length * (1.0 - policy_from_mapping(run.job.policy).window_fraction)
     value = float(curve.loss[curve.steps >= first].mean())
     if not math.isfinite(value):

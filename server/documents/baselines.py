@@ -14,7 +14,7 @@ from parity.judging.curves.curve import rounding_of
 from parity.judging.curves.window import plan_window
 from parity.judging.noise.run_floor import prior_for, run_floor
 from parity.judging.policy import NVFP4, Policy
-from server.curves import loading
+from server.curves import judged_curves
 from server.database.clock import time_text
 from server.database.lookups import find_job
 from server.database.tables import Baseline, BaselineEventKind, BaselineRole, BaselineRun, Run
@@ -247,7 +247,7 @@ def _noise(session: Session, row: Baseline) -> RunNoise | None:
     controls.
     """
     policy = Policy(profile=NVFP4)
-    runs, _ = independent_runs([loading.losses(session, link.run) for link in row.runs])
+    runs, _ = independent_runs([judged_curves.losses(session, link.run) for link in row.runs])
     window = plan_window(runs, row.runs[0].run.planned_steps, False, policy.window_fraction)
     together = align(runs, runs[:1], window.last)
     part = window.part(together.steps)

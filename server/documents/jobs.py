@@ -9,7 +9,6 @@ from parity.frozen import frozen
 from parity.judging.live.forecast_words import sentence
 from parity.judging.live.rules import State
 from parity.recipes import UNSTATED
-from server.curves.loading import multiplicity_of
 from server.database import tables
 from server.database.states import JOB_OPEN
 from server.database.tables import Arm, Job, JobStatus, Role
@@ -23,6 +22,7 @@ from server.jobs.cost import CostDocument, Price, cost_of
 from server.jobs.forecasts import latest
 from server.jobs.job_kinds import kind_of
 from server.jobs.missing import missing
+from server.jobs.multiplicity import multiplicity_of
 from server.jobs.reuse import standing_fail_of
 from server.jobs.verdict_rows import shown_documents
 from server.jobs.workers import can_take, live_workers, why_waiting

@@ -19,12 +19,12 @@ from parity.judging.multiplicity import Multiplicity
 from parity.judging.policy import policy_from_mapping
 from parity.report.verdict_gap import interval_level, verdict_priors
 from server.concurrency.cache import Cache
-from server.curves import loading
-from server.curves.loading import multiplicity_of
+from server.curves import judged_curves
 from server.database.metrics import replaced_steps
 from server.database.states import JOB_ENDED
 from server.database.tables import Arm, Job, Run
 from server.gaps.recorded_extents import OUTGROWN, Extents, identity
+from server.jobs.multiplicity import multiplicity_of
 from server.jobs.verdict_rows import verdict_documents
 
 
@@ -58,7 +58,7 @@ class _Baseline:
 
     @cached_property
     def whole(self) -> list[Curve]:
-        return loading.loss_curves(self._session, self.runs)
+        return judged_curves.loss_curves(self._session, self.runs)
 
     @cached_property
     def independent(self) -> tuple[Curve, ...]:
@@ -92,9 +92,9 @@ def candidate_gaps(
     for arm in candidates:
         opposite = arm.judged_against
         baseline = baselines.setdefault(
-            opposite.name, _Baseline(session, loading.begun_runs(opposite), wanted)
+            opposite.name, _Baseline(session, judged_curves.begun_runs(opposite), wanted)
         )
-        document, runs = documents.get(arm.name), loading.begun_runs(arm)
+        document, runs = documents.get(arm.name), judged_curves.begun_runs(arm)
         key, done = (
             ("basis", made_from, arm.name),
             sum(run.steps_done for run in (*baseline.runs, *runs)),
@@ -105,7 +105,7 @@ def candidate_gaps(
         ):
             basis, curves = cached.basis, _read(session, runs, wanted)
         else:
-            curves = loading.loss_curves(session, runs)
+            curves = judged_curves.loss_curves(session, runs)
             priors, planned = verdict_priors(document) if document else None, job.planned_steps
             basis = gap_basis(
                 baseline.whole, curves, policy, planned, priors, independent=baseline.independent
@@ -135,7 +135,7 @@ def common_range(
     None.
     """
     curves = [
-        [replaced_steps.curve_of(session, run.id) for run in loading.begun_runs(arm)]
+        [replaced_steps.curve_of(session, run.id) for run in judged_curves.begun_runs(arm)]
         for arm in job.arms
     ]
     arms = [[one for curve in arm for one in recorded.get(curve, {}).values()] for arm in curves]
@@ -151,6 +151,6 @@ def common_range(
 
 
 def _read(session: Session, runs: Sequence[Run], wanted: StepRange) -> list[Curve]:
-    return loading.loss_curves(
+    return judged_curves.loss_curves(
         session, runs, wanted.first, math.inf if wanted.last is None else wanted.last
     )

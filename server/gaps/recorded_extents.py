@@ -7,7 +7,7 @@ from collections.abc import Hashable, Mapping
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from server.curves.loading import begun_runs
+from server.curves.judged_curves import begun_runs
 from server.database.metrics import coverage, replaced_steps
 from server.database.states import JOB_ENDED
 from server.database.tables import Chunk, Job

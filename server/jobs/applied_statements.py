@@ -11,9 +11,9 @@ from parity.judging.curves.curve import Curve, Rounding
 from parity.judging.multiplicity import MAX_LOOKS, Multiplicity
 from parity.judging.policy import Policy, policy_from_mapping
 from parity.judging.secondary.conditions import TOKENS
-from server.curves.loading import multiplicity_of
 from server.database import clock
 from server.database.tables import Arm, Job, Run, Statement
+from server.jobs.multiplicity import multiplicity_of
 
 STATED = "stated later: "
 

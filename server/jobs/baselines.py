@@ -23,7 +23,7 @@ from sqlalchemy.orm import Session
 
 from parity.frozen import frozen
 from parity.judging.curves.independence import dependence
-from server.curves import loading
+from server.curves import judged_curves
 from server.database import tables
 from server.database.locks import hold_lock
 from server.database.lookups import find_job
@@ -251,13 +251,13 @@ def attach_controls(
     reference = members(baseline)[0]
     offered = _offered(session, target)
     ids = {link.run_id for link in baseline.runs}
-    curves = [loading.losses(session, link.run) for link in baseline.runs]
+    curves = [judged_curves.losses(session, link.run) for link in baseline.runs]
     problems: list[str] = []
     controls: list[Run] = []
     for run in offered:
         trained = _locked(session, run)
         problem = _no_control(session, reference, trained)
-        curve = loading.losses(session, trained)
+        curve = judged_curves.losses(session, trained)
         if trained.id in ids:
             problems.append(f"run {trained.id} already belongs to the baseline")
         elif problem:

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 
 from parity.frozen import frozen
 from server.concurrency.cache import Cache
-from server.curves.loading import seconds_of
+from server.curves.training_time import seconds_of
 from server.database import clock
 from server.database.metrics.many_runs import read_each
 from server.database.states import RUN_ENDED

@@ -22,7 +22,7 @@ from parity.canonical_json import picked
 from parity.extensions import lab
 from parity.frozen import frozen
 from parity.judging.curves.context import confounding_keys
-from server.curves import loading
+from server.curves import judged_curves
 from server.database.tables import Arm, Job, Run
 from server.jobs.workers import short
 from server.records import digest
@@ -158,7 +158,7 @@ def unsound(session: Session, run: Run) -> str | None:
         return f"run {run.id} {did.get(run.kind, 'is never judged')}"
     if run.code is not None:
         return f"run {run.id} ended with {run.code}"
-    curve = loading.losses(session, run)
+    curve = judged_curves.losses(session, run)
     steps = curve.completeness
     stride = steps.stride or 1  # a user's own trainer may log every n-th step, and count from 1
     if run.planned_steps is None:

@@ -43,7 +43,6 @@ from parity.judging.noise.borrowed_priors import NO_LENDERS, Lending
 from parity.judging.noise.lending import Lenders
 from parity.judging.noise.noise_table import read_noise_table
 from parity.judging.policy import Policy, policy_from_mapping
-from server.curves.loading import multiplicity_of
 from server.database.events import announce, emit
 from server.database.metrics import replaced_steps, store
 from server.database.sessions import Database
@@ -51,6 +50,7 @@ from server.database.states import EARLY_STOP, JOB_ENDED, RUN_ENDED
 from server.database.tables import Arm, Job, JobStatus, Run
 from server.jobs import lifecycle
 from server.jobs.applied_statements import family
+from server.jobs.multiplicity import multiplicity_of
 from server.jobs.noise_tables import family_in
 from server.settings import WebhookEvent
 

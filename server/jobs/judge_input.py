@@ -8,7 +8,7 @@ from parity.judging.bundles.evidence import Case
 from parity.judging.curves.curve import Curve
 from parity.judging.noise.noise_table import NoiseTable, read_noise_table
 from parity.judging.policy import Policy
-from server.curves import loading
+from server.curves import judged_curves, layer_snr
 from server.database.tables import Job, Run
 from server.jobs import applied_statements
 from server.jobs.fingerprint import job_spec
@@ -57,7 +57,7 @@ def case_of(
 
     def finished(runs: Sequence[Run]) -> list[Curve]:
         ended = [run for run in runs if run.state == "finished"]
-        return applied_statements.applied(loading.curves(session, ended), ended, late=late)
+        return applied_statements.applied(judged_curves.curves(session, ended), ended, late=late)
 
     if noise_table is None and job.noise_table:
         noise_table = read_noise_table(job.noise_table)
@@ -71,7 +71,8 @@ def case_of(
         candidates={arm.name: finished(arm.runs) for arm in candidates},
         policy=policy,
         controls=[
-            loading.curve(session, session.get_one(Run, run_id)) for run_id in job.controls or ()
+            judged_curves.curve(session, session.get_one(Run, run_id))
+            for run_id in job.controls or ()
         ],
         planned_steps=applied_statements.planned_steps(job, late=late),
         layer_policy=job.spec.get("layer_policy"),
@@ -82,7 +83,7 @@ def case_of(
             for arm in candidates
             if arm.judged_against is not baseline
         },
-        layer_snr_db={arm.name: loading.snr_db(session, arm) for arm in candidates},
+        layer_snr_db={arm.name: layer_snr.snr_db(session, arm) for arm in candidates},
         short_reruns={
             arm.name: reruns for arm in job.arms if (reruns := finished(arm.short_reruns))
         },

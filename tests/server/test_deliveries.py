@@ -14,12 +14,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from server import deliveries
+from server import deliveries, webhooks
 from server.database import tables
 from server.database.tables import WebhookDelivery, new_id
-from server.deliveries import Deliverer
 from server.jobs.conclude import conclude
 from server.settings import CHECKOUT, SECRET_PREFIX, Webhook
+from server.webhooks import Deliverer
 
 both_databases = pytest.mark.both_databases
 SECRET = SECRET_PREFIX + base64.b64encode(bytes(range(32))).decode()
@@ -136,7 +136,7 @@ def deliver_due(database, own_settings):
         this one (a browser's).
         """
         with ThreadPoolExecutor(1) as thread:
-            return thread.submit(deliveries.deliver_due, own_settings(), database).result()
+            return thread.submit(webhooks.deliver_due, own_settings(), database).result()
 
     return deliver
 
@@ -258,7 +258,7 @@ def test_what_fails_is_sent_again_as_it_was(database, receiver, sent, deliver_du
 def test_who_does_not_answer_in_time_holds_up_nobody(
     database, make_receiver, register, waiting, sent, deliver_due, monkeypatch, way
 ):
-    monkeypatch.setattr(deliveries, "_TIMEOUT_SECONDS", 0.4)
+    monkeypatch.setattr(webhooks, "_TIMEOUT_SECONDS", 0.4)
     slow, quick = make_receiver(), make_receiver()
     slow.answers = [way, way]
     hanging = register(_url(slow))
@@ -286,7 +286,7 @@ def test_webhooks_are_sent_at_the_same_time(database, make_receiver, sent, deliv
 def test_a_slow_receiver_has_a_round_of_limited_length(
     database, receiver, register, waiting, deliver_due, monkeypatch
 ):
-    monkeypatch.setattr(deliveries, "_TIMEOUT_SECONDS", 0.0)
+    monkeypatch.setattr(webhooks, "_TIMEOUT_SECONDS", 0.0)
     waiting(register(_url(receiver)), 5)
     assert len(deliver_due()) <= 1
 
@@ -313,7 +313,7 @@ def test_a_sender_of_ours_that_breaks_holds_up_nobody(
     def broken(*_, **__):
         raise ZeroDivisionError
 
-    monkeypatch.setattr(deliveries, "_post", broken)
+    monkeypatch.setattr(webhooks, "_post", broken)
     deliver_due()
     assert _row(database, delivery)[:3] == ("pending", 1, None)
     assert "ZeroDivisionError" in _row(database, delivery)[3]
@@ -392,7 +392,7 @@ def test_the_certificate_is_the_names_and_the_name_is_looked_up_once(
     receiver = make_receiver(tls)
     hosts = _resolve_here(monkeypatch)
     monkeypatch.setattr(
-        deliveries, "_certificates", lambda: ssl.create_default_context(cafile=str(certificate))
+        webhooks, "_certificates", lambda: ssl.create_default_context(cafile=str(certificate))
     )
     delivery = sent(f"https://hooks.example:{receiver.port}/in")
     deliver_due()
@@ -442,7 +442,7 @@ def test_the_documented_way_to_verify(receiver, sent, deliver_due):
     old = str(int(headers["webhook-timestamp"]) - 400)
     resigned = {
         "webhook-timestamp": old,
-        "webhook-signature": deliveries.signature(SECRET, headers["webhook-id"], int(old), body),
+        "webhook-signature": webhooks.signature(SECRET, headers["webhook-id"], int(old), body),
     }
     for forged in (
         (other, headers, body),

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from server.curves import buckets
+from server.curves import layer_table
 from server.database.metrics import store
 from server.database.tables import Job, Run
 from server.jobs.lifecycle import cancel_job
@@ -235,7 +235,7 @@ def test_what_maxtext_tells_of_its_layers_is_recorded_by_layer(playing, train, d
     run = train()
     assert (run.state, run.steps_done) == ("finished", 85)
     with database.read() as session:
-        there = buckets.recorded(session, run.id)
+        there = layer_table.recorded(session, run.id)
         steps, columns = store.read(session, run.id, "layers")
     assert (there.layers, there.operands, there.has_norms) == (["0", "1"], ["output"], False)
     assert there.statistics == ["fraction_zero", "mean", "stdev"]

@@ -12,8 +12,8 @@ from pydantic import TypeAdapter
 from sqlalchemy.orm import Session
 
 from parity.frozen import frozen
-from server.curves.buckets import Line, Recorded, overlay
-from server.curves.loading import TrainingTime, seconds_of
+from server.curves.overlay import Line, Recorded, overlay
+from server.curves.training_time import TrainingTime, seconds_of
 from server.database.lookups import find_job
 from server.database.metrics import chunk_tables, store
 from server.database.tables import Run

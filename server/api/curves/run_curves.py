@@ -11,17 +11,16 @@ import numpy as np
 from fastapi import APIRouter, Header, Query, Request, Response
 
 from parity.frozen import frozen
-from server.curves import buckets as formats
-from server.curves.buckets import (
+from server.curves import step_streams as formats
+from server.curves.buckets import Series, series
+from server.curves.layer_table import (
     GRAD_NORM,
     SNR,
     Cells,
     Columns,
     LayerTable,
-    Series,
     layer_table,
     recorded,
-    series,
 )
 from server.database.lookups import find_run
 from server.database.metrics import chunk_tables, store

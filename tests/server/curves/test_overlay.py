@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from server.curves.buckets import RAW_STEPS, Recorded, overlay
+from server.curves.overlay import RAW_STEPS, Recorded, overlay
 
 
 def _by_hand(run, first, last, reduce):

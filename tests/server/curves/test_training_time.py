@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from server.curves.loading import TrainingTime, seconds_of
+from server.curves.training_time import TrainingTime, seconds_of
 
 
 def test_time_of_training_counts_the_steps_between():

@@ -5,7 +5,7 @@ there is none.
 import numpy as np
 import pytest
 
-from server.curves import loading
+from server.curves import judged_curves
 from server.database.metrics import store
 from server.database.tables import Attempt, Job, Worker
 from server.jobs.conclude import decide
@@ -134,8 +134,8 @@ def test_attempts_follow_each_other(database, recorded):
         )
     with database.read() as session:
         run = session.get_one(Job, job_id).arms[0].runs[0]
-        ended = loading.curve(session, run).columns["unix_seconds"] - START
-        assert loading.curve(session, run).context["host"] == "alpha, beta"
+        ended = judged_curves.curve(session, run).columns["unix_seconds"] - START
+        assert judged_curves.curve(session, run).context["host"] == "alpha, beta"
     np.testing.assert_allclose(ended[:100], 0.04 * np.arange(1, 101), atol=1e-6)
     np.testing.assert_allclose(ended[100:], 60 + 0.04 * np.arange(1, 51), atol=1e-6)
 
@@ -143,6 +143,6 @@ def test_attempts_follow_each_other(database, recorded):
 def test_a_run_without_attempts_has_no_times(database, recorded):
     job_id = recorded({"nvfp4": 0.0})
     with database.read() as session:
-        curve = loading.curve(session, session.get_one(Job, job_id).arms[0].runs[0])
+        curve = judged_curves.curve(session, session.get_one(Job, job_id).arms[0].runs[0])
     assert "unix_seconds" not in curve.columns
     assert "host" not in curve.context

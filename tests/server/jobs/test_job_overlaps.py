@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import select
 
 from parity.judging.policy import policy_from_mapping
-from server.curves import loading
+from server.curves import judged_curves
 from server.database import clock, events, locks, states
 from server.database.states import begin_attempt
 from server.database.tables import (
@@ -786,7 +786,7 @@ def test_a_curve_is_not_deleted_while_it_is_promoted(database, concluded):
     assert (both.waited, both.second) == (True, 0)
     with database.read() as session:
         for link in session.scalars(select(BaselineRun)):
-            assert len(loading.losses(session, session.get_one(Run, link.run_id)).loss) == 40
+            assert len(judged_curves.losses(session, session.get_one(Run, link.run_id)).loss) == 40
 
 
 def test_a_curve_that_is_being_deleted_is_not_promoted(database, concluded):

@@ -11,10 +11,10 @@ from sqlalchemy import select
 
 from parity.judging.multiplicity import Multiplicity
 from parity.judging.policy import policy_from_mapping
-from server.curves.loading import multiplicity_of
 from server.database.tables import Job, Verdict, new_id
 from server.errors import LookError
 from server.jobs.judge_input import case_of
+from server.jobs.multiplicity import multiplicity_of
 from server.jobs.submit import Submission, submit_registered
 from tests.conftest import small_job
 from training.spec import Arm, Data, Model
