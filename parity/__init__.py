@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from parity.judging.noise.public_table import public_noise_table
     from parity.judging.policy import Policy, policy_from_mapping
     from parity.judging.verdict.verdict import Verdict, judge
-    from parity.readers.run_table import RunTable, read_run_table
+    from parity.readers.run_tables.layout import RunTable
+    from parity.readers.run_tables.run_table import read_run_table
 
 __all__ = [
     "Comparison",

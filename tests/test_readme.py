@@ -16,8 +16,8 @@ import pytest
 import parity
 from parity.cli import main
 from parity.gate.exit_codes import EXIT_CODES
-from parity.readers import trackers
-from parity.readers.table import GrowingTable
+from parity.readers.tables.growing_table import GrowingTable
+from parity.readers.trackers import sources
 from parity.readers.trackers.run import TrackerRun
 from server.settings import CHECKOUT
 
@@ -61,7 +61,7 @@ def own_runs(tmp_path, monkeypatch):
             config={},
         )
 
-    monkeypatch.setattr(trackers, "SOURCES", dict.fromkeys(trackers.SOURCES, tracked))
+    monkeypatch.setattr(sources, "SOURCES", dict.fromkeys(sources.SOURCES, tracked))
 
 
 def test_there_are_five_ways_in():

@@ -60,8 +60,8 @@ from parity.judging.document_types import VerdictDocument
 from parity.judging.policy import Policy
 from parity.judging.verdict.path import with_path
 from parity.readers import read_run
-from parity.readers.accuracy import read_accuracy
-from parity.readers.run_table import is_typed_number, number_curve
+from parity.readers.run_tables.typed_number import is_typed_number, number_curve
+from parity.readers.secondary.accuracy import read_accuracy
 from parity.recipes import RECIPES
 from parity.report.page import case_report, evaluation_report
 from parity.report.verdict_figure import draw_figure

@@ -31,13 +31,17 @@ from parity.judging.noise.noise_table import ANY_DECODER, NoiseTable
 from parity.judging.noise.public_table import public_noise_table
 from parity.judging.policy import NVFP4, POLICY_CHECKS, Policy, PolicyError, has_no_unit
 from parity.judging.verdict.advice import LayerSnr
-from parity.readers import read_run, run_name, split_name
-from parity.readers.accuracy import read_layer_snr
-from parity.readers.columns import LOSS, QUANTITIES, STDIN, ReadError
-from parity.readers.pattern import PATTERN, compiled
-from parity.readers.run_table import is_typed_number, proposed_options
-from parity.readers.table import SHOWN, SeveralRunsError
-from parity.readers.trackers import is_source
+from parity.readers import read_run
+from parity.readers.columns.names import LOSS, QUANTITIES
+from parity.readers.columns.several_runs import SHOWN
+from parity.readers.errors import ReadError, SeveralRunsError
+from parity.readers.files.text import STDIN
+from parity.readers.logs.pattern import PATTERN, compiled
+from parity.readers.run_names import run_name, split_name
+from parity.readers.run_tables.proposed_options import proposed_options
+from parity.readers.run_tables.typed_number import is_typed_number
+from parity.readers.secondary.layer_snr import read_layer_snr
+from parity.readers.trackers.sources import is_source
 from parity.recipes import RecipeError, check_recipe
 from parity.wording import count, did_you_mean
 

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from parity.cli.terminal import UsageError
 from parity.inert import inert
-from parity.readers.columns import os_words
+from parity.readers.files.text import os_words
 
 WIDTH = 80
 

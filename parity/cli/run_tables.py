@@ -22,10 +22,15 @@ from parity.judging.evaluations.document_types import EvaluationDocument
 from parity.judging.evaluations.gap import PRINTED_STEP
 from parity.judging.evaluations.run_times import RunTimes
 from parity.judging.policy import LOSS, Policy
-from parity.readers.columns import STDIN, is_held_out
-from parity.readers.run_table import HARDWARE, RunTable, read_run_table, read_run_times, read_sizes
-from parity.readers.table import SHOWN
-from parity.readers.trackers import is_source
+from parity.readers.columns.names import is_held_out
+from parity.readers.columns.several_runs import SHOWN
+from parity.readers.files.text import STDIN
+from parity.readers.run_tables.known_columns import HARDWARE
+from parity.readers.run_tables.layout import RunTable
+from parity.readers.run_tables.run_table import read_run_table
+from parity.readers.run_tables.run_times import read_run_times
+from parity.readers.run_tables.size_table import read_sizes
+from parity.readers.trackers.sources import is_source
 from parity.recipes import RECIPES
 from parity.report.evaluation_figure import draw_evaluation_figure
 from parity.report.junit import render_junit

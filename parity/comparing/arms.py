@@ -21,10 +21,8 @@ from parity.judging.curves.curve import (
 from parity.judging.curves.early_stops import MAX_SHORT_RERUNS
 from parity.judging.curves.reading import TRAINING_LOSS
 from parity.readers import read_run
-from parity.readers.columns import (
-    STDIN,
-    other_unit,
-)
+from parity.readers.curve.step_unit import other_unit
+from parity.readers.files.text import STDIN
 from parity.recipes import check_recipe, width_of
 from parity.wording import count
 

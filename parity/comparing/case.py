@@ -15,7 +15,7 @@ from parity.judging.bundles.evidence import Case
 from parity.judging.curves.curve import PLANNED_STEPS
 from parity.judging.noise.noise_table import NoiseTable
 from parity.judging.noise.public_table import public_noise_table
-from parity.readers.trackers.run import FAMILY
+from parity.readers.run_config import FAMILY
 from parity.wording import did_you_mean
 
 

@@ -36,7 +36,7 @@ from parity.judging.curves.curve import Curve
 from parity.judging.noise.noise_table import NoiseTable
 from parity.judging.policy import Policy, PolicyError, stated_margin
 from parity.judging.verdict.sign_offs import why_not_acceptable
-from parity.readers import run_name
+from parity.readers.run_names import run_name
 from parity.recipes import check_recipe
 
 BASELINE, CANDIDATE = "baseline", "candidate"

@@ -3,7 +3,7 @@ become a Curve.
 
 They pass the checks of files: which column is which, which rows are records, plausible losses,
 repeated steps, one unit. Null (polars, None, NA, a masked array) is NaN as in a file
-(`parity.readers.absence`). Neither pandas nor polars is imported here.
+(`parity.readers.columns.absence`). Neither pandas nor polars is imported here.
 """
 
 import dataclasses
@@ -18,15 +18,12 @@ from parity.judging.curves.curve import (
     Curve,
     FloatArray,
 )
-from parity.readers.absence import columns_of, training_records
-from parity.readers.columns import (
-    LOSS,
-    STEP,
-    Columns,
-    curve_of,
-    find_columns,
-)
-from parity.readers.table import long_layout, run_column
+from parity.readers.columns.absence import columns_of, training_records
+from parity.readers.columns.columns import Columns
+from parity.readers.columns.long_table import long_layout
+from parity.readers.columns.names import LOSS, STEP, find_columns
+from parity.readers.columns.several_runs import run_column
+from parity.readers.curve.curve import curve_of
 from parity.wording import count
 
 OPTION = 'columns={{"{}": "NAME"}}'

@@ -5,9 +5,7 @@ from pathlib import Path
 from parity.comparing.statements import InputError
 from parity.judging.noise.noise_table import NoiseTable, NoiseTableError, read_noise_table
 from parity.judging.noise.public_table import public_noise_table
-from parity.readers.columns import (
-    os_words,
-)
+from parity.readers.files.text import os_words
 
 
 def read_rerun_table(file: str | None) -> NoiseTable:

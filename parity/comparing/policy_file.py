@@ -11,9 +11,7 @@ import yaml
 from parity.comparing.statements import InputError
 from parity.judging.policy import LOSS as LOSS_METRIC
 from parity.judging.policy import NVFP4, Policy, policy_from_mapping
-from parity.readers.columns import (
-    os_words,
-)
+from parity.readers.files.text import os_words
 
 _MOST_BYTES, _MOST_VALUES, _LONGEST_NUMBER = 262_144, 50_000, 1000
 

@@ -24,8 +24,8 @@ from parity.frozen import frozen
 from parity.judging.curves.curve import Rounding, usable
 from parity.judging.curves.step_noise import step_noise
 from parity.readers import read_with_config
-from parity.readers.columns import ReadError
-from parity.readers.trackers.run import FAMILY
+from parity.readers.errors import ReadError
+from parity.readers.run_config import FAMILY
 
 LAST_SHARE = 0.2
 _SHARED = 0.15  # what a pair keeps of a run's batch noise

@@ -14,7 +14,7 @@ from parity.frozen import frozen
 from parity.judging.bundles.evidence import Case
 from parity.judging.curves.curve import MAX_STEP, Curve, CurveError, Rounding, curve_from_arrays
 from parity.judging.policy import Policy, PolicyError, policy_from_mapping
-from parity.readers.columns import other_unit
+from parity.readers.curve.step_unit import other_unit
 from parity.recipes import RecipeError, check_recipe
 from parity.report.words import with_words
 from server.database.lookups import find_job

@@ -10,8 +10,8 @@ import pytest
 
 from parity import cli
 from parity.judging.policy import policy_from_mapping
-from parity.readers import trackers
-from parity.readers.table import GrowingTable
+from parity.readers.tables.growing_table import GrowingTable
+from parity.readers.trackers import sources
 from parity.readers.trackers.run import TrackerRun
 from server.database.metrics import store
 from server.database.tables import Run
@@ -231,7 +231,7 @@ def test_a_trackers_run_brings_its_config_and_nothing_is_half_imported(
         rows = "step,loss\n" + "\n".join(f"{step},{3 - step / 100}" for step in range(80)) + "\n"
         return TrackerRun(columns=GrowingTable(source, wanted).read(rows), config=configs[path])
 
-    monkeypatch.setattr(trackers, "SOURCES", {"mlflow:": read})
+    monkeypatch.setattr(sources, "SOURCES", {"mlflow:": read})
     ids = ("--as-run", runs[0], "--as-run", runs[1])
     code, output = _import(served, capsys, "mlflow:fp8", "mlflow:other", *ids)
     assert (code, "its recipe is mxfp8, but run" in output) == (2, True)

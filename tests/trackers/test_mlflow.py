@@ -6,7 +6,7 @@ import pytest
 
 from parity.cli import main
 from parity.readers import read_run
-from parity.readers.columns import ReadError, UnreachableSourceError
+from parity.readers.errors import ReadError, UnreachableSourceError
 from tests.trackers.conftest import STEPS, check_curve, free_port, loss, process
 
 mlflow = pytest.importorskip("mlflow")

@@ -10,7 +10,7 @@ import pytest
 
 from parity.cli import main
 from parity.readers import read_run
-from parity.readers.columns import ReadError, UnreachableSourceError
+from parity.readers.errors import ReadError, UnreachableSourceError
 from tests.trackers.conftest import check_curve, free_port, process
 
 pytest.importorskip("trackio")

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from parity.readers import read_run
-from parity.readers.columns import ReadError, UnreachableSourceError
-from parity.readers.table import SeveralRunsError
+from parity.readers.errors import ReadError, SeveralRunsError, UnreachableSourceError
 from tests.trackers.conftest import CONFIG, NAN_STEP, STEPS, check_curve, loss
 from tests.trackers.wandb_stand_in import KEY, StandIn
 
@@ -106,11 +105,11 @@ def test_a_package_reads_the_same_records(offline):
     """
     from wandb.proto import wandb_internal_pb2
 
-    from parity.readers.trackers import stores
+    from parity.readers.trackers import wandb_file
 
     (file,) = offline.glob("offline-run-*/run-whole.wandb")
     rows = []
-    for record in stores._records(file.read_bytes(), file, []):
+    for record in wandb_file._records(file.read_bytes(), file, []):
         message = wandb_internal_pb2.Record.FromString(record)
         if message.WhichOneof("record_type") == "history":
             rows.append(message.history.step.num)

@@ -19,10 +19,11 @@ import numpy as np
 
 from parity.frozen import frozen
 from parity.judging.curves.curve import FloatArray
-from parity.readers import growing
-from parity.readers.columns import LOSS, STEP, VALIDATION, ReadError
-from parity.readers.lines import Growing
-from parity.readers.pattern import PATTERN
+from parity.readers.columns.names import LOSS, STEP, VALIDATION
+from parity.readers.errors import ReadError
+from parity.readers.files.growing import Growing
+from parity.readers.formats import growing
+from parity.readers.logs.pattern import PATTERN
 
 _PIECE = 1 << 20  # bytes read at once
 _AT_ONCE = 4 * _PIECE  # of one poll, so that a report that grows fast does not keep others waiting

@@ -37,7 +37,7 @@ from typing import Any, Literal
 
 from parity.canonical_json import canonical_json, fields_of
 from parity.frozen import frozen
-from parity.readers.columns import LOSS, STEP
+from parity.readers.columns.names import LOSS, STEP
 from parity.recipes import RecipeError, check_recipe
 from parity.typed_json import check_words, known_keys, typed
 from training.command import Value, check_name, check_value

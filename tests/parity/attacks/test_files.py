@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import parity
-from parity.readers.columns import ReadError
+from parity.readers.errors import ReadError
 
 LENGTH = 1500
 BROKEN = 1300

@@ -10,7 +10,7 @@ import pytest
 from parity.cli.runs import why_incomplete
 from parity.judging.curves.curve import completeness_of
 from parity.readers import read_run
-from parity.readers.columns import ReadError
+from parity.readers.errors import ReadError
 
 
 def _record(payload: bytes) -> bytes:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from parity.gate.exit_codes import EXIT_CODES
-from parity.readers.run_table import printed_step_of
+from parity.readers.run_tables.typed_number import printed_step_of
 
 Run = Callable[..., tuple[int, str, str]]
 

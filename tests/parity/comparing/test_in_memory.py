@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from parity.comparing.in_memory import curve_in_memory
-from parity.readers.columns import ReadError
+from parity.readers.errors import ReadError
 
 STEPS = np.arange(40)
 LOSS = 3.0 - STEPS / 100

@@ -25,8 +25,8 @@ from parity.judging.secondary.accuracy import (
 )
 from parity.judging.secondary.tasks import compare_tasks, public_choices
 from parity.judging.verdict.verdict import Verdict, judge
-from parity.readers.accuracy import read_accuracy
-from parity.readers.columns import ReadError
+from parity.readers.errors import ReadError
+from parity.readers.secondary.accuracy import read_accuracy
 
 
 def written(folder: Path, name: str, text: str) -> str:

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parity.readers.absence import NEVER, due_losses, kinds_of_rows
+from parity.readers.columns.absence import kinds_of_rows
+from parity.readers.columns.rhythm import NEVER, due_losses
 
 STEPS = np.arange(200.0)
 LOSS = 3.0 - STEPS / 100.0

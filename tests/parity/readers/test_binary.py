@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parity.readers import read_run
-from parity.readers.columns import ReadError
+from parity.readers.errors import ReadError
 from tests.conftest import some
 
 SAMPLE = "events.out.tfevents.sample"

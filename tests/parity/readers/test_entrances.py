@@ -17,8 +17,9 @@ import parity
 from parity.comparing.arms import read_one
 from parity.judging.curves.curve import Curve
 from parity.readers import read_run
-from parity.readers.pattern import PATTERN
-from parity.readers.run_table import RunTable, read_run_table
+from parity.readers.logs.pattern import PATTERN
+from parity.readers.run_tables.layout import RunTable
+from parity.readers.run_tables.run_table import read_run_table
 
 STEPS = np.arange(400)
 RATE = 1e-3 * (0.55 + 0.45 * np.cos(np.pi * STEPS / 400))

@@ -11,10 +11,15 @@ from pathlib import Path
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from parity.readers import growing
-from parity.readers.columns import LOSS, STEP, Columns, ReadError, read_text
-from parity.readers.logs import JsonLines, PrintedLog, TrainLog
-from parity.readers.pattern import PATTERN
+from parity.readers.columns.columns import Columns
+from parity.readers.columns.names import LOSS, STEP
+from parity.readers.errors import ReadError
+from parity.readers.files.text import read_text
+from parity.readers.formats import growing
+from parity.readers.logs.json_log.lines import JsonLines
+from parity.readers.logs.pattern import PATTERN
+from parity.readers.logs.printed_log import PrintedLog
+from parity.readers.logs.train_log import TrainLog
 from tests.conftest import some
 from tests.parity.readers.logs.corpus import LOGS, REFUSED, megatron, torchtitan
 

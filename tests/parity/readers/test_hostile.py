@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from parity.readers import ReadError, columns, read_run
+from parity.readers import ReadError, read_run
+from parity.readers.files import text as file_text
 
 
 class Endless:
@@ -44,17 +45,17 @@ def test_ten_gigabytes_of_nothing(tmp_path: Path) -> None:
 def test_a_stream_without_an_end(
     part: bytes, said: str, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(columns, "MAX_BYTES", 8 << 20)
+    monkeypatch.setattr(file_text, "MAX_BYTES", 8 << 20)
     stream = Endless(part)
     with pytest.raises(ReadError, match=said):
-        columns._collect(stream, "endless")  # type: ignore[arg-type]
+        file_text._collect(stream, "endless")  # type: ignore[arg-type]
     assert stream.taken <= most
 
 
 def test_an_archive_that_grows_without_bounds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(columns, "MAX_BYTES", 8 << 20)
+    monkeypatch.setattr(file_text, "MAX_BYTES", 8 << 20)
     path = tmp_path / "bomb.csv.gz"
     with gzip.open(path, "wb") as file:
         for _ in range(16):

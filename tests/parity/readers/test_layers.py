@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from parity.cli import main
-from parity.readers.accuracy import read_layer_snr
-from parity.readers.columns import ReadError
+from parity.readers.errors import ReadError
+from parity.readers.secondary.layer_snr import read_layer_snr
 
 
 def written(folder: Path, name: str, text: str) -> str:

@@ -10,12 +10,23 @@ import numpy as np
 import pytest
 
 from parity.judging.curves.curve import MAX_STEP, curve_from_arrays
-from parity.readers import columns, logs, mlperf, run_table
-from parity.readers.columns import NoLossError, ReadError, listed, read_text, step_number
-from parity.readers.lines import LookAlikes
-from parity.readers.pattern import PATTERN, PatternLog
-from parity.readers.printed import read_line
-from parity.readers.run_table import RunTable, proposed_options, read_run_table, read_sizes
+from parity.readers.columns.names import listed
+from parity.readers.columns.number import step_number
+from parity.readers.curve.plausibility import check_repeats, check_values
+from parity.readers.curve.step_unit import other_unit, unit_change
+from parity.readers.errors import NoLossError, ReadError
+from parity.readers.files import text as file_text
+from parity.readers.files.text import read_text
+from parity.readers.logs import mlperf
+from parity.readers.logs.lines.look_alikes import LookAlikes
+from parity.readers.logs.pattern import PATTERN, PatternLog
+from parity.readers.logs.printed_line import read_line
+from parity.readers.logs.tensorboard import read_tensorboard
+from parity.readers.run_tables.cells import read_cells
+from parity.readers.run_tables.layout import RunTable
+from parity.readers.run_tables.proposed_options import _proposed_sizes, proposed_options
+from parity.readers.run_tables.run_table import read_run_table
+from parity.readers.run_tables.size_table import read_sizes
 
 
 def is_refused(read: Callable[[], object]) -> bool:
@@ -43,8 +54,8 @@ def test_a_file_has_four_gibibytes(
     refused: bool,
 ) -> None:
     """With a limit of four KiB, of what is in the file once it is unpacked."""
-    assert columns.MAX_BYTES == 4 * 2**30
-    monkeypatch.setattr(columns, "MAX_BYTES", 4096)
+    assert file_text.MAX_BYTES == 4 * 2**30
+    monkeypatch.setattr(file_text, "MAX_BYTES", 4096)
     path = tmp_path / f"run.csv{suffix}"
     with gzip.open(path, "wb") if suffix else path.open("wb") as file:
         file.write(b"1,2\n" * 1024 + b"3" * (size - 4096))
@@ -70,9 +81,9 @@ def test_an_error_shows_60_characters_of_a_name_and_twelve_names() -> None:
     [(0.0, False), (-1e-9, True), (30.0, False), (30.000001, True)],
 )
 def test_a_loss_in_nats_is_from_0_to_30(loss: float, is_noted: bool) -> None:
-    notes = columns.check_values(np.array([2.0, loss]), "loss", "a.csv")
+    notes = check_values(np.array([2.0, loss]), "loss", "a.csv")
     assert bool(notes) == is_noted
-    alone = is_refused(lambda: columns.check_values(np.array([loss]), "loss", "a.csv"))
+    alone = is_refused(lambda: check_values(np.array([loss]), "loss", "a.csv"))
     assert alone == is_noted
 
 
@@ -86,7 +97,7 @@ def test_two_rows_or_one_in_a_hundred_may_repeat_a_step(
     """Each row that repeats stands behind the one that it repeats, as rows of two ranks do."""
     steps = np.sort(np.concatenate([np.arange(rows), np.arange(repeated)])).astype(float)
     loss = np.linspace(3.0, 2.0, len(steps))
-    assert is_refused(lambda: columns.check_repeats(steps, loss, "a.csv")) == refused
+    assert is_refused(lambda: check_repeats(steps, loss, "a.csv")) == refused
 
 
 def _curve(*steps: int) -> Any:
@@ -96,13 +107,13 @@ def _curve(*steps: int) -> Any:
 @pytest.mark.parametrize(("stride", "other"), [(49, False), (50, True)])
 def test_strides_that_differ_50_fold_are_of_two_units(stride: int, other: bool) -> None:
     left, right = _curve(*range(1, 21)), _curve(*range(1000, 1000 + 20 * stride, stride))
-    assert columns.other_unit(left, right) == other
+    assert other_unit(left, right) == other
 
 
 @pytest.mark.parametrize(("number", "other"), [(20, False), (21, True)])
 def test_runs_with_one_step_in_twenty_in_common_are_of_one_unit(number: int, other: bool) -> None:
     left, right = _curve(*range(number)), _curve(*range(0, 50 * number, 50))
-    assert columns.other_unit(left, right) == other
+    assert other_unit(left, right) == other
 
 
 @pytest.mark.parametrize(("before", "after", "seen"), [(21, 21, True), (20, 21, False)])
@@ -111,7 +122,7 @@ def test_a_change_of_unit_is_seen_with_twenty_strides_on_each_side(
 ) -> None:
     for left, right in ((before, after), (after, before)):
         steps = [*range(1, left + 1), *(100_000 * at for at in range(1, right + 1))]
-        assert (columns.unit_change(np.array(steps)) is not None) == seen
+        assert (unit_change(np.array(steps)) is not None) == seen
 
 
 @pytest.mark.parametrize(("size", "error"), [(64 * 2**20, NoLossError), (64 * 2**20 + 1, None)])
@@ -122,7 +133,7 @@ def test_a_tensorboard_record_has_64_mebibytes(
     path = tmp_path / "events.out.tfevents.1"
     path.write_bytes(struct.pack("<Q", size) + bytes(100))
     with pytest.raises(ReadError) as refused:
-        logs.read_tensorboard(str(path), {})
+        read_tensorboard(str(path), {})
     assert isinstance(refused.value, NoLossError) == (error is NoLossError)
 
 
@@ -171,8 +182,8 @@ def test_five_lengths_a_size_are_final_losses_and_six_are_a_curve(
     tmp_path: Path, number: int, sizes: list[str] | None
 ) -> None:
     rows = [f"{arm},{size},{at},2.0" for arm in "ab" for size in (1, 2) for at in range(number)]
-    cells = run_table.read_cells(_table(tmp_path, ["arm,params,tokens,loss", *rows]))
-    assert run_table._proposed_sizes(cells, "arm") == sizes
+    cells = read_cells(_table(tmp_path, ["arm,params,tokens,loss", *rows]))
+    assert _proposed_sizes(cells, "arm") == sizes
 
 
 def _found_by_pattern(line: str) -> float | None:

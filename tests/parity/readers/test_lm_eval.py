@@ -10,8 +10,8 @@ import pytest
 
 from parity.cli import main
 from parity.judging.secondary.tasks import compare_tasks
-from parity.readers.accuracy import read_accuracy
-from parity.readers.columns import ReadError
+from parity.readers.errors import ReadError
+from parity.readers.secondary.accuracy import read_accuracy
 
 STAMP = "2026-11-20T10-11-12.123456"
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from parity.readers import read_run, read_runs, run_name
-from parity.readers.columns import ReadError
+from parity.readers import read_run, read_runs
+from parity.readers.errors import ReadError
+from parity.readers.run_names import run_name
 
 STEPS = range(40)
 

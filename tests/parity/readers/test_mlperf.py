@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from parity.readers import ReadError, SeveralRunsError, read_run, read_runs, read_with_config
-from parity.readers.mlperf import rows_of_folder
-from parity.readers.run_table import RunTable, proposed_options, read_run_table
+from parity.readers.logs.mlperf import rows_of_folder
+from parity.readers.run_tables.layout import RunTable
+from parity.readers.run_tables.proposed_options import proposed_options
+from parity.readers.run_tables.run_table import read_run_table
 
 FACTS = {
     "submission_benchmark": "llama31_8b",

@@ -6,8 +6,10 @@ import threading
 import numpy as np
 import pytest
 
-from parity.readers import ReadError, pattern, read_run
-from parity.readers.pattern import PATTERN, compiled, proposed
+from parity.readers import ReadError, read_run
+from parity.readers.logs import pattern
+from parity.readers.logs.pattern import PATTERN, compiled
+from parity.readers.logs.pattern_proposal import proposed
 
 BOTH = r"it=(?P<step>[\d,]+) L=(?P<loss>\S+)"
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from parity.readers import read_run
-from parity.readers.columns import ReadError, check_repeats
+from parity.readers.curve.plausibility import check_repeats
+from parity.readers.errors import ReadError
 
 
 def write(folder: Path, text: str, name: str = "run.csv") -> str:

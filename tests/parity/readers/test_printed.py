@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parity.readers import lines as lines_module
 from parity.readers import read_run
-from parity.readers.columns import ReadError
-from parity.readers.lines import LONGEST, looked_at
-from parity.readers.printed import printed_log, read_line
+from parity.readers.errors import ReadError
+from parity.readers.logs.lines import line_log
+from parity.readers.logs.lines.line import LONGEST, looked_at
+from parity.readers.logs.printed_line import printed_log, read_line
 from tests.conftest import some
 from tests.parity.readers.logs.corpus import PRINTED, printed_lines
 
@@ -70,7 +70,7 @@ def check_twin(lines: list[str]) -> None:
 
     in_blocks = read()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lines_module, "_shape", lambda _read, _text, _names: None)
+        patch.setattr(line_log, "shape_of", lambda _read, _text, _names: None)
         assert in_blocks == read()
 
 

@@ -14,8 +14,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from parity.cli import main
-from parity.readers import read_run, read_runs, run_name
-from parity.readers.columns import ReadError
+from parity.readers import read_run, read_runs
+from parity.readers.errors import ReadError
+from parity.readers.run_names import run_name
 from tests.conftest import some
 
 

@@ -14,8 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parity.judging.curves.curve import Curve
-from parity.readers.columns import ReadError
-from parity.readers.run_table import MAX_ARMS, RunTable, read_run_table
+from parity.readers.errors import ReadError
+from parity.readers.run_tables.layout import RunTable
+from parity.readers.run_tables.run_table import read_run_table
+from parity.readers.run_tables.runs import MAX_ARMS
 
 LAYOUT = {"arm": "precision", "run": ("system", "run"), "step": "samples", "loss": "eval_loss_nats"}
 STEPS = (1000, 2000, 3000)

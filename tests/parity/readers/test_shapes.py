@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from parity.readers import read_run
-from parity.readers.columns import ReadError
+from parity.readers.errors import ReadError
 
 LOSSES = [10.8125 - 0.3 * i for i in range(6)]
 ROWS = [{"step": i, "loss": loss, "lr": 3e-4} for i, loss in enumerate(LOSSES)]

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from parity.judging.evaluations.run_times import RunTimes
-from parity.readers.columns import ReadError
-from parity.readers.run_table import read_run_times
+from parity.readers.errors import ReadError
+from parity.readers.run_tables.run_times import read_run_times
 
 
 def write(folder: Path, *lines: str) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from parity.readers import read_run, read_runs
-from parity.readers.columns import ReadError
+from parity.readers.errors import ReadError
 
 
 def write(folder: Path, name: str, text: str) -> str:

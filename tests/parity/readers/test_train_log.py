@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity.readers import lines as lines_module
 from parity.readers import read_run
-from parity.readers.columns import ReadError
+from parity.readers.errors import ReadError
+from parity.readers.logs.lines import line_log
 from tests.parity.readers.logs.corpus import (
     TRAINERS,
     deepspeed,
@@ -133,7 +133,7 @@ def test_lines_that_are_alike_are_read_as_one_by_one(
         lines.insert(at, other)
     path = write(tmp_path, lines)
     runs = [read_run(path)]
-    monkeypatch.setattr(lines_module, "_shape", lambda _read, _text, _names: None)
+    monkeypatch.setattr(line_log, "shape_of", lambda _read, _text, _names: None)
     runs.append(read_run(path))
     first, second = (repr((run.steps.tolist(), run.loss.tolist(), {**run.columns})) for run in runs)
     assert first == second

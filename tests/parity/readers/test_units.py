@@ -10,7 +10,8 @@ import pytest
 from parity.cli import main
 from parity.judging.curves.curve import curve_from_arrays
 from parity.readers import read_run
-from parity.readers.columns import ReadError, other_unit, unit_change
+from parity.readers.curve.step_unit import other_unit, unit_change
+from parity.readers.errors import ReadError
 
 
 def run(steps: np.ndarray):

@@ -11,7 +11,7 @@ import pytest
 
 import parity
 from parity.readers import ReadError, read_run
-from parity.readers.pattern import PATTERN
+from parity.readers.logs.pattern import PATTERN
 from tests.conftest import some_of
 from tests.parity.readers.logs.corpus import LOGS, REFUSED
 

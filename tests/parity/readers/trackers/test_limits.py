@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from parity.readers.trackers.run import first_line
-from parity.readers.trackers.stores import _rows
+from parity.readers.trackers.trackio import _rows
 
 
 def test_a_trackers_error_is_cut_to_160_characters() -> None:

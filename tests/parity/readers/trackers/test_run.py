@@ -4,7 +4,8 @@ trainer logged none.
 
 import pytest
 
-from parity.readers.columns import LOSS, STEP, ReadError
+from parity.readers.columns.names import LOSS, STEP
+from parity.readers.errors import ReadError
 from parity.readers.trackers.run import columns_of_rows, first_line
 
 COUNTER = "_step"

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from parity.judging.curves.curve import curve_from_arrays
-from parity.readers.columns import ReadError
-from parity.readers.trackers.run import applied, facts_of
+from parity.readers.errors import ReadError
+from parity.readers.run_config import applied, facts_of
 
 
 def facts(**config):

@@ -9,10 +9,11 @@ import tomllib
 import pytest
 
 from parity.cli import main
-from parity.readers import read_run, read_runs, run_name
-from parity.readers.columns import ReadError, UnreachableSourceError
-from parity.readers.table import SeveralRunsError
-from parity.readers.trackers import is_source, offline_files
+from parity.readers import read_run, read_runs
+from parity.readers.errors import ReadError, SeveralRunsError, UnreachableSourceError
+from parity.readers.run_names import run_name
+from parity.readers.trackers.sources import is_source
+from parity.readers.trackers.wandb_folder import offline_files
 from server.settings import CHECKOUT
 from tools.make_tracker_fixtures import NAN_STEP, STEPS
 

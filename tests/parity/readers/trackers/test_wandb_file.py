@@ -7,7 +7,7 @@ import random
 import pytest
 
 from parity.readers import read_run
-from parity.readers.columns import ReadError
+from parity.readers.errors import ReadError
 from tools.make_tracker_fixtures import STEPS
 
 CUT = "the last record is cut short and left out"

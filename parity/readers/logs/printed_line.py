@@ -6,7 +6,7 @@ step, and one behind that of a loss.
     the step     behind step, iter, iteration, batch and their like, or a progress bar's "10/1000 ["
     the plan     "step 10/1000" states 1,000 steps; of a batch, in an epoch and of a bar it may be
                  the length of one epoch, and is not taken
-    the loss     the name that a table's column would be read by (`parity.readers.columns`);
+    the loss     the name that a table's column would be read by (`parity.readers.columns.names`);
                  `--column loss=NAME` names another one
     evaluation   a loss whose name, or the name of whose step, has a word such as "val" in it
 
@@ -16,16 +16,17 @@ numbered from 1, and a note says so.
 
 Lines are read in their order, so a file that grows can be read on. What can fail: a trainer that
 counts steps from 0 in each epoch, or micro-batches; its steps repeat with other losses, which is
-refused (`parity.readers.columns.check_repeats`).
+refused (`parity.readers.curve.plausibility.check_repeats`).
 """
 
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from parity.readers.columns import HELD_OUT, KNOWN_NAMES, LOSS, NOT_THE_LOSS, STEP
-from parity.readers.lines import LONGEST, Line, Log, Place, looked_at
-from parity.readers.table import MISSING
+from parity.readers.columns.names import HELD_OUT, KNOWN_NAMES, LOSS, NOT_THE_LOSS, STEP
+from parity.readers.columns.number import MISSING
+from parity.readers.logs.lines.line import LONGEST, Line, Place, looked_at
+from parity.readers.logs.lines.line_log import Log
 
 _RANK = re.compile(r"^\s*(?:\[(?:rank|default)?(\d+)\]:?|(\d+):(?=\s))", re.IGNORECASE)
 # No possessive quantifiers: Python 3.11 before 3.11.5 gets them wrong. What could be matched in
@@ -43,7 +44,6 @@ _LOOP = re.compile(r"\([a-z]+\)", re.IGNORECASE)
 """What a counter counts in, as in "Iter(train)"."""
 _NAME_OR_BAR = re.compile("[a-z_/]", re.IGNORECASE)
 _BAR = re.compile(r"(?<![\d/])(\d+)/(\d+)(?![\d/])\s*(?:\[|[━╸╺─█▉-▏])")
-
 _STEPS = (
     *(
         "global step",

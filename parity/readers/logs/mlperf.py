@@ -26,17 +26,13 @@ from typing import Any
 
 from parity.frozen import frozen
 from parity.names_once import NameTwiceError
-from parity.readers.columns import (
-    LOSS,
-    Columns,
-    NoLossError,
-    ReadError,
-    object_of_values,
-    plain_number,
-    read_text,
-    step_number,
-)
-from parity.readers.series import from_series
+from parity.readers.columns.columns import Columns
+from parity.readers.columns.names import LOSS
+from parity.readers.columns.number import plain_number, step_number
+from parity.readers.columns.series import from_series
+from parity.readers.errors import NoLossError, ReadError
+from parity.readers.files.json_values import object_of_values
+from parity.readers.files.text import read_text
 
 MARK = ":::MLLOG "
 EVALUATION, SAMPLES, FOLDER = "eval_loss", "samples", "folder"
@@ -63,7 +59,6 @@ _SHOWN = {
 }
 _SUFFIXES = (".txt", ".log", ".out")
 _HEAD, _MOST_FILES = 1 << 16, 5000
-
 Series = dict[str, list[tuple[int, float]]]
 
 

@@ -7,17 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import numpy as np
 
 from parity.judging.curves.curve import BoolArray, FloatArray
-from parity.readers.absence import COMPANION_SHARE, due_losses
-from parity.readers.columns import (
-    LOSS,
-    STEP,
-    VALIDATION,
-    Columns,
-    Series,
-    arrays_of,
-    at_rows,
-    find_columns,
-)
+from parity.readers.columns.absence import COMPANION_SHARE
+from parity.readers.columns.columns import Columns
+from parity.readers.columns.names import LOSS, STEP, VALIDATION, find_columns
+from parity.readers.columns.rhythm import due_losses
+from parity.readers.columns.track import Series, arrays_of, at_rows
 
 _NOT_OF_A_STEP = ("unix_seconds",)  # what calls of a logger have that are no steps, too
 
@@ -31,7 +25,7 @@ def from_series(
 ) -> Columns:
     """Columns of series by name, of which only those that are read are fetched; rows are the loss's
     own, in their order (a restart repeats steps), and the steps at which a loss is due by the other
-    series (`parity.readers.absence`), where it is NaN.
+    series (`parity.readers.columns.absence`), where it is NaN.
     """
     known = sorted(names)
     tags = find_columns(

@@ -1,0 +1,45 @@
+"""What a reader took from a file: arrays by quantity, the columns' names, and notes."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+
+from parity.frozen import frozen
+from parity.judging.curves.curve import BoolArray, FloatArray
+from parity.readers.columns.names import LOSS, OPTION, STEP, listed, other_losses
+
+
+@frozen
+class Columns:
+    """What a reader took from a file: arrays (T,) by quantity, the columns' own names, the names of
+    all columns that it has, and notes.
+
+    `overwritten` counts rows that a later file of the same run replaced, `between` rows without a
+    loss between the points of a loss that is logged less often (`parity.readers.columns.absence`),
+    `unread` lines that look like those that were read. In the rows of `absent` (T,) no loss is
+    written; a file that grows may still have one there. `option` names a quantity's column on the
+    command line. `planned_steps` is the length of the run that the file states, `config` what else
+    it states, by the keys of a tracker's config.
+    """
+
+    values: Mapping[str, FloatArray]
+    names: Mapping[str, str]
+    found: Sequence[str] = ()
+    notes: tuple[str, ...] = ()
+    overwritten: int = 0
+    between: int = 0
+    unread: int = 0
+    absent: BoolArray | None = None
+    option: str = OPTION
+    planned_steps: int | None = None
+    config: Mapping[str, str] = field(default_factory=dict)
+
+    def noted(self, *notes: str) -> "Columns":
+        """The same columns with further notes."""
+        return dataclasses.replace(self, notes=(*self.notes, *notes))
+
+    def taken(self) -> str:
+        """One line: the columns of loss and step, and which others could have been the loss."""
+        others = other_losses(self.found, self.names[LOSS])
+        also = f" ({listed(others)} could also be the loss)" if others else ""
+        return f"loss read from {self.names[LOSS]!r}{also}, step from {self.names[STEP]!r}"

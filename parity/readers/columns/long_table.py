@@ -1,0 +1,101 @@
+"""Long tables: one row per value, with the metric's name and perhaps the run's in columns of their
+own.
+
+MLflow's download has `run_id,key,value,step,timestamp`; others call the metric `metric`, `name` or
+`tag`. Such a table has as many loss columns as it has metrics: it is split by metric and run
+before a column is chosen, so that no metric or run is read as another.
+
+Source: `convertMetricsToCsv` in MLflow's web page (run_id, then the keys of a history entry).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from parity.frozen import frozen
+from parity.readers.columns.columns import Columns
+from parity.readers.columns.names import KNOWN_NAMES, LOSS, STEP, first_name
+from parity.readers.columns.number import MISSING, plain_number, step_number
+from parity.readers.columns.series import from_series
+from parity.readers.columns.several_runs import RUN_NAMES, choose_run, run_column
+from parity.readers.errors import ReadError
+
+METRIC_NAMES = ("key", "metric", "metric_name", "tag", "name")
+VALUE_NAMES = ("value", "metric_value", "scalar")
+Row = tuple[int, Mapping[str, object]]
+"""A row with the number of its line."""
+
+
+@frozen
+class Layout:
+    """Where a long table keeps the metric's name, its value, the step and, where there is one, the
+    run.
+    """
+
+    metric: str
+    value: str
+    step: str
+    run: str | None
+
+
+def long_layout(names: Sequence[str], wanted: Mapping[str, str], source: str) -> Layout | None:
+    """The layout of a long table, None for any other table, such as one with a loss column next to
+    a name and a value.
+
+    Raises ReadError for a long table without a step.
+    """
+    metric, value = first_name(names, METRIC_NAMES), first_name(names, VALUE_NAMES)
+    has_loss = first_name(
+        names, [name for name in KNOWN_NAMES[LOSS] if name not in VALUE_NAMES]
+    ) or wanted.get(LOSS) in set(names) - {value}
+    if metric is None or value is None or has_loss:
+        return None
+    step = wanted.get(STEP) or first_name(names, KNOWN_NAMES[STEP])
+    if step is None or step not in names:
+        raise ReadError(
+            f"{source}: a long table ({metric}, {value}) without a step column; name it with "
+            "--column step=NAME"
+        )
+    return Layout(metric=metric, value=value, step=step, run=run_column(names))
+
+
+def read_long(
+    rows: Iterable[Row], layout: Layout, wanted: Mapping[str, str], source: str, run: str | None
+) -> Columns:
+    """Columns of one run of (line, row) pairs, a metric each; raises ReadError with the line of
+    what is wrong.
+    """
+    by_run: dict[str, list[Row]] = {}
+    for number, row in rows:
+        by_run.setdefault(str(row.get(layout.run) if layout.run else ""), []).append((number, row))
+    if not by_run:
+        raise ReadError(f"{source}: a header but no rows; expected one row per step and metric")
+    if run is not None and layout.run is None:
+        raise ReadError(
+            f"{source}: no column names the run, so there is no run {run!r}; expected one of "
+            f"{', '.join(RUN_NAMES)}"
+        )
+    chosen = choose_run(by_run, run if layout.run else None, source)
+    series: dict[str, list[tuple[int, float]]] = {}
+    for number, row in by_run[chosen]:
+        where = f"{source}, line {number}"
+        metric = str(row.get(layout.metric) or "").strip()
+        if not metric:
+            raise ReadError(
+                f"{where}: no name in the column {layout.metric!r}; expected the name of a metric"
+            )
+        step = step_number(_number(row.get(layout.step), layout.step, where), where)
+        value = row.get(layout.value)
+        is_nothing = value is None or str(value).strip().lower() in MISSING
+        series.setdefault(metric, []).append(
+            (int(step), float("nan") if is_nothing else _number(value, layout.value, where))
+        )
+    return from_series(series, series.__getitem__, wanted, source, layout.step)
+
+
+def _number(value: object, column: str, where: str) -> float:
+    number = plain_number(value)
+    if number is None:
+        raise ReadError(
+            f"{where}: {value!r} in the column {column!r}; expected a number (nan and inf are "
+            "allowed)"
+        )
+    return number

@@ -1,0 +1,45 @@
+"""A cell or a field as a number, as a step, or as the word for a missing value."""
+
+import math
+
+from parity.judging.curves.curve import MAX_STEP
+from parity.readers.columns.names import OPTION, STEP
+from parity.readers.errors import ReadError
+
+MISSING = ("", "none", "null", "na", "n/a", "<na>", "nan", "-", "--")
+"""What stands in a cell without a value, in lower case."""
+
+
+def step_number(value: float, where: str, option: str = OPTION) -> float:
+    """A step as it is; raises ReadError where it is no whole number from 0 to 2^53."""
+    if not (0 <= value <= MAX_STEP and value == int(value)):
+        raise ReadError(
+            f"{where}: step {value!r} is not a whole number from 0 to 2^53; name the column that "
+            f"counts steps with {option.format(STEP)}"
+        )
+    return value
+
+
+def plain_number(value: object) -> float | None:
+    """A cell or a field as a number, None where it is not one; Python would read 1_0 as 10, which
+    nobody who writes a table means.
+    """
+    if isinstance(value, bool) or value is None or (isinstance(value, str) and "_" in value):
+        return None
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except OverflowError:  # a whole number that no float holds
+        if isinstance(value, int) and value > 0:
+            return math.inf
+        return -math.inf
+    except (TypeError, ValueError):
+        return None
+
+
+def is_number(text: str) -> bool:
+    """Whether a cell is a number, NaN or infinity."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""From columns to a curve, with the checks that every file gets."""

@@ -1,0 +1,60 @@
+"""The curve of what a reader took from a file: plausible losses, repeated steps, one unit."""
+
+import dataclasses
+
+import numpy as np
+
+from parity.judging.curves.curve import PLANNED_STEPS, Curve, CurveError, curve_from_arrays
+from parity.readers.columns.columns import Columns
+from parity.readers.columns.names import KNOWN_NAMES, LOSS, PERPLEXITY, STEP
+from parity.readers.curve.loss_facts import facts_of_loss
+from parity.readers.curve.plausibility import check_repeats, check_unnamed, check_values
+from parity.readers.curve.step_unit import unit_change
+from parity.readers.errors import ReadError
+
+_UNNAMED = KNOWN_NAMES[LOSS][-1]  # a column of values without the name of a metric
+
+
+def curve_of(taken: Columns, name: str, *, label: str, stated: bool) -> Curve:
+    """The curve of one run's columns; `name` is what errors call the file, `stated` whether the
+    user named the column of the loss.
+
+    Raises ReadError for what cannot be one run's loss in nats.
+    """
+    steps, loss = taken.values[STEP], np.asarray(taken.values[LOSS], np.float64)
+    notes = (
+        taken.taken(),
+        *taken.notes,
+        *check_values(loss, taken.names[LOSS], name, taken.option),
+    )
+    if taken.names[LOSS].strip().lower() == _UNNAMED and not stated:
+        check_unnamed(loss, taken.names[LOSS], name, taken.option)
+    rest = {
+        key: value for key, value in taken.values.items() if key not in (STEP, LOSS, PERPLEXITY)
+    }
+    context = {} if taken.planned_steps is None else {PLANNED_STEPS: str(taken.planned_steps)}
+    context |= facts_of_loss(taken)
+    try:
+        curve = curve_from_arrays(
+            steps,
+            loss,
+            columns=rest,
+            label=label,
+            notes=notes,
+            overwritten=taken.overwritten,
+            context=context,
+        )
+        if curve.completeness.duplicates > taken.overwritten:
+            repeats = check_repeats(steps, loss, name)
+        else:
+            repeats = ()
+    except CurveError as error:
+        raise ReadError(f"{name}: {error}") from None
+    if change := unit_change(curve.steps):
+        last, stride, first, wider = change
+        raise ReadError(
+            f"{name}: after step {last:,} (strides of {stride:,}) comes {first:,} (strides of "
+            f"{wider:,}), so the unit changes; expected one unit; name the column that counts "
+            f"optimizer steps with {taken.option.format(STEP)}"
+        )
+    return dataclasses.replace(curve, notes=(*notes, *repeats))

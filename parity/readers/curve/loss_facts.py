@@ -1,0 +1,79 @@
+"""What was read as the loss is a fact of the run, which the judge compares: its column or phrase,
+what that means, the base of its logarithm, and what the reader left out that may be a record.
+"""
+
+import math
+
+import numpy as np
+
+from parity.judging.curves.curve import (
+    LINES_UNREAD,
+    LOSS_BASE,
+    LOSS_MEANING,
+    LOSS_NAME,
+    STEPS_WITHOUT_LOSS,
+    FloatArray,
+)
+from parity.judging.curves.reading import (
+    CROSS_ENTROPY,
+    HELD_OUT_LOSS,
+    LANGUAGE_MODEL_LOSS,
+    LOSS_OF_ALL_TERMS,
+    TRAINING_LOSS,
+)
+from parity.readers.columns.columns import Columns
+from parity.readers.columns.names import HELD_OUT, LOSS, PERPLEXITY, name_words
+
+SAME_BASE = 0.02  # relative, of the logarithm of a perplexity; printed ones have three digits
+_CROSS_ENTROPY = frozenset(("ce", "xent", "nll", "crossentropy", "languagecrossentropy"))
+
+
+def facts_of_loss(taken: Columns) -> dict[str, str]:
+    """What was taken as the loss, by the keys of a run's context
+    (`parity.judging.curves.curve.READ_FACTS`).
+    """
+    facts = {LOSS_NAME: taken.names[LOSS], LOSS_MEANING: meaning_of(taken.names[LOSS])}
+    counts = {STEPS_WITHOUT_LOSS: taken.between, LINES_UNREAD: taken.unread}
+    facts |= {key: str(number) for key, number in counts.items() if number}
+    if (
+        PERPLEXITY in taken.values
+        and (base := base_of(taken.values[LOSS], taken.values[PERPLEXITY])) is not None
+    ):
+        facts[LOSS_BASE] = base
+    return facts
+
+
+def meaning_of(column: str) -> str:
+    """What a loss is by the name of its column or phrase: held-out, total, language-model,
+    cross-entropy, or training, of any terms.
+    """
+    words = name_words(column)
+    if words & HELD_OUT:
+        return HELD_OUT_LOSS
+    if "total" in words:
+        return LOSS_OF_ALL_TERMS
+    if "lm" in words:
+        return LANGUAGE_MODEL_LOSS
+    if words & _CROSS_ENTROPY or {"cross", "entropy"} <= words:
+        return CROSS_ENTROPY
+    return TRAINING_LOSS
+
+
+def base_of(loss: FloatArray, perplexity: FloatArray) -> str | None:
+    """The base of the logarithm in (T,) losses by their perplexities (T,): "e", "2", or None where
+    they show neither.
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        ratio = np.log(perplexity) / loss
+    ratio = ratio[np.isfinite(ratio)]
+    if not len(ratio):
+        return None
+    nats = float(np.median(ratio))  # in one unit of the loss
+    return next(
+        (
+            base
+            for base, size in (("e", 1.0), ("2", math.log(2.0)))
+            if abs(nats / size - 1.0) < SAME_BASE
+        ),
+        None,
+    )

@@ -1,0 +1,66 @@
+"""Files of lines that may still grow: each line counts as soon as its end is there.
+
+What needs more than a line of a log is decided when its columns are asked for, from all lines so
+far: whether the steps are printed or numbers of lines, and which progress bar is that of the
+training. So the columns depend on the text alone, never on the pieces in which it came, and later
+lines may revise them.
+"""
+
+from abc import ABC, abstractmethod
+
+from parity.readers.columns.columns import Columns
+
+
+class Growing(ABC):
+    """A file of lines that may still grow: its text is fed in pieces of any size, and a line counts
+    as soon as its end has come.
+
+    `columns` gives the run so far, from the whole lines alone, and depends on the text, never on
+    its pieces; the rows of a file that only grows stay as they are, unless the class says what may
+    revise them. Both raise ReadError as the whole file would.
+    """
+
+    _ENDS: tuple[str, ...] = ("\n",)
+    _COUNTS_LAST = True
+    """Whether a last line without an end counts in a file that is whole; else it may be cut."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._torn: list[str] = []
+        self._lines = 0
+        """Line feeds of the lines that were taken."""
+
+    def feed(self, text: str) -> None:
+        """Take the next characters of the file."""
+        end = max(map(text.rfind, self._ENDS)) + 1
+        if end:
+            whole = "".join((*self._torn, text[:end]))
+            self._torn = []
+            self._take(whole)
+            self._lines += whole.count("\n")
+        if text[end:]:
+            self._torn.append(text[end:])
+
+    def read(self, text: str) -> Columns:
+        """Columns of a file that is whole."""
+        self.feed(text)
+        if self._COUNTS_LAST and self._torn:
+            self.feed("\n")
+        return self.columns()
+
+    @abstractmethod
+    def _take(self, text: str) -> None:
+        """Read whole lines, which follow `self._lines` others."""
+
+    @abstractmethod
+    def columns(self) -> Columns:
+        """The run so far, from whole lines."""
+
+
+class GrowingLog(Growing):
+    """A log that may still grow: the states of a progress bar are lines, too, and a last line
+    without its end may be cut.
+    """
+
+    _ENDS = ("\n", "\r")
+    _COUNTS_LAST = False

@@ -1,0 +1,134 @@
+"""Which reader reads a file: by its name, its folder, or how its text begins."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from parity.readers.columns.columns import Columns
+from parity.readers.errors import NoLossError, ReadError, SeveralRunsError
+from parity.readers.files.growing import Growing
+from parity.readers.files.text import read_text
+from parity.readers.logs.json_log.documents import is_json
+from parity.readers.logs.json_log.lines import JsonLines, read_json
+from parity.readers.logs.mlperf import is_mlperf, read_mlperf, result_files
+from parity.readers.logs.pattern import PATTERN, PatternLog
+from parity.readers.logs.pattern_proposal import proposed
+from parity.readers.logs.printed_log import PrintedLog, is_printed_log
+from parity.readers.logs.tensorboard import (
+    EVENT_FILES,
+    is_tensorboard_file,
+    read_folder,
+    read_tensorboard,
+)
+from parity.readers.logs.train_log import TrainLog, is_train_log
+from parity.readers.tables.delimited import is_prose
+from parity.readers.tables.growing_table import GrowingTable
+from parity.readers.tables.npz import NPZ
+from parity.readers.tables.parquet import SUFFIX, read_parquet
+from parity.readers.trackers.sources import is_source
+from parity.readers.trackers.wandb_folder import offline_files
+
+
+def read_columns(path: str, run: str | None, wanted: Mapping[str, str]) -> Columns:
+    """Columns of one run of a file or of a folder; raises ReadError."""
+    if run is None and Path(path).is_dir() and not _is_misnamed_folder(path):
+        return _read_folder(path, wanted)
+    if Path(path).is_file() and (is_tensorboard_file(path) or path.endswith(SUFFIX)):
+        if run is not None:
+            raise ReadError(
+                f"{path}:{run}: one run of a table is read from CSV or JSON lines only; name the "
+                "file alone, or export CSV"
+            )
+        return (read_tensorboard if is_tensorboard_file(path) else read_parquet)(path, wanted)
+    return _read_text(read_text(path), path, run, wanted)
+
+
+def _read_text(text: str, path: str, run: str | None, wanted: Mapping[str, str]) -> Columns:
+    if PATTERN not in wanted:
+        if run is None and is_mlperf(text):
+            try:
+                return read_mlperf(text, path, wanted)
+            except NoLossError:  # its trainer may print what it does not log
+                if not is_train_log(text, whole=True):
+                    raise
+        if is_json(text):
+            return read_json(text, path, wanted, run)
+    reader = growing(text, path, wanted, run)
+    try:
+        return reader.read(text)
+    except ReadError:
+        if not isinstance(reader, GrowingTable):
+            raise
+        if not isinstance(reader := growing(text, path, wanted, run, whole=True), GrowingTable):
+            return reader.read(text)
+        if run is None and is_prose(text, path):
+            option = proposed(text)
+            if option:
+                remedy = f"say where they stand: {option}"
+            else:
+                remedy = "write a CSV file with the columns step and loss, or say --pattern REGEX"
+            raise ReadError(
+                f"{path}: neither a table nor a log with two lines of a step and a training loss, "
+                f"such as 'step 10 loss 4.88'; {remedy}"
+            ) from None
+        raise
+
+
+def growing(
+    text: str,
+    source: str,
+    wanted: Mapping[str, str],
+    run: str | None = None,
+    *,
+    whole: bool = False,
+) -> Growing:
+    """What reads a file of lines that begins with this text, and may still grow; the text is not
+    fed to it yet.
+
+    `whole`: look for the lines of a log behind a long preamble, too.
+    """
+    if PATTERN in wanted:
+        return PatternLog(source, wanted)
+    if is_json(text):
+        return JsonLines(source, wanted, run)
+    if run is None and is_train_log(text, whole=whole):
+        return TrainLog(source, wanted)
+    if run is None and is_printed_log(text, whole=whole):
+        return PrintedLog(source, wanted)
+    return GrowingTable(source, wanted, run)
+
+
+def _read_folder(path: str, wanted: Mapping[str, str]) -> Columns:
+    """The run in a folder of TensorBoard's event files, or of one MLPerf log."""
+    if any(Path(path).rglob(EVENT_FILES)):
+        logs = []
+    else:
+        logs = [str(file) for file in result_files(Path(path))]
+    if len(logs) > 1:
+        raise SeveralRunsError(
+            f"{path}: a folder of {len(logs):,} MLPerf logs; name one, or compare them: parity "
+            f"compare {path} --arm-by COLUMN",
+            tuple(logs),
+        )
+    if logs:
+        return read_mlperf(read_text(logs[0]), logs[0], wanted)
+    return read_folder(path, wanted)
+
+
+def is_text_file(name: str, path: str, run: str | None) -> bool:
+    """Whether a run is in a text file of its own."""
+    is_other = (
+        is_source(name)
+        or path.endswith((NPZ, SUFFIX))
+        or is_tensorboard_file(path)
+        or Path(path).is_dir()
+    )
+    return run is None and not is_other and not offline_files(path)
+
+
+def _is_misnamed_folder(path: str) -> bool:
+    """Whether a folder has the name of a file, so that the file was meant."""
+    return (
+        path.endswith(SUFFIX)
+        or is_tensorboard_file(path)
+        or Path(path).suffix in (".csv", ".tsv", ".jsonl", ".json")
+    )

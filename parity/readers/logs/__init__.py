@@ -1,0 +1,1 @@
+"""Logs of trainers: printed lines, JSON, TensorBoard's event files and MLPerf's events."""

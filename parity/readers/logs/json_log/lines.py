@@ -1,0 +1,152 @@
+"""JSON: one object a line (our own logger's, MaxText's `metrics_file`, exports), or a document."""
+
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+
+from parity.names_once import NameTwiceError
+from parity.readers.columns.columns import Columns
+from parity.readers.columns.long_table import long_layout, read_long
+from parity.readers.columns.names import find_columns
+from parity.readers.columns.several_runs import arm_column, choose_run, run_column
+from parity.readers.errors import ReadError
+from parity.readers.files.growing import Growing
+from parity.readers.files.json_values import object_of_values
+from parity.readers.logs.json_log.documents import document_records
+from parity.readers.logs.json_log.records import Record, RecordRows, columns_of_records
+
+_PACKED = 1 << 18  # characters of lines that are compressed together
+
+
+def read_json(text: str, source: str, wanted: Mapping[str, str], run: str | None = None) -> Columns:
+    """Columns of a JSON text."""
+    document = document_records(text, source)
+    if document is not None:
+        return _columns_of_run(document, wanted, source, "record", run)
+    return JsonLines(source, wanted, run).read(text)
+
+
+class JsonLines(Growing):
+    """An object a line. Which fields are the step and the loss is decided by all names so far: a
+    new one may revise all rows, and a second run is refused where none is named.
+
+    Lines become numbers once; their text is kept, compressed, for a new name that makes others of
+    them. A long table, or one with a field of runs, is read again each time that its columns are
+    asked for.
+    """
+
+    def __init__(self, source: str, wanted: Mapping[str, str], run: str | None = None) -> None:
+        super().__init__(source)
+        self._wanted, self._run = wanted, run
+        self._names: set[str] = set()
+        self._sorted: list[str] = []
+        # of these names, where they are those of a plain table of one run
+        self._fields: Mapping[str, str] | None = None
+        self._packed: list[bytes] = []
+        self._tail: list[str] = []
+        self._tail_length = 0
+        self._new: list[Record] = []
+        self._rows: RecordRows | None = None
+        # all of them, for what is no plain table of one run
+        self._records: list[Record] | None = None
+
+    def _take(self, text: str) -> None:
+        records = _records(text, self._source, self._lines + 1)
+        self._names.update(*(record for _, record in records))
+        self._new += records
+        if self._records is not None:
+            self._records += records
+        self._tail.append(text)
+        self._tail_length += len(text)
+        if self._tail_length > _PACKED:
+            self._packed.append(
+                zlib.compress("".join(self._tail).encode("utf-8", "surrogatepass"), 1)
+            )
+            self._tail, self._tail_length = [], 0
+
+    def columns(self) -> Columns:
+        """The run so far; raises ReadError where no step or no loss is in it, or the run is not."""
+        if len(self._names) != len(self._sorted):
+            self._sorted, self._fields = sorted(self._names), None
+        names = self._sorted
+        if self._fields is None and (
+            self._run is not None
+            or long_layout(names, self._wanted, self._source)
+            or run_column(names)
+        ):
+            if self._records is None:
+                self._records = self._all_records()
+            self._new, self._rows = [], None
+            return _columns_of_run(self._records, self._wanted, self._source, "line", self._run)
+        if self._fields is None:
+            self._fields = find_columns(names, self._wanted, self._source)
+        if self._rows is None or self._rows.fields != self._fields:
+            self._rows, self._new = (
+                RecordRows(self._fields, self._source, "line"),
+                self._all_records(),
+            )
+        taken = 0
+        try:
+            for record in self._new:
+                self._rows.take(record)
+                taken += 1
+        finally:
+            del self._new[:taken]
+        return self._rows.columns(names)
+
+    def _all_records(self) -> list[Record]:
+        texts = [zlib.decompress(each).decode("utf-8", "surrogatepass") for each in self._packed]
+        return _records("".join((*texts, *self._tail)), self._source, 1)
+
+
+def _columns_of_run(
+    records: Sequence[Record], wanted: Mapping[str, str], source: str, place: str, run: str | None
+) -> Columns:
+    names = sorted({key for _, record in records for key in record})
+    if layout := long_layout(names, wanted, source):
+        return read_long(records, layout, wanted, source, run)
+    column = run_column(names)
+    if column is None and run is not None:
+        column = arm_column(names)
+    if column is not None:
+        chosen = choose_run((str(record.get(column)) for _, record in records), run, source)
+        records = [
+            (number, record) for number, record in records if str(record.get(column)) == chosen
+        ]
+    elif run is not None:
+        raise ReadError(
+            f"{source}: no field names the run, so there is no run {run!r}; expected a field such "
+            "as run_id"
+        )
+    return columns_of_records(records, names, wanted, source, place)
+
+
+def json_records(text: str, source: str) -> tuple[list[Record], str]:
+    """The objects of a JSON text with their numbers, and what is numbered: a record or a line."""
+    history = document_records(text, source)
+    if history is None:
+        return _records(text, source, 1), "line"
+    return history, "record"
+
+
+def _records(text: str, source: str, first: int) -> list[Record]:
+    records: list[Record] = []
+    for number, line in enumerate(text.split("\n"), first):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line, object_pairs_hook=object_of_values)
+        except NameTwiceError as error:
+            raise ReadError(f"{source}, line {number}: {error}") from None
+        except (ValueError, RecursionError):
+            raise ReadError(
+                f"{source}, line {number}: not valid JSON; expected one object per line such as "
+                '{"step": 1, "loss": 2.5}'
+            ) from None
+        if not isinstance(record, dict):
+            raise ReadError(
+                f"{source}, line {number}: {line.strip()[:40]!r} is not a JSON object; expected "
+                '{"step": 1, "loss": 2.5}'
+            )
+        records.append((number, record))
+    return records

@@ -1,0 +1,156 @@
+"""Columns of JSON objects: the numbers of their fields, and which of them are records of training.
+
+MaxText mixes evaluation records in, writes steps as floats and NaN as NaN, and truncates its file
+whenever it writes a record of step 0, which every evaluation pass does: such a file begins late,
+and the note says so.
+"""
+
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from parity.readers.columns.absence import columns_of, training_records
+from parity.readers.columns.columns import Columns
+from parity.readers.columns.names import LOSS, STEP, find_columns
+from parity.readers.columns.number import MISSING, step_number
+from parity.readers.errors import ReadError
+
+_WORDS = {
+    "nan": float("nan"),
+    "inf": float("inf"),
+    "infinity": float("inf"),
+    "-inf": float("-inf"),
+    "-infinity": float("-inf"),
+}
+_NOTHING = frozenset(MISSING) - {"nan"}
+Record = tuple[int, dict[str, Any]]
+"""An object with the number of its line or record."""
+
+
+def columns_of_records(
+    records: Sequence[Record],
+    names: Sequence[str],
+    wanted: Mapping[str, str],
+    source: str,
+    place: str,
+) -> Columns:
+    """Columns of numbered records with these field names; `place` is what a record is called in
+    errors ("line").
+    """
+    rows = RecordRows(find_columns(names, wanted, source), source, place)
+    for record in records:
+        rows.take(record)
+    return rows.columns(names)
+
+
+class RecordRows:
+    """The numbers of records whose `fields` are known by quantity, NaN for what is not there, and
+    which other fields have a value.
+    """
+
+    def __init__(self, fields: Mapping[str, str], source: str, place: str) -> None:
+        self.fields = fields
+        self._source, self._place = source, place
+        self._values = {quantity: array("d") for quantity in fields}
+        self._others: list[frozenset[str]] = []
+        self._written = array("b")
+
+    def take(self, row: Record) -> None:
+        """Take the next record; nothing of one with a value that is no number, which raises
+        ReadError.
+        """
+        number, record = row
+        fields, where = self.fields, f"{self._source}, {self._place} {number}"
+        loss = record.get(fields[LOSS])
+        if is_nothing(loss) and is_nothing(record.get(fields[STEP])):
+            return  # such as the summary at the end
+        taken = {
+            quantity: _value(record, name, quantity, where) for quantity, name in fields.items()
+        }
+        for quantity, value in taken.items():
+            self._values[quantity].append(value)
+        read = fields.values()
+        self._others.append(
+            frozenset(
+                name for name, value in record.items() if name not in read and _has_value(value)
+            )
+        )
+        self._written.append(not is_nothing(loss))
+
+    def columns(self, names: Sequence[str]) -> Columns:
+        """The records of training so far, of records that have these names; raises ReadError where
+        none has a training loss.
+        """
+        values, loss_name = (
+            {quantity: np.array(own) for quantity, own in self._values.items()},
+            self.fields[LOSS],
+        )
+        if not any(self._written):
+            raise ReadError(
+                f"{self._source}: no record has a value of {loss_name!r}; expected one record per "
+                "training step"
+            )
+        present = {}
+        if np.isnan(values[LOSS]).any():
+            kinds = list(dict.fromkeys(self._others))
+            kind = np.array(
+                [*map({names: at for at, names in enumerate(kinds)}.__getitem__, self._others)]
+            )
+            further = frozenset().union(*kinds)
+            present = {
+                name: np.array([name in names for names in kinds])[kind] for name in sorted(further)
+            }
+        records = training_records(
+            values,
+            self.fields,
+            present,
+            self._source,
+            written=np.array(self._written, dtype=bool),
+            place="record",
+        )
+        columns = columns_of(records, self.fields, names)
+        steps = columns.values[STEP]
+        if (
+            len(steps)
+            and np.isfinite(steps).all()
+            and steps.min() > 1
+            and loss_name.startswith("learning/")
+        ):
+            return columns.noted(
+                f"begins at step {steps.min():.0f}: MaxText truncates its metrics_file at every "
+                "evaluation pass"
+            )
+        return columns
+
+
+def _has_value(value: Any) -> bool:
+    return (
+        not is_nothing(value)
+        and value == value
+        and not (isinstance(value, str) and value.strip().lower() == "nan")
+    )
+
+
+def is_nothing(value: Any) -> bool:
+    """Whether a record has no value: null, or a text that says so; NaN is one."""
+    return value is None or (isinstance(value, str) and value.strip().lower() in _NOTHING)
+
+
+def _value(record: Mapping[str, Any], name: str, quantity: str, where: str) -> float:
+    value = record.get(name)
+    if quantity != STEP and is_nothing(value):
+        return float("nan")
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        try:
+            if quantity == STEP:
+                return step_number(float(value), where)
+            return float(value)
+        except OverflowError:
+            return float("inf") if value > 0 else float("-inf")
+    if isinstance(value, str) and quantity != STEP and value.strip().lower() in _WORDS:
+        return _WORDS[value.strip().lower()]
+    raise ReadError(
+        f"{where}: {name!r} is {value!r:.60}; expected a number (NaN and Infinity are allowed)"
+    )

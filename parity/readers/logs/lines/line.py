@@ -1,0 +1,64 @@
+"""One line of a log: how much of it is read, and what it says."""
+
+import re
+import string
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+LONGEST = 4096
+"""Characters of a line that are looked at."""
+COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_WORD_CHARACTERS = f"{string.ascii_letters}{string.digits}_.,+-"
+# characters that decide whether a text is a log; a longer preamble is found after no table could be
+# read
+HEAD = 1 << 14
+
+
+def looked_at(line: str) -> str:
+    """The first characters of a line, `LONGEST` at most, without a word or a number that goes on
+    after them: 2.513 cut to 2.5 is another loss.
+    """
+    if len(line) > LONGEST and line[LONGEST] in _WORD_CHARACTERS:
+        return line[:LONGEST].rstrip(_WORD_CHARACTERS)
+    return line[:LONGEST]
+
+
+def numbered_lines(text: str) -> Iterator[tuple[int, str]]:
+    """(Line number, line without colours); a progress bar's states are lines of one number. A last
+    line without its end may be cut and is left out.
+    """
+    lines = COLOUR.sub("", text).split("\n")
+    for number, line in enumerate(lines[:-1], 1):
+        for part in line.split("\r"):
+            yield number, part
+    for part in lines[-1].split("\r")[:-1]:
+        yield len(lines), part
+
+
+class Place(NamedTuple):
+    """Where a number stands in a line, from its first character to behind its last, and the divisor
+    that its unit asks for.
+    """
+
+    start: int
+    end: int
+    divisor: float = 1.0
+
+
+class Line(NamedTuple):
+    """What one line says: its rank, its step (of a bar: `of_bar`) with the planned steps, and its
+    other numbers by name.
+
+    `places` are those of the step and of the numbers, where a line with other digits has its
+    numbers at the same places, unless the digits in the spans of `fixed` are others; None where
+    more depends on the digits. `has_loss` is whether it has a training loss.
+    """
+
+    rank: str
+    step: float | None
+    planned: int | None
+    of_bar: bool
+    values: Mapping[str, float]
+    has_loss: bool
+    places: Mapping[str, Place] | None = None
+    fixed: Sequence[tuple[int, int]] = ()

@@ -1,0 +1,216 @@
+"""What the lines of a log say, rank by rank, by a rule that reads one line."""
+
+from collections.abc import Callable, Collection, Sequence
+
+import numpy as np
+
+from parity.judging.curves.curve import FloatArray, IntArray
+from parity.readers.columns.names import STEP
+from parity.readers.columns.track import Track
+from parity.readers.logs.lines.line import COLOUR, Line
+from parity.readers.logs.lines.line_block import LineBlock, Shape, shape_of
+from parity.readers.logs.lines.look_alikes import MOST_SKELETONS, LookAlikes
+
+_ENDS = (b"\n", b"\r")
+_PIECE = 1 << 20  # bytes that are looked at in one go: their arrays stay in the processor's cache
+_FEW = 8  # lines that are alike: fewer are read faster by the rule
+_MOST_SHAPES = 64  # of a skeleton, with other digits in names
+
+
+class _Rank:
+    """What one rank printed: (key, number) of its steps and of its values by name; `bars` are (key,
+    planned) of the steps of bars.
+
+    Keys number the lines of the log, `first` is that of the first one. `losses` are the keys of
+    lines with a training loss, `others` the last keys of names whose numbers are not kept.
+    """
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+        self.steps, self.bars, self.losses = Track(), Track(), Track()
+        self.values: dict[str, Track] = {}
+        self.others: dict[str, int] = {}
+
+
+class Log:
+    """What the lines of a log say; `read` is the rule for a line, None for one that says nothing.
+
+    `names` are those whose numbers are kept; of other names it is known that they are there.
+    `check` takes the step of a line that the rule read, the line and its number, and raises where
+    the step cannot be one.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[str], Line | None],
+        names: Collection[str],
+        check: Callable[[float, str, int], object],
+    ) -> None:
+        self._read, self._names, self._check = read, names, check
+        self._lines = 0  # ended by a line feed
+        self._key = 0
+        self._ranks: dict[str, _Rank] = {}
+        self._shapes: dict[bytes, list[Shape | None]] = {}
+        self.alike = LookAlikes()
+        self.planned: set[int] = set()
+        """The planned lengths that lines with a step and a loss state."""
+
+    def take(self, text: str) -> None:
+        """Read whole lines."""
+        data = (COLOUR.sub("", text) if "\x1b" in text else text).encode()
+        at = 0
+        while at < len(data):
+            stop = max(data.rfind(end, at, at + _PIECE) for end in _ENDS) + 1
+            stop = stop or min(found for end in _ENDS if (found := data.find(end, at)) >= 0) + 1
+            self._take(data[at:stop])
+            at = stop
+
+    @property
+    def is_numbered(self) -> bool:
+        """Whether no line so far has a step, so that the lines with a loss are numbered from 1."""
+        return not any(len(rank.steps) for rank in self._ranks.values())
+
+    def series(self) -> dict[str, dict[str, Track]]:
+        """The series by rank and name, empty where the numbers are not kept; a line without a step
+        has the one before it in its rank.
+        """
+        bars = [rank.bars.arrays()[1] for rank in self._ranks.values() if len(rank.bars)]
+        # the bar of an evaluation is shorter
+        longest = max((float(planned.max()) for planned in bars), default=0.0)
+        is_numbered = self.is_numbered
+        # however the lines were taken
+        ranks = sorted(self._ranks.items(), key=lambda item: item[1].first)
+        return {name: _series(rank, is_numbered, longest) for name, rank in ranks}
+
+    def without(self, name: str) -> int:
+        """How many lines with a step have neither a training loss nor a number of this name."""
+        number = 0
+        for rank in self._ranks.values():
+            with_one = np.concatenate(
+                [rank.losses.arrays()[0], rank.values.get(name, Track()).arrays()[0]]
+            )
+            number += int((~np.isin(rank.steps.arrays()[0], with_one)).sum())
+        return number
+
+    def _take(self, data: bytes) -> None:
+        """Read whole lines."""
+        lines = LineBlock(data)
+        by_rule: list[int] = []
+        for skeleton, rows in lines.alike().items():
+            left, read = self._take_alike(lines, skeleton, rows)
+            by_rule += left
+            if len(left) < len(rows):
+                self.alike.count(lines.text(rows[0]), read, len(rows) - len(left) - read)
+        for row in sorted(by_rule):
+            has_loss = self._take_line(lines, row)
+            self.alike.count(lines.text(row), int(has_loss), int(not has_loss))
+        self._key += len(lines.begins)
+        self._lines += data.count(b"\n")
+
+    def _take_line(self, lines: "LineBlock", row: int) -> bool:
+        """Read one line by the rule; whether it has a training loss."""
+        text = lines.text(row)
+        line = self._read(text)
+        if line is None:
+            return False
+        key = self._key + row
+        rank = self._rank_of(line, key)
+        if line.step is not None:
+            self._check(line.step, text, self._lines + int(lines.numbers[row]) + 1)
+            rank.steps.add(key, line.step)
+            if line.of_bar:
+                rank.bars.add(key, line.planned or 0)
+        if line.has_loss:
+            rank.losses.add(key, 0.0)
+        for name, value in line.values.items():
+            if name in self._names:
+                rank.values.setdefault(name, Track()).add(key, value)
+            else:
+                rank.others[name] = max(key, rank.others.get(name, 0))
+        self._plan(line)
+        return line.has_loss
+
+    def _rank_of(self, line: Line, key: int) -> _Rank:
+        rank = self._ranks.setdefault(line.rank, _Rank(key))
+        rank.first = min(rank.first, key)
+        return rank
+
+    def _plan(self, line: Line) -> None:
+        # a bar may be that of one epoch
+        if line.planned is not None and line.has_loss and not line.of_bar:
+            self.planned.add(line.planned)
+
+    def _take_alike(
+        self, lines: "LineBlock", skeleton: bytes, found: Sequence[int]
+    ) -> tuple[Sequence[int], int]:
+        """Read lines that are alike; returns those that the rule has to read, and how many of the
+        others have a training loss.
+        """
+        if len(self._shapes) > MOST_SKELETONS:
+            self._shapes = {}
+        shapes = self._shapes.setdefault(skeleton, [])
+        rows: IntArray = np.array(found)
+        read = 0
+        for at in range(_MOST_SHAPES):
+            if len(rows) < _FEW:
+                break
+            if at == len(shapes):
+                shapes.append(shape_of(self._read, lines.text(int(rows[0])), self._names))
+            shape = shapes[at]
+            if shape is None:
+                break
+            fits = lines.fits(shape, rows)
+            if shape.line is not None and fits.any():
+                self._take_shape(lines, shape, shape.line, rows[fits])
+                read += int(fits.sum()) if shape.line.has_loss else 0
+            rows = rows[~fits]
+        left: list[int] = rows.tolist()
+        return left, read
+
+    def _take_shape(self, lines: "LineBlock", shape: "Shape", line: Line, rows: IntArray) -> None:
+        keys = self._key + rows
+        rank = self._rank_of(line, int(keys[0]))
+        for name, number in shape.numbers.items():
+            track = rank.steps if name == STEP else rank.values.setdefault(name, Track())
+            track.add_block(keys, lines.floats(number, rows))
+        rank.others.update(
+            {
+                name: max(int(keys[-1]), rank.others.get(name, 0))
+                for name in line.values
+                if name not in shape.numbers
+            }
+        )
+        if line.has_loss:
+            rank.losses.add_block(keys, np.zeros(len(keys)))
+        self._plan(line)
+
+
+def _series(rank: _Rank, is_numbered: bool, longest: float) -> dict[str, Track]:
+    """The series of one rank, of all names that are on a line which counts."""
+    keys, steps = _in_order(rank.steps)
+    others, planned = _in_order(rank.bars)
+    others = others[planned != longest]
+    if is_numbered:
+        keys = _in_order(rank.losses)[0]
+        steps = np.arange(1.0, len(keys) + 1)
+    elif len(others):
+        keys, steps = keys[~np.isin(keys, others)], steps[~np.isin(keys, others)]
+    keys, steps = np.insert(keys, 0, -1), np.insert(steps, 0, 0.0 if is_numbered else np.nan)
+    series: dict[str, Track] = {}
+    for name, track in rank.values.items():
+        at, values = _in_order(track)
+        own = steps[np.searchsorted(keys, at, side="right") - 1]
+        counts = ~(np.isnan(own) | np.isin(at, others)) if len(others) else ~np.isnan(own)
+        if counts.any():
+            series[name] = Track(own[counts], values[counts])
+    first = -1 if is_numbered or len(keys) < 2 else keys[1]
+    return {**{name: Track() for name, last in rank.others.items() if last >= first}, **series}
+
+
+def _in_order(track: Track) -> tuple[FloatArray, FloatArray]:
+    """Keys and values in the order of the log: lines that are alike were added together."""
+    keys, values = track.arrays()
+    if (keys[1:] > keys[:-1]).all():
+        return keys, values
+    order = np.argsort(keys, kind="stable")
+    return keys[order], values[order]

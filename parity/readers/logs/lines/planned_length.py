@@ -1,0 +1,18 @@
+"""The planned length that a log states."""
+
+import dataclasses
+from collections.abc import Set
+
+from parity.readers.columns.columns import Columns
+from parity.wording import count
+
+
+def with_planned_length(columns: Columns, planned: Set[int]) -> Columns:
+    """The columns with the planned length that a log states, if it states one alone."""
+    if len(planned) > 1:
+        lengths = " and ".join(f"{number:,}" for number in sorted(planned))
+        return columns.noted(f"the log states planned lengths of {lengths} steps: none is taken")
+    if not planned or min(planned) == 0:
+        return columns
+    stated = dataclasses.replace(columns, planned_steps=min(planned))
+    return stated.noted(f"planned length as the log states it: {count(min(planned), 'step')}")

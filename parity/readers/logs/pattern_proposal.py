@@ -1,0 +1,101 @@
+"""The pattern that an error proposes for a log that nothing else reads: of the lines that differ in
+their numbers alone, those that are most; in them a whole number that rises, and a loss.
+"""
+
+import re
+import shlex
+from collections.abc import Sequence
+from itertools import islice
+
+from parity.readers.columns.names import LOSS, STEP
+from parity.readers.curve.plausibility import LARGEST_LOSS
+from parity.readers.logs.lines.line import LONGEST, numbered_lines
+
+_LOOKED_AT = 5000  # lines
+_NUMBER = re.compile(r"(?<![\d.])\d+(?:,\d{3})*(?:\.\d+)?(?:e[-+]?\d+)?|\bnan\b", re.IGNORECASE)
+_BEFORE = re.compile(r"\S{0,24}\s*$")
+_LOSSES = re.compile(r"loss|nll|xent|\bce\b|cross", re.IGNORECASE)
+_OTHERS = re.compile(
+    r"val|eval|test|\blr\b|rate|norm|time|\bdt\b|sec|epoch|acc|ppl|perpl|mfu|mem|tok|scale|aux|best|avg|mean|ema|smooth",
+    re.IGNORECASE,
+)
+"""Words before a number that is not the training loss, or not that of one step."""
+_SPECIAL = re.compile(r"([\\.^$*+?{}\[\]|()])")
+
+
+def proposed(text: str) -> str | None:
+    """The option to type for a log, found from its own lines; None where no two lines have a step
+    and what may be a loss.
+    """
+    alike: dict[str, list[str]] = {}
+    for _, line in islice(numbered_lines(text), _LOOKED_AT):
+        shown = line[:LONGEST].rstrip()
+        if len(_NUMBER.findall(shown)) > 1:
+            alike.setdefault(re.sub(r"\s+", "", _NUMBER.sub("0", shown)), []).append(shown)
+    for group in sorted(alike.values(), key=len, reverse=True):
+        if len(group) > 1 and (pattern := _pattern_of(group)) is not None:
+            return f"--pattern {shlex.quote(pattern)}"
+    return None
+
+
+def _pattern_of(lines: Sequence[str]) -> str | None:
+    """A pattern for lines that differ in their numbers alone."""
+    # the matches of each number, over the lines
+    columns = [*zip(*(_NUMBER.finditer(line) for line in lines), strict=True)]
+    first = [matches[0] for matches in columns]
+    texts = [[match[0] for match in matches] for matches in columns]
+    numbers = [[float(text.replace(",", "")) for text in column] for column in texts]
+    steps = [
+        at
+        for at, values in enumerate(numbers)
+        if all(text.replace(",", "").isdigit() for text in texts[at])
+        and values == sorted(values)
+        and len(set(values)) == len(values)
+    ]
+    may_be = [
+        at
+        for at, values in enumerate(numbers)
+        if any("." in text for text in texts[at])
+        and max(values) <= LARGEST_LOSS
+        and len(set(values)) > 1
+        and not _OTHERS.search(_name(lines[0], first, at))
+    ]
+    named = [at for at in may_be if _LOSSES.search(_name(lines[0], first, at))]
+    # of several without a name none is proposed: the wrong one could pass
+    if not steps or not (named or len(may_be) == 1):
+        return None
+    step, loss = steps[0], (named or may_be)[0]
+    whole = r"[\d,]+" if any("," in text for text in texts[step]) else r"\d+"
+    number = r"\S+" if _ends_word(lines[0], first[loss]) else r"[\w.+-]+"
+    groups = {step: f"(?P<{STEP}>{whole})", loss: f"(?P<{LOSS}>{number})"}
+    pattern = ".*?".join(
+        _before(lines[0], first, at) + group for at, group in sorted(groups.items())
+    )
+    matches = [re.search(pattern, line) for line in lines]
+    is_found = all(
+        match is not None and match[STEP] == text
+        for match, text in zip(matches, texts[step], strict=True)
+    )
+    return pattern if is_found else None
+
+
+def _name(line: str, numbers: Sequence[re.Match[str]], at: int) -> str:
+    """What stands between a number and the one before it: its name."""
+    return line[numbers[at - 1].end() if at else 0 : numbers[at].start()]
+
+
+def _before(line: str, numbers: Sequence[re.Match[str]], at: int) -> str:
+    """The last word before a number, as a pattern."""
+    match = _BEFORE.search(_name(line, numbers, at))
+    escaped = _SPECIAL.sub(r"\\\1", match[0]) if match else ""
+    plain = escaped.rstrip()
+    if plain and plain[-1].isalnum():
+        blanks = r"\s+" if plain != escaped else ""
+    else:
+        blanks = r"\s*"
+    # numbers of other widths are aligned by blanks
+    return re.sub(r"\s{2,}", r"\\s+", plain) + blanks
+
+
+def _ends_word(line: str, number: re.Match[str]) -> bool:
+    return number.end() == len(line) or line[number.end()].isspace()

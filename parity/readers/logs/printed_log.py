@@ -1,0 +1,78 @@
+"""The log of any other trainer: steps and losses by their names."""
+
+import dataclasses
+from collections.abc import Mapping
+
+from parity.readers.columns.columns import Columns
+from parity.readers.columns.names import LOSS, STEP, VALIDATION, find_columns
+from parity.readers.columns.number import step_number
+from parity.readers.columns.series import from_series
+from parity.readers.files.growing import GrowingLog
+from parity.readers.logs.lines.line import HEAD, numbered_lines
+from parity.readers.logs.lines.planned_length import with_planned_length
+from parity.readers.logs.lines.ranks import agreed_series
+from parity.readers.logs.printed_line import is_printed, printed_log
+
+# trainers by a name that they alone print
+_AVERAGED: Mapping[str, str] = {"nanochat": "lrm", "litgpt": "loss/train"}
+
+
+def is_printed_log(text: str, *, whole: bool = False) -> bool:
+    """Whether a text has lines with a step and a loss, in its first 16 Ki characters or (`whole`)
+    anywhere.
+    """
+    return is_printed(line for _, line in numbered_lines(text if whole else text[:HEAD]))
+
+
+class PrintedLog(GrowingLog):
+    """A log of any other trainer. All rows may be revised by a line with the name of a loss that
+    counts before the one that was read so far (`Columns.names`), by the first line with a step, and
+    by the progress bar of a longer training; and other columns than the loss where ranks take
+    turns.
+    """
+
+    def __init__(self, source: str, wanted: Mapping[str, str]) -> None:
+        super().__init__(source)
+        self._wanted = wanted
+        self._log = printed_log(
+            wanted.values(), lambda step, _, number: step_number(step, f"{source}, line {number}")
+        )
+
+    def _take(self, text: str) -> None:
+        self._log.take(text)
+
+    def columns(self) -> Columns:
+        """The run so far; raises ReadError where no loss is in it, or ranks disagree."""
+        source, wanted, ranks = self._source, self._wanted, self._log.series()
+        names = sorted({name for rank in ranks.values() for name in rank})
+        taken = find_columns(
+            [STEP, *names], {key: name for key, name in wanted.items() if key != STEP}, source
+        )
+        own = {
+            name: {LOSS: rank[taken[LOSS]], **rank}
+            for name, rank in ranks.items()
+            if rank.get(taken[LOSS])
+        }
+        series = agreed_series(own, source)
+        validation = taken.get(VALIDATION)
+        if validation is not None:
+            series = {
+                **series,
+                validation: next(
+                    rank[validation] for rank in ranks.values() if rank.get(validation)
+                ),
+            }
+        columns = from_series(series, series.__getitem__, {LOSS: taken[LOSS], **wanted}, source)
+        notes = ["a printed log: losses as printed"]
+        if self._log.is_numbered:
+            notes.append(
+                "no step is printed: lines with a loss are numbered from 1, so a planned length "
+                "counts lines"
+            )
+        notes += [
+            f"{trainer} prints a running average of the loss"
+            for trainer, name in _AVERAGED.items()
+            if name in names
+        ]
+        columns = dataclasses.replace(columns, unread=self._log.alike.unread)
+        return with_planned_length(columns, self._log.planned).noted(*notes)

@@ -1,0 +1,126 @@
+"""The standard output of a trainer whose step lines have an entry in `trainer_formats`.
+
+Colour codes, carriage returns of a progress bar and a launcher's rank prefix ("[rank0]:", "0: ")
+are removed. The printed digits are all there is, 3 or 4 of them for most trainers, which the judge
+sees as rounding.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+from parity.readers.columns.columns import Columns
+from parity.readers.columns.names import KNOWN_NAMES, LOSS, VALIDATION
+from parity.readers.columns.number import step_number
+from parity.readers.columns.series import from_series
+from parity.readers.errors import ReadError
+from parity.readers.files.growing import GrowingLog
+from parity.readers.logs.lines.line import COLOUR, HEAD
+from parity.readers.logs.lines.line_log import Log
+from parity.readers.logs.lines.planned_length import with_planned_length
+from parity.readers.logs.lines.ranks import agreed_series
+from parity.readers.logs.trainer_formats import TRAINER_FORMATS
+from parity.wording import count
+
+
+def is_train_log(text: str, *, whole: bool = False) -> bool:
+    """Whether a text has a trainer's step lines, in its first 16 Ki characters or (`whole`)
+    anywhere.
+    """
+    plain = COLOUR.sub("", text if whole else text[:HEAD])
+    return any(entry.marks.search(plain) for entry in TRAINER_FORMATS)
+
+
+class TrainLog(GrowingLog):
+    """A trainer's log. Its first step line says which trainer wrote it, and lines before that wait
+    until then.
+
+    Of several ranks the one that printed most is read, as all must print the same losses; so where
+    ranks take turns, other columns than the loss may be revised.
+    """
+
+    def __init__(self, source: str, wanted: Mapping[str, str]) -> None:
+        super().__init__(source)
+        if wanted:
+            raise ReadError(
+                f"{source}: a trainer's log has no columns; --column is for tables; remove it"
+            )
+        self._formats: set[int] = set()
+        self._waiting: list[str] = []
+        self._log: Log | None = None
+        self._format = TRAINER_FORMATS[0]
+        self._loss = LOSS
+        self._planned: set[int] = set()
+        self._refusal: ReadError | None = None
+
+    def _take(self, text: str) -> None:
+        self._waiting.append(text)
+        plain = COLOUR.sub("", text).replace("\r", "\n")
+        self._formats |= {
+            at
+            for at, entry in enumerate(TRAINER_FORMATS)
+            if at not in self._formats and entry.marks.search(plain)
+        }
+        if not self._formats:
+            return
+        if self._log is None:
+            self._format = TRAINER_FORMATS[min(self._formats)]
+            self._log = Log(self._format.read, KNOWN_NAMES, self._check)
+            plain = COLOUR.sub("", "".join(self._waiting)).replace("\r", "\n")
+        self._log.take("".join(self._waiting))
+        self._waiting = []
+        if any(f"{self._format.loss}{mark}" in plain for mark in ":="):
+            self._loss = self._format.loss
+        if self._format.planned is not None:
+            self._planned |= set(map(int, self._format.planned.findall(plain)))
+
+    def _check(self, step: float, line: str, number: int) -> None:
+        """Keep the refusal of the first line whose step cannot be one: that two trainers wrote the
+        log is said first.
+        """
+        try:
+            if math.isnan(step):
+                shown = next(text for text in self._format.step.findall(line) if "e" in text)
+                raise ReadError(
+                    f"{self._source}, line {number}: the progress bar prints the step rounded "
+                    f"({shown}); expected whole steps; read the run's TensorBoard folder instead"
+                )
+            step_number(step, f"{self._source}, line {number}")
+        except ReadError as error:
+            self._refusal = self._refusal or error
+
+    def columns(self) -> Columns:
+        """The run so far; raises ReadError where two trainers wrote it, ranks disagree, a step was
+        printed rounded, or no loss is there.
+        """
+        if len(self._formats) != 1 or self._log is None:
+            names = (
+                " and ".join(TRAINER_FORMATS[at].trainer for at in sorted(self._formats))
+                or "no trainer"
+            )
+            raise ReadError(
+                f"{self._source}: has step lines of {names}; expected the log of one trainer; keep "
+                "one trainer's lines"
+            )
+        if self._refusal is not None:
+            raise self._refusal
+        ranks = self._log.series()
+        own = {name: rank for name, rank in ranks.items() if LOSS in rank}
+        if not own:
+            raise ReadError(
+                f"{self._source}: the step lines of {self._format.trainer} have no loss; expected "
+                f"{self._format.loss} in them"
+            )
+        evaluated = next(
+            ({VALIDATION: rank[VALIDATION]} for rank in ranks.values() if VALIDATION in rank), {}
+        )
+        series = {**agreed_series(own, self._source), **evaluated}
+        columns = from_series(series, series.__getitem__, {}, self._source)
+        notes = [f"a log of {self._format.trainer}: losses as printed"]
+        if without := self._log.without(VALIDATION):
+            notes.append(f"{count(without, 'step line')} without a loss left out")
+        read = {**columns.names, LOSS: self._loss}
+        columns = dataclasses.replace(
+            columns, names=read, found=(), unread=self._log.alike.unread
+        ).noted(*notes)
+        return with_planned_length(columns, self._planned)

@@ -1,0 +1,165 @@
+"""How Megatron-LM, NeMo, torchtitan, MaxText and DeepSpeed print a step: one entry a trainer.
+
+Steps keep the trainer's own numbers: Megatron-LM, torchtitan and DeepSpeed count from 1, MaxText
+and NeMo's global_step from 0. NeMo's progress bar rounds steps above 999 too: refused.
+
+Sources: Megatron-LM training.py (training_log, evaluate_and_print_results; a mean that is NaN is
+not printed, only counted), NeMo 2.0's progress printer and 1.0's progress bar, torchtitan
+components/metrics.py, MaxText metric_logger.py, DeepSpeed runtime/pipe/engine.py.
+"""
+
+import math
+import re
+
+from parity.frozen import frozen
+from parity.readers.columns.names import LOSS, STEP, VALIDATION
+from parity.readers.columns.number import MISSING
+from parity.readers.logs.lines.line import Line, Place
+
+_RANK = re.compile(r"^\s*(?:\[(?:rank|default)?(\d+)\]:?|(\d+):(?=\s))")
+_NUMBER = r"([-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity)?|none|null))(?=[\s,|\]]|$)"
+_WHOLE_STEP = "[0-9]{1,15}"  # that every float holds
+# A mark begins with its letters, which is searched fast; what stands before them is looked at then.
+_MEGATRON = re.compile(
+    r"iteration(?<!\witeration)[ \t]+(\d+)[ \t]*/[ \t]*\d+[ \t]*\|.*\belapsed time per iteration "
+    r"\(ms\):"
+)
+
+
+@frozen
+class TrainerFormat:
+    """A trainer's lines: its name, how its log is recognized, and where its numbers are.
+
+    `step` finds the number of a step line. `values` are (quantity, what stands before its number,
+    divisor to our unit), of which the first counts that is there. `evaluation` finds the step and
+    the loss of a line of validation, `planned` the planned number of steps.
+    """
+
+    trainer: str
+    marks: re.Pattern[str]
+    loss: str
+    step: re.Pattern[str]
+    values: tuple[tuple[str, str, float], ...]
+    evaluation: re.Pattern[str] | None = None
+    planned: re.Pattern[str] | None = None
+    needs_loss: bool = False  # whether a line without a loss is no step line
+    # a line without a loss, and a number above 0 behind this, had a loss of NaN
+    nan_count: str | None = None
+
+    def read(self, line: str) -> Line | None:
+        """The record of a line, with NaN for a step that is printed rounded; None for any line that
+        the trainer did not print.
+        """
+        numbers: dict[str, tuple[re.Match[str], float]] = {}
+        evaluated = None if self.evaluation is None else self.evaluation.search(line)
+        step = evaluated or self.step.search(line)
+        if step is None:
+            return None
+        if evaluated is None:
+            for quantity, before, divisor in self.values:
+                if quantity not in numbers and (number := _number_behind(before, line)) is not None:
+                    numbers[quantity] = number, divisor
+        values = {
+            quantity: _float(number[1]) / divisor for quantity, (number, divisor) in numbers.items()
+        }
+        if evaluated is not None:
+            values[VALIDATION] = _float(evaluated[2])
+        elif (
+            self.nan_count is not None
+            and (number := _number_behind(self.nan_count, line)) is not None
+            and float(number[1]) > 0.0
+        ):
+            values.setdefault(LOSS, math.nan)
+        if self.needs_loss and not values.keys() & {LOSS, VALIDATION}:
+            return None
+        rank = _RANK.match(line)
+        places = {
+            quantity: Place(*number.span(1), divisor)
+            for quantity, (number, divisor) in numbers.items()
+        }
+        return Line(
+            rank="" if rank is None else rank[rank.lastindex or 0],
+            step=math.nan if "e" in step[1] else float(step[1]),
+            planned=None,
+            of_bar=False,
+            values=values,
+            has_loss=LOSS in values,
+            places={STEP: Place(*step.span(1)), **places}
+            if LOSS in numbers and re.fullmatch(_WHOLE_STEP, step[1])
+            else None,
+            fixed=() if rank is None else (rank.span(rank.lastindex or 0),),
+        )
+
+
+def _float(text: str) -> float:
+    return math.nan if text.lower() in MISSING else float(text)
+
+
+def _number_behind(pattern: str, line: str) -> re.Match[str] | None:
+    return re.search(pattern + r"\s*" + _NUMBER, line, re.IGNORECASE)
+
+
+TRAINER_FORMATS = (
+    TrainerFormat(
+        trainer="Megatron-LM",
+        marks=_MEGATRON,
+        loss="lm loss",
+        step=_MEGATRON,
+        values=(
+            (LOSS, r"\| lm[ _]loss:", 1.0),
+            ("grad_norm", r"\| grad norm:", 1.0),
+            ("learning_rate", r"\| learning rate:", 1.0),
+            ("step_seconds", r"elapsed time per iteration \(ms\):", 1000.0),
+        ),
+        evaluation=re.compile(
+            r"validation loss at iteration (\d+)(?! on test)[^|]*\|.*?\blm loss value: " + _NUMBER,
+            re.IGNORECASE,
+        ),
+        planned=re.compile(r"\biteration[ \t]+\d+[ \t]*/[ \t]*(\d+)[ \t]*\|"),
+        nan_count=r"number of nan iterations:",
+    ),
+    TrainerFormat(
+        trainer="NeMo",
+        marks=re.compile(r"reduced_train_loss(?<!\wreduced_train_loss)[:=]"),
+        loss="reduced_train_loss",
+        step=re.compile(r"\bglobal_step[:=]\s*([\d.]+(?:e[+-]?\d+)?)"),
+        needs_loss=True,
+        values=(
+            (LOSS, r"\breduced_train_loss[:=]", 1.0),
+            ("learning_rate", r"\blr[:=]", 1.0),
+            ("step_seconds", r"train_step_timing in s[:=]", 1.0),
+        ),
+    ),
+    TrainerFormat(
+        trainer="torchtitan",
+        marks=re.compile(r"step:(?<!\wstep:)[ \t]*\d+[ \t]+loss:"),
+        loss="loss",
+        step=re.compile(r"\bstep:\s*(\d+)\s+loss:", re.IGNORECASE),
+        needs_loss=True,
+        values=((LOSS, r"\bstep:\s*\d+\s+loss:", 1.0), ("grad_norm", r"\bgrad_norm:", 1.0)),
+        evaluation=re.compile(r"\bvalidate\s+step:\s*(\d+)\s+loss:\s*" + _NUMBER, re.IGNORECASE),
+        planned=re.compile(r"total steps(?<!\wtotal steps):?[ \t]+(\d+)\b"),
+    ),
+    TrainerFormat(
+        trainer="MaxText",
+        marks=re.compile(r"completed step: (?<!\wcompleted step: )\d+, "),
+        loss="lm_loss",
+        step=re.compile(r"\bcompleted step:\s*(\d+)\b"),
+        values=(
+            (LOSS, r"\blm_loss:", 1.0),
+            (LOSS, r"\bloss:", 1.0),
+            ("step_seconds", r"\bseconds:", 1.0),
+        ),
+    ),
+    TrainerFormat(
+        trainer="DeepSpeed",
+        marks=re.compile(r"steps: (?<!\wsteps: )\d+ loss: \S+ .*?iter time"),
+        loss="loss",
+        step=re.compile(r"\bsteps:\s*(\d+)\s+loss:", re.IGNORECASE),
+        needs_loss=True,
+        values=(
+            (LOSS, r"\bsteps:\s*\d+\s+loss:", 1.0),
+            ("step_seconds", r"\biter time \(s\):", 1.0),
+        ),
+    ),
+)

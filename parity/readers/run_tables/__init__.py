@@ -1,0 +1,1 @@
+"""Tables of many runs: arms, runs, sizes of models, and times."""

@@ -1,0 +1,1 @@
+"""Results by item, task or layer: accuracy, lm-evaluation-harness, quantization SNR."""

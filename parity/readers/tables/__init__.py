@@ -1,0 +1,1 @@
+"""Tables of one run: CSV and its relatives, Parquet, NumPy archives."""

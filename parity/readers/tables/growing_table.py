@@ -1,0 +1,176 @@
+"""CSV and its relatives as a run, while the file may still grow.
+
+A table of several runs has a column that names them, or columns such as "run 7 - train/loss"; one
+run is read, named as `file.csv:RUN`.
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from parity.readers.columns.absence import columns_of
+from parity.readers.columns.columns import Columns
+from parity.readers.columns.long_table import long_layout, read_long
+from parity.readers.columns.names import KNOWN_NAMES, LOSS, STEP, find_columns
+from parity.readers.columns.several_runs import arm_column, choose_run, run_column
+from parity.readers.errors import ReadError
+from parity.readers.files.growing import Growing
+from parity.readers.tables.delimited import Table, as_table, fields
+from parity.readers.tables.rows import TableRows
+
+_RUN_SEPARATOR = " - "
+_BARE = {STEP: "column 1", LOSS: "column 2"}
+"""The columns of a table without a header."""
+
+
+class GrowingTable(Growing):
+    """A table that may still grow: its first line decides which columns are read, and no later line
+    revises a loss. Whether a row without a loss is a record may depend on later ones
+    (`parity.readers.columns.absence`).
+
+    A long table, or one with a column of runs, is read again each time that its columns are asked
+    for: a second run is refused where none is named.
+    """
+
+    def __init__(self, source: str, wanted: Mapping[str, str], run: str | None = None) -> None:
+        super().__init__(source)
+        self._wanted, self._run = wanted, run
+        self._first: Table | None = None
+        self._kept: list[str] = []
+        self._names: Sequence[str] = ()
+        self._rows: TableRows | None = None
+
+    def _take(self, text: str) -> None:
+        if self._first is not None:
+            table = dataclasses.replace(self._first, body=text, line=self._lines + 1)
+        elif text.strip("\r\n"):
+            table = as_table(text, self._source)
+            self._first = dataclasses.replace(table, line=table.line + self._lines)
+            table = self._first
+            self._begin(table)
+        else:
+            return
+        if self._rows is None:
+            self._kept.append(table.body)
+        else:
+            self._rows.take(table)
+
+    def _begin(self, table: Table) -> None:
+        """Take the first line; the rows of a plain table of one run are read at once from here on,
+        those of others are kept.
+        """
+        if not table.has_header:
+            _refuse_bare(table, self._wanted, self._run)
+            self._rows = TableRows(_BARE, [*_BARE.values()], [*_BARE.values()])
+        elif long_layout(table.first, self._wanted, self._source) is None and not _column_of_runs(
+            table.first, self._run
+        ):
+            self._names = _names_of_run(table, self._wanted, self._run)
+            by_quantity = find_columns(self._names, self._wanted, self._source)
+            self._rows = TableRows(by_quantity, self._names, table.first)
+
+    def columns(self) -> Columns:
+        """The run so far; raises ReadError where it has no row with a loss, or the run is not in
+        it.
+        """
+        if self._first is None:
+            raise ReadError(
+                f"{self._source}: the file is empty; expected one line per training step"
+            )
+        table, source = self._first, self._source
+        if self._rows is not None and not table.has_header:
+            return _bare_columns(self._rows, source)
+        if self._rows is not None:
+            by_quantity = find_columns(self._names, self._wanted, source)
+            return columns_of(self._rows.records(source), by_quantity, self._names)
+        table = dataclasses.replace(table, body="".join(self._kept))
+        if layout := long_layout(table.first, self._wanted, source):
+            return read_long(table.rows(), layout, self._wanted, source, self._run)
+        by_quantity = find_columns(table.first, self._wanted, source)
+        rows = TableRows(by_quantity, table.first, table.first)
+        rows.take(_rows_of_run(table, self._run))
+        return columns_of(rows.records(source), by_quantity, table.first)
+
+
+def _column_of_runs(names: Sequence[str], run: str | None) -> str | None:
+    return run_column(names) or (None if run is None else arm_column(names))
+
+
+def _rows_of_run(table: Table, run: str | None) -> Table:
+    """The rows of one run of a table with a column of runs; other rows become empty lines, so that
+    line numbers stay.
+    """
+    index = table.first.index(_column_of_runs(table.first, run) or "")
+    lines = [
+        (line, fields(line, table.delimiter) if line.strip() else [])
+        for line in table.body.splitlines()
+    ]
+    own = [cells[index] if index < len(cells) else "" for _, cells in lines]
+    runs = [name for name, (line, _) in zip(own, lines, strict=True) if line.strip()]
+    chosen = choose_run(runs, run, table.source) if runs else None
+    return dataclasses.replace(
+        table,
+        body="\n".join(
+            line if name == chosen else "" for name, (line, _) in zip(own, lines, strict=True)
+        ),
+    )
+
+
+def _names_of_run(table: Table, wanted: Mapping[str, str], run: str | None) -> Sequence[str]:
+    """The columns of one run, where their names may begin with its name."""
+    names = table.first
+    exported = dict.fromkeys(
+        before
+        for before, _, name in (each.rpartition(_RUN_SEPARATOR) for each in names)
+        if name.lower() in KNOWN_NAMES[LOSS]
+    )
+    exported.pop("", None)
+    has_loss = LOSS in wanted or any(name.lower() in KNOWN_NAMES[LOSS] for name in names)
+    if run is None and (len(exported) < 2 or has_loss):
+        return names
+    if not exported:
+        raise ReadError(
+            f"{table.source}: no column names the run, so there is no run {run!r}; expected a "
+            "column such as run_id"
+        )
+    chosen = choose_run(exported, run, table.source)
+    return [
+        name
+        for name in names
+        if _RUN_SEPARATOR not in name or name.rpartition(_RUN_SEPARATOR)[0] == chosen
+    ]
+
+
+def _refuse_bare(table: Table, wanted: Mapping[str, str], run: str | None) -> None:
+    """Raise ReadError for a table without a header that cannot be read as one of step and loss."""
+    source = table.source
+    if wanted:
+        raise ReadError(
+            f"{source}: there is no header line, so no column {next(iter(wanted.values()))!r}; "
+            "expected names in line 1"
+        )
+    if run is not None:
+        raise ReadError(
+            f"{source}: there is no header line, so there is no run {run!r}; expected names in "
+            "line 1"
+        )
+    if len(table.first) != 2:
+        raise ReadError(
+            f"{source}: no header and {len(table.first)} columns; expected two (step, loss), or a "
+            "first line with names"
+        )
+
+
+def _bare_columns(rows: "TableRows", source: str) -> Columns:
+    """Step and loss of a table without a header."""
+    records = rows.records(source)
+    loss = records.values[LOSS]
+    if len(loss) > 1 and bool((np.floor(loss) == loss).all()) and bool((np.diff(loss) > 0).all()):
+        raise ReadError(
+            f"{source}: no header, and both columns could be the step; expected a first line with "
+            "names, such as step,loss"
+        )
+    return columns_of(records, _BARE).noted(
+        "no header line: the first column is read as the step, the second as the loss"
+    )

@@ -1,0 +1,105 @@
+"""Parquet tables, through pyarrow where it is installed (extra `readers`)."""
+
+import importlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from parity.judging.curves.curve import FloatArray
+from parity.readers.columns.absence import columns_of, training_records
+from parity.readers.columns.columns import Columns
+from parity.readers.columns.long_table import long_layout
+from parity.readers.columns.names import LOSS, STEP, find_columns
+from parity.readers.columns.several_runs import SHOWN, run_column
+from parity.readers.errors import ReadError
+
+SUFFIX = ".parquet"
+
+
+def read_parquet(path: str, wanted: Mapping[str, str]) -> Columns:
+    """Columns of a table. One of several runs or metrics is refused."""
+    parquet = _pyarrow(path)
+    with _readable(path):
+        names = parquet.read_schema(path).names
+        _refuse_several(parquet, path, names, wanted)
+        by_quantity = find_columns(names, wanted, path)
+        table = parquet.read_table(path, columns=sorted(set(by_quantity.values())))
+    columns: dict[str, FloatArray] = {}
+    for quantity, name in by_quantity.items():
+        try:
+            columns[quantity] = np.asarray(table[name].to_numpy(), dtype=np.float64)
+        except (TypeError, ValueError):
+            if quantity in (STEP, LOSS):
+                raise ReadError(
+                    f"{path}: column {name!r} is {table[name].type}; expected numbers in the "
+                    f"{quantity} column"
+                ) from None
+    present = {}
+    if np.isnan(columns[LOSS]).any():
+        with _readable(path):
+            whole = parquet.read_table(path)
+        present = {
+            name: np.asarray(whole[name].is_valid().to_numpy(), dtype=bool)
+            for name in names
+            if name not in by_quantity.values()
+        }
+    found = {quantity: by_quantity[quantity] for quantity in columns}
+    return columns_of(training_records(columns, found, present, path), found, names)
+
+
+def parquet_cells(path: str) -> dict[str, list[object]]:
+    """Every column of a Parquet file by name, one cell per row; None where a row has no value."""
+    parquet = _pyarrow(path)
+    with _readable(path):
+        table = parquet.read_table(path)
+        if len(set(table.column_names)) < len(table.column_names):
+            raise ReadError(
+                f"{path}: two columns have the same name; expected one name per column; rename one "
+                "of them"
+            )
+        return {name: table[name].to_pylist() for name in table.column_names}
+
+
+def _pyarrow(path: str) -> Any:
+    try:
+        return importlib.import_module("pyarrow.parquet")
+    except ImportError:
+        raise ReadError(
+            f"{path}: reading Parquet needs pyarrow; install it with: pip install pyarrow"
+        ) from None
+
+
+@contextmanager
+def _readable(path: str) -> Iterator[None]:
+    """Turn pyarrow's own errors into one line."""
+    try:
+        yield
+    except ReadError:
+        raise
+    # the bases of pyarrow's own errors
+    except (OSError, ValueError, TypeError, KeyError, NotImplementedError):
+        raise ReadError(
+            f"{path}: not a readable Parquet file; write it again, or export CSV"
+        ) from None
+
+
+def _refuse_several(parquet: Any, path: str, names: list[str], wanted: Mapping[str, str]) -> None:
+    """Raise ReadError for a long table, and for rows of several runs: Parquet files are read by
+    column.
+    """
+    if layout := long_layout(names, wanted, path):
+        raise ReadError(
+            f"{path}: a long table ({layout.metric}, {layout.value}) as Parquet cannot be split; "
+            "export it as CSV"
+        )
+    if column := run_column(names):
+        runs = dict.fromkeys(
+            map(str, parquet.read_table(path, columns=[column])[column].to_pylist())
+        )
+        if len(runs) > 1:
+            raise ReadError(
+                f"{path} holds {len(runs)} runs ({', '.join(list(runs)[:SHOWN])}); export it as "
+                "CSV and name one as FILE.csv:RUN"
+            )

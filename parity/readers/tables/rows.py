@@ -1,0 +1,193 @@
+"""The numbers in the rows of a table: all at once where every cell is a number, else row by row."""
+
+import io
+import re
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from parity.frozen import frozen
+from parity.judging.curves.curve import BoolArray, FloatArray, whole_steps
+from parity.readers.columns.absence import Records, training_records
+from parity.readers.columns.names import LOSS, STEP
+from parity.readers.columns.number import MISSING, plain_number, step_number
+from parity.readers.errors import ReadError
+from parity.readers.tables.delimited import Table, fields
+
+_EMPTY_WORD = re.compile(r"\bnone\b|\bnull\b|\bn/?a\b|\bnan\b", re.IGNORECASE)
+
+
+@frozen(eq=False)
+class _Part:
+    """Rows of a table that follow each other: values (R,) by quantity, the loss NaN where its cell
+    is empty; in which rows other columns have a value, (R,) by name, no name where every cell has
+    one; and in which the loss is written, NaN in so many letters too.
+    """
+
+    values: Mapping[str, FloatArray]
+    present: Mapping[str, BoolArray]
+    written: BoolArray
+
+
+class TableRows:
+    """The rows of a table that were read: `names` are the columns by quantity, `of_run` all columns
+    of the run, of those in the header.
+    """
+
+    def __init__(
+        self, names: Mapping[str, str], of_run: Sequence[str], header: Sequence[str]
+    ) -> None:
+        self._names = names
+        self._of_run = of_run
+        self._header = header
+        self._places = {quantity: header.index(name) for quantity, name in names.items()}
+        self._parts: list[_Part] = []
+
+    def take(self, table: Table) -> None:
+        """Read the rows of a table, or of a part of it; raises ReadError with the line of what is
+        wrong.
+        """
+        if not table.body or table.body.isspace():
+            return
+        values = None if _may_have_empty_cells(table) else _parse_fast(table, self._places)
+        if (
+            values is None
+            or not whole_steps(values[STEP]).all()
+            or not _is_regular(table, len(values[STEP]))
+        ):
+            self._parts.append(_parse_slowly(table, self._places, self._header, self._of_run))
+        else:
+            self._parts.append(
+                _Part(values=values, present={}, written=np.ones(len(values[STEP]), dtype=bool))
+            )
+
+    def records(self, source: str) -> Records:
+        """The records of training; raises ReadError where no row has a loss."""
+        if not self._parts:
+            raise ReadError(f"{source}: a header but no rows; expected one row per training step")
+        written = np.concatenate([part.written for part in self._parts])
+        if not written.any():
+            raise ReadError(f"{source}: no row has a loss; expected one row per training step")
+        values = {
+            quantity: np.concatenate([part.values[quantity] for part in self._parts])
+            for quantity in self._names
+        }
+        further = dict.fromkeys(name for part in self._parts for name in part.present)
+        present = {
+            name: np.concatenate(
+                [
+                    part.present.get(name, np.ones(len(part.values[LOSS]), dtype=bool))
+                    for part in self._parts
+                ]
+            )
+            for name in further
+        }
+        return training_records(values, self._names, present, source, written=written)
+
+
+def _is_regular(table: Table, rows: int) -> bool:
+    """Whether all rows have the first line's cells, as far as the number of delimiters shows it; of
+    a table of blanks, the first row.
+    """
+    if table.delimiter is None:
+        return len(table.body.split("\n", 1)[0].split()) == len(table.first)
+    return table.body.count(table.delimiter) == rows * (len(table.first) - 1)
+
+
+def _parse_fast(table: Table, columns: Mapping[str, int]) -> Mapping[str, FloatArray] | None:
+    """All columns, or None where some cell is no plain number."""
+    try:
+        values = np.loadtxt(
+            io.StringIO(table.body),
+            delimiter=table.delimiter,
+            usecols=list(columns.values()),
+            comments=None,
+            ndmin=2,
+            dtype=np.float64,
+        )
+    except (ValueError, IndexError):
+        return None
+    return dict(zip(columns, values.T, strict=True))
+
+
+def _may_have_empty_cells(table: Table) -> bool:
+    """Whether a row may have a cell without a value, so that rows are read one by one."""
+    body, mark = table.body, table.delimiter
+    if mark is not None and any(
+        f"{before}{after}" in body
+        for before in (mark, "\n")
+        for after in (mark, f" {mark}", f"-{mark}", "--")
+    ):
+        return True
+    if mark is not None and (
+        body.startswith(mark) or any(f"{mark}{end}" in body for end in ("\n", "\r", " "))
+    ):
+        return True
+    return ("n" in body or "N" in body) and _EMPTY_WORD.search(body) is not None
+
+
+def _parse_slowly(
+    table: Table, columns: Mapping[str, int], header: Sequence[str], names: Sequence[str]
+) -> _Part:
+    """Row by row, to name the line of what is wrong; empty cells are allowed, but for the step of a
+    row with a loss.
+
+    Where the columns are those of one of several runs in the table, rows that have nothing of it
+    are those of the others.
+    """
+    rows: list[list[float]] = []
+    present: list[list[bool]] = []
+    written: list[bool] = []
+    width = len(table.first)
+    own = [place for place, name in enumerate(header) if name in names and place != columns[STEP]]
+    others = [place for place in own if place not in columns.values()]
+    shares_rows = len(own) + 1 < width
+    for number, line in enumerate(io.StringIO(table.body), table.line):
+        if not line.strip():
+            continue
+        cells = fields(line.rstrip("\r\n"), table.delimiter)
+        where = f"{table.source}, line {number}"
+        if any(cell.strip() for cell in cells[width:]):
+            raise ReadError(
+                f"{where}: {len(cells)} cells; expected {width}, as in line 1 (write decimals with "
+                "a point)"
+            )
+        if len(cells) <= columns[LOSS]:
+            raise ReadError(
+                f"{where}: nothing in the loss column; expected {width} cells, as in line 1"
+            )
+        if shares_rows and not any(cells[place] for place in own if place < len(cells)):
+            continue
+        without = cells[columns[LOSS]].lower() in MISSING
+        if without and len(cells) > columns[STEP] and cells[columns[STEP]].lower() in MISSING:
+            continue  # a row without step and loss is no record of training
+        written.append(not without or cells[columns[LOSS]].lower() == "nan")
+        rows.append([_cell(table, cells, columns, where, quantity) for quantity in columns])
+        present.append(
+            [place < len(cells) and cells[place].lower() not in MISSING for place in others]
+        )
+    values = dict(zip(columns, np.array(rows, np.float64).reshape(-1, len(columns)).T, strict=True))
+    there = np.array(present, dtype=bool).reshape(len(present), len(others))
+    by_name = {header[place]: there[:, at] for at, place in enumerate(others)}
+    return _Part(values=values, present=by_name, written=np.array(written, dtype=bool))
+
+
+def _cell(
+    table: Table, cells: Sequence[str], columns: Mapping[str, int], where: str, quantity: str
+) -> float:
+    text = cells[columns[quantity]].strip() if columns[quantity] < len(cells) else ""
+    if quantity != STEP and text.lower() in MISSING:
+        return float("nan")
+    value = plain_number(text)
+    if value is None and quantity != STEP and table.delimiter in (";", "\t"):
+        # a decimal comma; of a step it could be one between thousands
+        value = plain_number(text.replace(",", ".", 1))
+    if value is None:
+        shown = repr(text[:40]) if text else "nothing"
+        raise ReadError(
+            f"{where}: {shown} in the {quantity} column; expected a number (nan and inf are "
+            "allowed)"
+        )
+    if quantity == STEP:
+        return step_number(value, where)
+    return value
