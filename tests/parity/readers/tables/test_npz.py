@@ -1,0 +1,41 @@
+"""NumPy archives of many runs."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from parity.readers import read_run, read_runs
+from parity.readers.errors import ReadError
+
+
+def test_archives_of_runs(data: Path, tmp_path: Path) -> None:
+    file = str(data / "nanogpt_reruns.npz")
+    assert [run.label for run in read_runs(file)] == [f"rerun{i}" for i in range(7)]
+    assert len(read_run(f"{file}:rerun3").steps) == 1750
+    with pytest.raises(ReadError, match="holds 7 runs; name one"):
+        read_run(file)
+    with pytest.raises(ReadError, match="no run 'x'; there are rerun0"):
+        read_run(f"{file}:x")
+    only = tmp_path / "one.npz"
+    np.savez(only, **{"a/step": [1, 2], "a/loss": [2.0, 1.0]})
+    assert read_run(str(only)).loss.tolist() == [2.0, 1.0]
+    np.savez(only, **{"a/step": [1, 2]})
+    with pytest.raises(ReadError, match="expected 'a/step' and 'a/loss'"):
+        read_run(str(only))
+    np.savez(only, x=np.array([{"evil": 1}], dtype=object))
+    with pytest.raises(ReadError, match="not a NumPy archive"):
+        read_run(str(only))
+
+
+@pytest.mark.parametrize("at", [4, 6])
+def test_archives_of_unknown_or_encrypted_zip_are_refused(at: int, tmp_path: Path) -> None:
+    """Found by fuzzing: a zip version that nobody knows, and a member marked as encrypted."""
+    path = tmp_path / "x.npz"
+    np.savez(path, **{"a/step": [1, 2], "a/loss": [2.0, 1.0]})
+    data = bytearray(path.read_bytes())
+    central = data.index(b"PK\x01\x02")
+    data[central + 2 + at] = 0xC3  # needed version, or flags, in the central directory
+    path.write_bytes(bytes(data))
+    with pytest.raises(ReadError, match="not a NumPy archive"):
+        read_run(str(path))
