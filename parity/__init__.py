@@ -41,7 +41,7 @@ _HOMES = {
     "Curve": "parity.judging.curves.curve",
     "NoiseTable": "parity.judging.noise.noise_table",
     "Run": "parity.client.run",
-    "RunTable": "parity.readers.run_table",
+    "RunTable": "parity.readers.run_tables.layout",
     "Verdict": "parity.judging.verdict.verdict",
     "assert_parity": "parity.comparing.compare",
     "compare": "parity.comparing.compare",
@@ -50,7 +50,7 @@ _HOMES = {
     "judge": "parity.judging.verdict.verdict",
     "public_noise_table": "parity.judging.noise.public_table",
     "read_noise_table": "parity.judging.noise.noise_table",
-    "read_run_table": "parity.readers.run_table",
+    "read_run_table": "parity.readers.run_tables.run_table",
 }
 
 
