@@ -36,7 +36,7 @@ class Sent(Body):
     sent: Mapping[str, Any]
 
 
-def of(kind: type[T], source: object, /, **more: object) -> T:
+def from_attributes(kind: type[T], source: object, /, **more: object) -> T:
     """A dataclass with what a row or another object has under the names of its fields, and with
     `more`.
 

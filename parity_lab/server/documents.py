@@ -19,7 +19,7 @@ from server.database.tables import JobStatus, Run, Verdict
 from server.jobs.fingerprint import (
     Difference,
 )
-from server.records import of
+from server.records import from_attributes
 
 
 @frozen
@@ -87,7 +87,7 @@ def plan_document(session: Session, analysis: Analysis) -> AnalysisPlan:
     """The plan of an analysis, on record or not."""
     job, setup = analysis.explained, setup_from(analysis.setup)
     verdict = next(each for each in job.verdicts if each.candidate == analysis.candidate)
-    return of(
+    return from_attributes(
         AnalysisPlan,
         setup,
         gemms=setup.units,
@@ -126,7 +126,7 @@ def _differences(session: Session, setup: Setup) -> list[Difference]:
 
 def explained_gap(verdict: Verdict) -> ExplainedGap:
     """The gap of a verdict that an analysis explains."""
-    return of(
+    return from_attributes(
         ExplainedGap, verdict, verdict=verdict.outcome, low=verdict.ci_low, high=verdict.ci_high
     )
 
@@ -136,7 +136,7 @@ def analysis_document(session: Session, job_id: str) -> AnalysisDocument:
     way to one.
     """
     analysis = analysis_of(session, job_id)
-    return of(
+    return from_attributes(
         AnalysisDocument,
         analysis.job,
         job=analysis.job_id,

@@ -27,7 +27,7 @@ from server.jobs.pinned_question import asked_by
 from server.jobs.requesters import requesters_of
 from server.jobs.reuse import Answer, Question, answer, look_up, note_lookup
 from server.jobs.submission_limits import check_queue, check_size
-from server.records import of
+from server.records import from_attributes
 from server.settings import Settings
 from server.web.access.authorization import Sender
 from server.web.context import InContext
@@ -98,7 +98,7 @@ def gate(
             "lookup and fresh are both true; a lookup trains nothing, so send one of them"
         )
     lease_seconds = context.settings.lease_seconds
-    question = of(
+    question = from_attributes(
         Question, request, **wanted_of(request, submitter, fresh=request.fresh), by_gate=True
     )
     check_size(context.settings, request.job)

@@ -27,7 +27,7 @@ from server.jobs.judge_input import case_of
 from server.jobs.lifecycle import cancel_job
 from server.jobs.submission_limits import check_queue, check_size
 from server.jobs.verdict_rows import shown_documents, verdict_documents
-from server.records import of
+from server.records import from_attributes
 from server.web.access.authorization import Sender, check_rule
 from server.web.access.principals import Principal
 from server.web.access.rules import RULES
@@ -149,7 +149,7 @@ def verdict(job_id: str, context: InContext) -> VerdictPage:
     """
     with context.database.read() as session:
         job = find_job(session, job_id)
-        return of(VerdictPage, job, verdicts=[*shown_documents(session, job)])
+        return from_attributes(VerdictPage, job, verdicts=[*shown_documents(session, job)])
 
 
 @router.get("/jobs/{job_id}/evidence.zip", response_class=Response)

@@ -18,7 +18,7 @@ from server.database.lookups import find_run
 from server.documents.runs import AttemptDocument, attempt_documents
 from server.errors import NotFoundError
 from server.logs import without_secrets
-from server.records import of
+from server.records import from_attributes
 from server.web.context import InContext
 from server.web.limits import LARGEST
 from server.web.requests.bodies import BodyRoute
@@ -69,7 +69,9 @@ def _log(state_dir: Path, run_id: str, attempt: AttemptDocument, wanted: int) ->
         lines = [line[:_LINE_CHARACTERS] for line in every[-wanted:]]
         cut = size > _READ_BYTES or len(every) > wanted
     files = sorted(_left(state_dir, name))[:_ARTIFACTS]
-    return of(AttemptLog, attempt, lines=lines, cut=cut, missing=missing, artifacts=files)
+    return from_attributes(
+        AttemptLog, attempt, lines=lines, cut=cut, missing=missing, artifacts=files
+    )
 
 
 def _left(state_dir: Path, name: str) -> dict[str, Path]:

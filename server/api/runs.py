@@ -20,7 +20,7 @@ from server.jobs import external, projects
 from server.jobs.external import AttachRequest, Kind, Outcome
 from server.jobs.gate_rules import check_rounding
 from server.jobs.projects import RunRequest
-from server.records import Body, of
+from server.records import Body, from_attributes
 from server.web.access.authorization import Sender, check_attempt
 from server.web.context import InContext
 from server.web.limits import LARGEST
@@ -243,4 +243,6 @@ def _answer(session: Session, kind: type[T], run: Run, **more: object) -> T:
         "recipe": run.arm.recipe,
         "attempt": run.attempt_number,
     }
-    return of(kind, run, **about, covered=covered, **{"new_steps": 0, "left_out_steps": 0, **more})
+    return from_attributes(
+        kind, run, **about, covered=covered, **{"new_steps": 0, "left_out_steps": 0, **more}
+    )

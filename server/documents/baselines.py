@@ -30,7 +30,7 @@ from server.jobs.fingerprint import (
     spec_facts,
 )
 from server.jobs.workers import changed, live_workers
-from server.records import of
+from server.records import from_attributes
 
 _JOBS_NAMED = 20
 # Load options for a list of versions: three queries for all of them.
@@ -142,7 +142,9 @@ def summaries(session: Session, rows: Sequence[Baseline]) -> list[BaselineSummar
     newest = {row[0]: row[1] for row in session.execute(highest)}
     names = principal_names(session, {row.events[0].who for row in rows})
     return [
-        of(BaselineSummary, row, **_summary(row, names), newest=newest[row.name] == row.version)
+        from_attributes(
+            BaselineSummary, row, **_summary(row, names), newest=newest[row.name] == row.version
+        )
         for row in rows
     ]
 
@@ -159,7 +161,7 @@ def baseline_document(session: Session, row: Baseline, lease_seconds: float) -> 
         for worker in live_workers(session, lease_seconds)
         if worker.capability == first.capability != "external"
     ]
-    return of(
+    return from_attributes(
         BaselineDocument,
         row,
         **_summary(row, names),
@@ -174,7 +176,7 @@ def baseline_document(session: Session, row: Baseline, lease_seconds: float) -> 
         ],
         noise=_noise(session, row),
         audit=[
-            of(
+            from_attributes(
                 AuditEntry,
                 event,
                 at=time_text(event.created_at),
@@ -231,7 +233,7 @@ def _summary(row: Baseline, names: Mapping[str, str]) -> dict[str, Any]:
 def _run(link: BaselineRun) -> BaselineRunDocument:
     run: Run = link.run
     trained_at, age = time_text(run.finished_at), seconds_since(run.finished_at)
-    return of(
+    return from_attributes(
         BaselineRunDocument,
         run,
         run=run.id,
@@ -261,7 +263,7 @@ def _noise(session: Session, row: Baseline) -> RunNoise | None:
         [0] * len(means),
         np.empty(0),
     )
-    return of(
+    return from_attributes(
         RunNoise,
         floor,
         tau_nats=floor.tau,

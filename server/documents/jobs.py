@@ -26,7 +26,7 @@ from server.jobs.multiplicity import multiplicity_of
 from server.jobs.reuse import standing_fail_of
 from server.jobs.verdict_rows import shown_documents
 from server.jobs.workers import can_take, live_workers, why_waiting
-from server.records import Number, of
+from server.records import Number, from_attributes
 from training.overrides import phrase
 from training.rules import OTHERS_TRAINERS
 from training.spec import Model
@@ -189,7 +189,7 @@ def job_document(
     if kind := kind_of(job):
         links |= kind.links(session, job)
     waiting = why_waiting(job, slots, live)
-    return of(
+    return from_attributes(
         JobDocument,
         job,
         waiting=waiting,
@@ -203,7 +203,7 @@ def job_document(
         failed_by=None
         if (failed := standing_fail_of(session, job, lease_seconds)) is None
         else failed.id,
-        look=shared and of(LookDocument, shared, number=shared.look),
+        look=shared and from_attributes(LookDocument, shared, number=shared.look),
         # With a trainer of the user's own the specification need not have the model.
         tokens_per_step=tokens_per_step(job),
         parameters=None if job.engine in OTHERS_TRAINERS else Model(**job.spec["model"]).parameters,
@@ -239,7 +239,7 @@ def _arm_document(
     speeds = [
         run.steps_per_second for run in runs if run.state == "running" and run.steps_per_second
     ]
-    return of(
+    return from_attributes(
         ArmDocument,
         arm,
         recipe=(of_arm(arm).recipe or arm.recipe) if arm.recipe == UNSTATED else arm.recipe,
@@ -264,7 +264,7 @@ def live_state(arm: Arm) -> LiveState | None:
     look = latest(arm.job, arm.name)
     if look is None:
         return None
-    return of(LiveState, look, sentence=sentence(look))
+    return from_attributes(LiveState, look, sentence=sentence(look))
 
 
 def _named_baseline(session: Session, job: Job) -> NamedDocument | None:
@@ -273,4 +273,6 @@ def _named_baseline(session: Session, job: Job) -> NamedDocument | None:
         return None
     who = named.events[0].who
     promoted_by = principal_names(session, {who}).get(who, who)
-    return of(NamedDocument, named, controls=len(job.controls or ()), promoted_by=promoted_by)
+    return from_attributes(
+        NamedDocument, named, controls=len(job.controls or ()), promoted_by=promoted_by
+    )

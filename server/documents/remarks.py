@@ -8,7 +8,7 @@ from server.database import clock
 from server.database.tables import Fact, Job
 from server.documents.principals import principal_names
 from server.jobs.sign_offs import validity
-from server.records import of
+from server.records import from_attributes
 
 
 @frozen
@@ -80,9 +80,12 @@ def remarks_of(session: Session, job: Job) -> Remarks:
     return Remarks(
         job=job.id,
         tags=[each.tag for each in job.tags],
-        notes=[of(NoteDocument, each, who=names.get(each.who, each.who)) for each in job.notes],
+        notes=[
+            from_attributes(NoteDocument, each, who=names.get(each.who, each.who))
+            for each in job.notes
+        ],
         sign_offs=[
-            of(
+            from_attributes(
                 SignOffEntry,
                 each,
                 state=validity(each, job, now),
@@ -92,6 +95,7 @@ def remarks_of(session: Session, job: Job) -> Remarks:
             for each in job.sign_offs
         ],
         statements=[
-            of(StatementEntry, each, who=names.get(each.who, each.who)) for each in job.statements
+            from_attributes(StatementEntry, each, who=names.get(each.who, each.who))
+            for each in job.statements
         ],
     )

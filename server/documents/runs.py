@@ -21,7 +21,7 @@ from server.database.tables import (
     Worker,
 )
 from server.jobs import submissions
-from server.records import Number, number, of
+from server.records import Number, from_attributes, number
 from training.switches import Rounding
 
 
@@ -133,7 +133,7 @@ def attempt_documents(session: Session, job: Job) -> Mapping[str, list[AttemptDo
     attempts: dict[str, list[AttemptDocument]] = {run.id: [] for run in job.runs}
     for row, worker in rows:
         attempts[row.run_id].append(
-            of(AttemptDocument, row, attempt=row.attempt_number, worker=worker)
+            from_attributes(AttemptDocument, row, attempt=row.attempt_number, worker=worker)
         )
     return attempts
 
@@ -157,7 +157,7 @@ def run_document(
             trained_at=time_text(ended),
             age_seconds=seconds_since(ended),
         )
-    return of(
+    return from_attributes(
         RunDocument,
         run,
         arm=arm,
@@ -180,7 +180,7 @@ def _submission_document(submission: Submission) -> SubmissionDocument:
         name: getattr(submissions, name)(submission, time.time())
         for name in ("queued_seconds", "device_seconds")
     }
-    return of(SubmissionDocument, submission, id=submission.scheduler_id, **took)
+    return from_attributes(SubmissionDocument, submission, id=submission.scheduler_id, **took)
 
 
 def seconds_since(ended: float | None) -> float | None:

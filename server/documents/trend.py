@@ -26,7 +26,7 @@ from server.database.tables import Arm, Job, JobStatus, Verdict
 from server.documents.comparability import arithmetic, differences, facts
 from server.documents.job_lists.filters import VerdictWord, Wanted
 from server.errors import InvalidError, NotFoundError
-from server.records import of
+from server.records import from_attributes
 
 By = Literal["commit", "day"]
 _JOB = "job "  # how the group of a job without a revision begins, which is no commit
@@ -187,7 +187,7 @@ def _point(entry: _Entry, newest: _Entry) -> TrendPoint:
     elif entry.measured is None:
         missing = f"no gap was measured: {verdict.code}"
     judged = verdict or Verdict()  # an empty row has no numbers
-    return of(
+    return from_attributes(
         TrendPoint,
         judged,
         job=job.id,
@@ -208,7 +208,7 @@ def _moves(entries: Sequence[_Entry], by: By) -> list[TrendMove]:
     for entry in entries:
         groups.setdefault(entry.group, []).extend([entry.measured] if entry.measured else [])
     pairs = moves([VerdictGroup(name=name, points=points) for name, points in groups.items()])
-    return [of(TrendMove, each, sentence=_sentence(each, by)) for each in pairs]
+    return [from_attributes(TrendMove, each, sentence=_sentence(each, by)) for each in pairs]
 
 
 def _sentence(move: Any, by: By) -> str:

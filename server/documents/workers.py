@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 from parity.frozen import frozen
 from server.database.tables import Worker
 from server.jobs.workers import live_workers
-from server.records import of
+from server.records import from_attributes
 
 
 @frozen
@@ -34,6 +34,6 @@ def worker_documents(session: Session, lease_seconds: float, limit: int) -> list
     live = {worker.id for worker in live_workers(session, lease_seconds)}
     rows = session.scalars(select(Worker).order_by(Worker.id.desc()).limit(limit))
     return [
-        of(WorkerDocument, row, live=row.id in live, stopped=row.heartbeat_at == 0.0)
+        from_attributes(WorkerDocument, row, live=row.id in live, stopped=row.heartbeat_at == 0.0)
         for row in rows
     ]

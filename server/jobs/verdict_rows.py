@@ -18,7 +18,7 @@ from parity.report.view import view_of
 from parity.report.words import lead_of, with_words
 from server.database.tables import Job, Verdict, new_id
 from server.jobs.fingerprint import job_spec
-from server.records import of
+from server.records import from_attributes
 from training.gemm_time import gemm_time
 from training.rules import OTHERS_TRAINERS
 
@@ -120,7 +120,7 @@ def verdict_summary(
     lead = row.lead
     if lead is None:
         lead = lead_of(view_of(json.loads(document or row.document)))
-    return of(
+    return from_attributes(
         VerdictSummary,
         row,
         verdict=row.outcome,

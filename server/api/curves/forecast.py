@@ -13,7 +13,7 @@ from server.api.curves.gap import Candidate, pair_of
 from server.database.lookups import find_job
 from server.database.states import JOB_ENDED
 from server.jobs import forecasts
-from server.records import of
+from server.records import from_attributes
 from server.web.context import InContext
 from server.web.requests.entity_tags import UNCHANGED, Tags
 
@@ -97,7 +97,7 @@ def live_forecast(
         half_width=last.half_width if last else None,
         step=steps,
         gap=gaps,
-        forecast=of(ForecastDocument, last, end=end) if last else None,
+        forecast=from_attributes(ForecastDocument, last, end=end) if last else None,
         **{f"past_{name}": [getattr(forecast, name) for forecast in made] for name in _PAST},
     )
 

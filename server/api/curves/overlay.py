@@ -17,7 +17,7 @@ from server.curves.training_time import TrainingTime, seconds_of
 from server.database.lookups import find_job
 from server.database.metrics import chunk_tables, store
 from server.database.tables import Run
-from server.records import of
+from server.records import from_attributes
 from server.web.context import Context, InContext
 from server.web.limits import LARGEST
 from server.web.requests.entity_tags import UNCHANGED, Tags
@@ -140,7 +140,7 @@ def overlaid(
         ]
         names = [(run.arm.name, run.id) for run in runs]
     chart = overlay(recorded, points, log=spacing == "log")
-    document = of(
+    document = from_attributes(
         OverlayDocument,
         chart,
         name=name,

@@ -8,7 +8,7 @@ from sqlalchemy import select
 
 from parity.frozen import frozen
 from server.database.tables import Token
-from server.records import Body, of
+from server.records import Body, from_attributes
 from server.web.access import api_tokens
 from server.web.access.rules import SCOPES, Scope
 from server.web.context import InContext
@@ -89,7 +89,7 @@ def create(request: StrictBody[TokenRequest], response: Response, context: InCon
             request.repository,
         )
         row, text = api_tokens.create_token(session, *wanted)
-        return NewToken(token=text, about=of(TokenDocument, row))
+        return NewToken(token=text, about=from_attributes(TokenDocument, row))
 
 
 @router.get("/tokens")
@@ -97,7 +97,7 @@ def index(context: InContext) -> list[TokenDocument]:
     """Every token, newest first, including revoked ones."""
     with context.database.read() as session:
         return [
-            of(TokenDocument, row)
+            from_attributes(TokenDocument, row)
             for row in session.scalars(select(Token).order_by(Token.id.desc()))
         ]
 
@@ -112,11 +112,11 @@ def rotate(
     response.headers["Cache-Control"] = "no-store"
     with context.database.write() as session:
         row, text = api_tokens.rotate_token(session, token_id, request.overlap_hours, request.days)
-        return NewToken(token=text, about=of(TokenDocument, row))
+        return NewToken(token=text, about=from_attributes(TokenDocument, row))
 
 
 @router.post("/tokens/{token_id}:revoke")
 def revoke(token_id: str, context: InContext) -> TokenDocument:
     """Revoke a token and end the browser sessions that it opened."""
     with context.database.write() as session:
-        return of(TokenDocument, api_tokens.revoke_token(session, token_id))
+        return from_attributes(TokenDocument, api_tokens.revoke_token(session, token_id))

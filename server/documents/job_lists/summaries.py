@@ -17,7 +17,7 @@ from server.documents.job_lists.parent_jobs import parent_jobs
 from server.documents.principals import principal_names
 from server.jobs.ledger import QUESTION_DIGITS
 from server.jobs.verdict_rows import VerdictSummary, verdict_summary
-from server.records import digest, of
+from server.records import digest, from_attributes
 
 _jobs, _arms, _tags, _verdicts, _runs = (
     table_of(each).c for each in (Job, Arm, JobTag, Verdict, Run)
@@ -135,7 +135,7 @@ def job_summaries(session: Session, ids: Sequence[str]) -> list[JobSummary]:
         baseline, *candidates = arms[job.id]
         position = {arm.name: number for number, arm in enumerate(candidates)}
         summaries.append(
-            of(
+            from_attributes(
                 JobSummary,
                 job,
                 group=_group(job, arms[job.id], longest.get(job.id)),
