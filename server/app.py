@@ -33,7 +33,7 @@ from server.database.sessions import Database
 from server.jobs.judge_thread import Judge
 from server.jobs.listening import Listener
 from server.pages import dashboard
-from server.queue import Doorbell, broker
+from server.queue import WorkerNotifier, broker
 from server.readiness import Readiness
 from server.settings import Settings
 from server.web import problems
@@ -55,7 +55,7 @@ def context_of(settings: Settings) -> Context:
         settings=settings,
         database=database,
         judge=Judge(database),
-        doorbell=Doorbell(broker(settings)),
+        notifier=WorkerNotifier(broker(settings)),
         broadcast=Broadcast(database),
         limiter=Limiter(settings.redis, settings.requests_per_minute),
         readiness=Readiness(settings, database),

@@ -1,4 +1,7 @@
-"""The queue: names of tasks and queues, the doorbell, and a client for the broker."""
+"""The queue: names of tasks and queues, the notifier of workers, and a client for the broker.
+
+A message is empty: what is due is in the database.
+"""
 
 import logging
 import threading
@@ -14,10 +17,8 @@ from redis.retry import Retry
 
 from server.settings import Settings
 
-# Names of tasks and queues, and the doorbell. A message is empty: what is due is in the database.
-
 TRAIN_TASK = "parity.train"
-_MOST_RINGS = 1000  # that wait while the broker hangs; workers find the rest in the database
+_MOST_WAITING = 1000  # that wait while the broker hangs; workers find the rest in the database
 _log = logging.getLogger(__name__)
 
 
@@ -27,7 +28,7 @@ def queue_name(capability: str) -> str:
 
 
 def broker(settings: Settings) -> Celery:
-    """A Celery application configured as a fast, lossy doorbell: what is due is in the database,
+    """A Celery application whose messages are fast and may be lost: what is due is in the database,
     not in the broker.
     """
     app = Celery("parity", broker=settings.redis)
@@ -49,10 +50,10 @@ def broker(settings: Settings) -> Celery:
     return app
 
 
-class Doorbell:
+class WorkerNotifier:
     """Wakes workers, from a thread of its own: no request waits for the broker.
 
-    A failed ring is only logged, because the reconciler rings again from the database.
+    A failed notification is only logged, because the reconciler notifies them again from the database.
     """
 
     def __init__(self, app: Celery) -> None:
@@ -61,12 +62,12 @@ class Doorbell:
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
 
-    def ring(self, capability: str, times: int = 1) -> None:
+    def notify(self, capability: str, times: int = 1) -> None:
         """Wake `times` free slots to look for a run, soon."""
         with self._changed:
-            self._wanted[capability] = min(self._wanted[capability] + times, _MOST_RINGS)
+            self._wanted[capability] = min(self._wanted[capability] + times, _MOST_WAITING)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._send, name="doorbell", daemon=True)
+                self._thread = threading.Thread(target=self._send, name="notifier", daemon=True)
                 self._thread.start()
             self._changed.notify()
 
@@ -79,7 +80,9 @@ class Doorbell:
                 for _ in range(times):
                     self._app.send_task(TRAIN_TASK, queue=queue_name(capability))
             except (OperationalError, OSError) as error:
-                _log.warning("the broker is unreachable; the reconciler will ring again: %s", error)
+                _log.warning(
+                    "the broker is unreachable; the reconciler will notify workers again: %s", error
+                )
 
 
 def redis_client(url: str, seconds: float) -> redis.Redis:

@@ -176,8 +176,8 @@ def submit_analysis(
     submitted_by: str | None = None,
     order: Order | None = None,
 ) -> Job:
-    """Queue an analysis, or return the open one with the same plan. Ring the doorbell after the
-    commit. Errors as `plan_analysis`.
+    """Queue an analysis, or return the open one with the same plan. Notify the workers after
+    the commit. Errors as `plan_analysis`.
     """
     analysis = plan_analysis(session, job_id, question)
     job, setup = analysis.explained, setup_from(analysis.setup)

@@ -12,7 +12,7 @@ from parity_lab.server.documents import (
     analysis_document,
     plan_document,
 )
-from server.api.submit import ring
+from server.api.submit import notify_workers
 from server.jobs.submission_limits import check_queue
 from server.web.access.authorization import Sender
 from server.web.context import InContext
@@ -45,7 +45,7 @@ def submit(
         job = submit_analysis(session, job_id, request, sender.id)
         check_queue(session, context.settings, sender.id)
         document = analysis_document(session, job.id)
-    ring(context, job)
+    notify_workers(context, job)
     response.headers["Location"] = f"/api/v1/jobs/{document.job}/why"
     return document
 

@@ -14,7 +14,7 @@ from parity.frozen import frozen
 from parity.gate.exit_under_rules import exit_code_under
 from parity.gate.outcome import Outcome, Result, ended
 from parity.gate.rules import GateRules
-from server.api.submit import JobRequest, ring, wanted_of
+from server.api.submit import JobRequest, notify_workers, wanted_of
 from server.database.clock import time_text
 from server.database.lookups import find_job
 from server.database.states import JOB_ENDED
@@ -138,7 +138,7 @@ def gate(
             check_queue(session, context.settings, submitter.id)
         document = _gated_document(session, reply, request, response, context.settings)
     if reply.found == "new":
-        ring(context, reply.job)
+        notify_workers(context, reply.job)
     else:
         response.status_code = 200
     return replace(document, pinned=rules)

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Query, Response
 
 from parity.frozen import frozen
 from parity.judging.bundles.evidence import bundle_bytes
-from server.api.submit import ring
+from server.api.submit import notify_workers
 from server.concurrency.turns import Turns
 from server.database.lookups import find_job
 from server.database.tables import JobStatus
@@ -120,7 +120,7 @@ def submit_run(
         document = job_document(
             session, job, context.settings.lease_seconds, price_of(context.settings)
         )
-    ring(context, job)
+    notify_workers(context, job)
     return document
 
 

@@ -107,7 +107,7 @@ def _submitted(
             add_note(session, job.id, submitter.id, note)
         document = job_document(session, job, lease_seconds, price_of(context.settings))
     if is_new:
-        ring(context, job)
+        notify_workers(context, job)
     return document
 
 
@@ -212,7 +212,7 @@ def wanted_of(request: JobRequest, submitter: Principal, *, fresh: bool = False)
     }
 
 
-def ring(context: Context, job: Job) -> None:
+def notify_workers(context: Context, job: Job) -> None:
     """Wake the workers for a committed job; does nothing for engine external."""
     if job.engine != "external":
-        context.doorbell.ring(job.capability, times=len(job.runs))
+        context.notifier.notify(job.capability, times=len(job.runs))

@@ -82,7 +82,7 @@ def meaning(job: Job) -> str:
 
 
 def add_runs(session: Session, job_id: str, request: AddedRunRequest, who: str) -> Job:
-    """Add a run to each arm of an open job. Ring the doorbell after the commit.
+    """Add a run to each arm of an open job. Notify the workers after the commit.
 
     ConflictError where no run can be added, LookError where a candidate has trained and no
     registered look is left.

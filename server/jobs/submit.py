@@ -259,8 +259,8 @@ def submit_job(
     named: NamedBaseline | None = None,
     labels: Labels = NO_LABELS,
 ) -> Job:
-    """Write a job with its arms and runs, queued (or awaiting data with engine external). Ring the
-    doorbell after the commit.
+    """Write a job with its arms and runs, queued (or awaiting data with engine external). Notify
+    the workers after the commit.
 
     The runs of a named baseline are finished at once: they reuse its curves, and bind the job to
     its device class. Runs are ordered by replicate before arm, so that the first trained runs

@@ -11,7 +11,7 @@ from parity.frozen import frozen
 from server.concurrency.cache import Cache
 from server.database.sessions import Database
 from server.jobs.judge_thread import Judge
-from server.queue import Doorbell
+from server.queue import WorkerNotifier
 from server.readiness import Readiness
 from server.settings import Settings
 from server.web.broadcast import Broadcast
@@ -26,7 +26,7 @@ class Context:
     settings: Settings
     database: Database
     judge: Judge
-    doorbell: Doorbell
+    notifier: WorkerNotifier
     broadcast: Broadcast
     limiter: Limiter
     readiness: Readiness

@@ -319,7 +319,7 @@ class Matrix:
             "API killed": self.kill_api,
             "Redis killed": self.kill_redis,
             "Redis wiped": self.wipe_redis,
-            "doorbell rung twenty times": self.ring_often,
+            "workers notified twenty times": self.notify_often,
             "job committed, never rung": self.submit_in_silence,
             "worker's clock jumps": self.jump_clock,
             "submission sent twice": self.submit_twice,
@@ -369,10 +369,10 @@ class Matrix:
         with contextlib.suppress(Exception):
             redis_client(self.stack.settings.redis, seconds=20).flushall()
 
-    def ring_often(self) -> None:
-        from server.queue import Doorbell, broker
+    def notify_often(self) -> None:
+        from server.queue import WorkerNotifier, broker
 
-        Doorbell(broker(self.stack.settings)).ring("cpu", times=20)
+        WorkerNotifier(broker(self.stack.settings)).notify("cpu", times=20)
 
     def submit_in_silence(self) -> None:
         """What an API leaves that is killed between its commit and its message."""

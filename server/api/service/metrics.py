@@ -113,13 +113,13 @@ def metrics(context: InContext) -> Response:
     )
     gauges("parity_queued_runs", "Runs that wait for a worker", depths)
     gauges("parity_oldest_queued_seconds", "Seconds that the oldest queued run has waited", ages)
-    doorbells = _doorbells(context, capabilities)
-    gauges("parity_doorbells", "Doorbell messages that no worker has received", doorbells or {})
-    gauge("parity_broker_up", "1 if the broker responds, else 0", doorbells is not None)
+    messages = _waiting_messages(context, capabilities)
+    gauges("parity_doorbells", "Doorbell messages that no worker has received", messages or {})
+    gauge("parity_broker_up", "1 if the broker responds, else 0", messages is not None)
     gauge(
         "parity_degraded",
         "1 if the service works without a part that makes it faster: the broker; else 0",
-        doorbells is None,
+        messages is None,
     )
     return Response(
         generate_latest(registry) + generate_latest(REQUESTS), media_type=CONTENT_TYPE_LATEST
@@ -189,7 +189,7 @@ def _bytes(session: Session) -> int:
     )
 
 
-def _doorbells(context: Context, capabilities: Sequence[str]) -> dict[str, float] | None:
+def _waiting_messages(context: Context, capabilities: Sequence[str]) -> dict[str, float] | None:
     """The messages in each queue; None if the broker does not respond."""
     try:
         client = redis_client(context.settings.redis, seconds=1.0)

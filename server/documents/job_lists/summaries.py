@@ -116,9 +116,11 @@ def job_summaries(session: Session, ids: Sequence[str]) -> list[JobSummary]:
     for tag in execute(_TAGS, chosen):
         tags[tag.job_id].append(tag.tag)
     rows = execute(_VERDICTS, chosen).all()
-    untold = [row.id for row in rows if row.lead is None]
+    without_lead = [row.id for row in rows if row.lead is None]
     documents = (
-        {row.id: row.document for row in execute(_DOCUMENTS, {"ids": untold})} if untold else {}
+        {row.id: row.document for row in execute(_DOCUMENTS, {"ids": without_lead})}
+        if without_lead
+        else {}
     )
     for verdict in rows:
         verdicts[verdict.job_id].append(verdict_summary(verdict, documents.get(verdict.id)))

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.both_databases
 FIRST_FINGERPRINT = "5fc8fb2ccd664d672f82934cff9e118f69db6113734606e96b2d905875e1f032"
 
 
-def test_submit_answers_202_and_rings_once_a_run(api, request_body, settings):
+def test_submit_answers_202_and_notifies_once_a_run(api, request_body, settings):
     answer = api.post("/api/v1/jobs", json=request_body)
     assert answer.status_code == 202
     document = answer.json()
@@ -30,7 +30,7 @@ def test_submit_answers_202_and_rings_once_a_run(api, request_body, settings):
     assert [len(arm["runs"]) for arm in document["arms"]] == [1, 2]
     assert document["status"] == "queued"
     assert "none is registered" in document["waiting"]
-    # a thread of its own rings
+    # a thread of its own notifies
     while redis_client(settings.redis, seconds=20).llen(queue_name("cpu")) < 3:
         time.sleep(0.01)
     assert api.get(answer.headers["Location"]).json()["id"] == document["id"]
