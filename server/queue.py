@@ -53,7 +53,8 @@ def broker(settings: Settings) -> Celery:
 class WorkerNotifier:
     """Wakes workers, from a thread of its own: no request waits for the broker.
 
-    A failed notification is only logged, because the reconciler notifies them again from the database.
+    A failed notification is only logged, because the reconciler notifies workers again, from the
+    database.
     """
 
     def __init__(self, app: Celery) -> None:

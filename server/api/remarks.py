@@ -103,7 +103,7 @@ def state(
     if sender.repository is not None:
         check_statements(context.settings.gate_rules, sender.repository, request)
     with context.database.write() as session:
-        return remarks_of(session, statements.state(session, job_id, request, sender.id))
+        return remarks_of(session, statements.record_statement(session, job_id, request, sender.id))
 
 
 @router.post("/jobs/{job_id}:new-question", status_code=201)

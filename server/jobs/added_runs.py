@@ -87,7 +87,7 @@ def add_runs(session: Session, job_id: str, request: AddedRunRequest, who: str) 
     ConflictError where no run can be added, LookError where a candidate has trained and no
     registered look is left.
     """
-    job, _ = statements.hold(session, job_id)
+    job, _ = statements.lock_job_with_runs(session, job_id)
     runs = job.runs  # read again under the job's lock: another request may have added some before
     if request.runs not in (None, len(runs)):
         raise ConflictError(

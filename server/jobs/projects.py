@@ -87,7 +87,7 @@ def run_of(
         session.flush()
         announce_new(session, job)
     else:
-        statements.hold(session, job.id)
+        statements.lock_job_with_runs(session, job.id)
     if request.baseline not in (None, job.arms[0].name):
         what = (
             f"baseline is {request.baseline}, but {job.arms[0].name} is that of project {project}, "
@@ -232,14 +232,14 @@ def _note_facts(session: Session, job: Job, arm: Arm, request: RunRequest, who: 
         planned_steps=request.planned_steps if job.planned_steps is None else None,
     )
     if facts.stated():
-        statements.state(session, job.id, facts, who)
+        statements.record_statement(session, job.id, facts, who)
 
 
 def look(session: Session, job_id: str) -> None:
     """Count a look at a project, unless the same runs with the same statements were judged before.
     Call it before it is judged.
     """
-    job, runs = statements.hold(session, job_id)
+    job, runs = statements.lock_job_with_runs(session, job_id)
     known = sum(run.state == "finished" for run in runs) + len(job.statements)
     if job.looked_at is not None and known > job.looked_at and _lacking(job) is None:
         job.looked_at = known
@@ -255,7 +255,7 @@ def close(session: Session, job_id: str) -> Job:
     """
     job = find_job(session, job_id)
     hold_lock(session, f"project {job.submitted_by} {job.name}")
-    job, runs = statements.hold(session, job_id)
+    job, runs = statements.lock_job_with_runs(session, job_id)
     if not job.is_open or job.status not in JOB_OPEN:
         raise ConflictError(
             f"job {job_id} is {job.status}; expected an open project, which takes runs without a "

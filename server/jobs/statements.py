@@ -70,12 +70,12 @@ class StatementRequest(Body):
         ]
 
 
-def state(session: Session, job_id: str, request: StatementRequest, who: str) -> Job:
+def record_statement(session: Session, job_id: str, request: StatementRequest, who: str) -> Job:
     """Put what an owner states on record: all of it or nothing.
 
     ConflictError where a fact is on record already, InvalidError for a value that it cannot have.
     """
-    job, runs = hold(session, job_id)
+    job, runs = lock_job_with_runs(session, job_id)
     if job.engine != "external":
         raise InvalidError(
             f"job {job_id} has engine {job.engine}, whose runs record all of this; expected a job "
@@ -118,7 +118,7 @@ def state(session: Session, job_id: str, request: StatementRequest, who: str) ->
     return job
 
 
-def hold(session: Session, job_id: str) -> tuple[Job, Sequence[Run]]:
+def lock_job_with_runs(session: Session, job_id: str) -> tuple[Job, Sequence[Run]]:
     """A job with its runs, locked and as they are now. Every writer locks runs before their job."""
     job = find_job(session, job_id)
     runs = session.scalars(

@@ -111,7 +111,7 @@ def state(
     if sender.repository is not None:
         check_statements(context.settings.gate_rules, sender.repository, statement)
     with context.database.write() as session:
-        statements.state(session, job_id, statement, sender.id)
+        statements.record_statement(session, job_id, statement, sender.id)
     return _back(job_id)
 
 

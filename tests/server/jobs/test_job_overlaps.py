@@ -389,7 +389,7 @@ def _cancel(database, job_id):
 
 def _hold(database, job_id):
     with database.write() as session:
-        statements.hold(session, job_id)
+        statements.lock_job_with_runs(session, job_id)
 
 
 def _delete(database, job_id):
@@ -428,7 +428,9 @@ def test_what_is_stated_of_a_job_waits_for_who_writes_it(database, own, lock):
     both = overlap(
         database,
         write,
-        lambda s: statements.state(s, job_id, StatementRequest(planned_steps=100), "local"),
+        lambda s: statements.record_statement(
+            s, job_id, StatementRequest(planned_steps=100), "local"
+        ),
     )
     refused = InvalidError if lock == "runs" else ConflictError
     assert (both.waited, type(both.second)) == (True, refused)
@@ -441,7 +443,7 @@ def test_a_fact_is_stated_once(database):
     )
 
     def state(word):
-        return lambda s: statements.state(
+        return lambda s: statements.record_statement(
             s, job_id, StatementRequest(rounding={"mine": word}), "local"
         )
 
