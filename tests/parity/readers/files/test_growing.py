@@ -21,7 +21,8 @@ from parity.readers.logs.pattern import PATTERN
 from parity.readers.logs.printed_log import PrintedLog
 from parity.readers.logs.train_log import TrainLog
 from tests.conftest import some
-from tests.parity.readers.logs.corpus import LOGS, REFUSED, megatron, torchtitan
+from tests.parity.readers.logs.corpus.logs import LOGS, REFUSED
+from tests.parity.readers.logs.corpus.trainers import megatron, torchtitan
 
 LOSSES = [4.8125, 4.5, 4.375, 4.25, 4.125, 4.0625, 3.984375, 3.9, 3.875, 3.75, 3.5, 3.25]
 MORE = {

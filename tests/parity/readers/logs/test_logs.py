@@ -13,7 +13,7 @@ import parity
 from parity.readers import ReadError, read_run
 from parity.readers.logs.pattern import PATTERN
 from tests.conftest import some_of
-from tests.parity.readers.logs.corpus import LOGS, REFUSED
+from tests.parity.readers.logs.corpus.logs import LOGS, REFUSED
 
 STEPS = 1000
 FEW = [4.8125, 4.5, 4.375, 4.25, 4.125, 4.0625, 3.984375, 3.9]

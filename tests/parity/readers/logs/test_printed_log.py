@@ -18,7 +18,7 @@ from parity.readers.logs.lines import line_log
 from parity.readers.logs.lines.line import LONGEST, looked_at
 from parity.readers.logs.printed_line import printed_log, read_line
 from tests.conftest import some
-from tests.parity.readers.logs.corpus import PRINTED, printed_lines
+from tests.parity.readers.logs.corpus.printed import PRINTED, printed_lines
 
 LOSSES = [10.8125 - 0.25 * i for i in range(6)]
 every_format = pytest.mark.parametrize("trainer", PRINTED)

@@ -10,7 +10,7 @@ import pytest
 from parity.readers import read_run
 from parity.readers.errors import ReadError
 from parity.readers.logs.lines import line_log
-from tests.parity.readers.logs.corpus import (
+from tests.parity.readers.logs.corpus.trainers import (
     TRAINERS,
     deepspeed,
     maxtext,
