@@ -102,7 +102,7 @@ class Bench:
             "device": describe().device_class,
         }
         self._measured = subject(self._candidate(0), self._spec(0, 0), FORKS_AT[0], FORK_STEPS)
-        own, off = self._measured.own, self._measured.off
+        own, off = self._measured.on, self._measured.off
         taken = 1 + int(max(own.max(), off.max()))
         self._model = menu_decoder(
             trial.model, self._measured.arithmetics[:taken], [own, off], fast_bf16=self._fast
@@ -160,7 +160,7 @@ class Bench:
         path = WORK / "curves" / self._trial.folder / f"{case.name} {replicate}.npy"
         if not path.exists():
             run = Run(self._spec(case.seed, replicate), self._corpus, fast_bf16=self._fast)
-            choice = self._measured.own if case.units else self._measured.off
+            choice = self._measured.on if case.units else self._measured.off
             losses = forked(self._model, run, _with(run.state, case), choice, 0, STEPS).losses
             path.parent.mkdir(parents=True, exist_ok=True)
             np.save(path, losses)
@@ -181,7 +181,7 @@ class Bench:
             if case.units and self._find("run", **about) is None:
                 run = Run(self._spec(case.seed, replicate), self._corpus, fast_bf16=self._fast)
                 losses = forked(
-                    self._model, run, _with(run.state, case), self._measured.own, 0, STEPS
+                    self._model, run, _with(run.state, case), self._measured.on, 0, STEPS
                 ).losses
                 self._write("run", **about, late_mean=_late(losses))
 

@@ -114,7 +114,7 @@ def ablate(baseline: AblationArm, full: AblationArm, ablations: Sequence[Ablatio
         return _contrast(arms, weights, pairs)
 
     def only(at: int, weight: float) -> list[float]:
-        return [weight if each == at else 0.0 for each in range(count)]
+        return [weight if position == at else 0.0 for position in range(count)]
 
     return Ablations(
         whole=of(-1.0, 1.0, *[0.0] * count),

@@ -133,15 +133,19 @@ def tree(setup: Setup, results: Results) -> Tree:
     """The tree of the GEMMs, by what the gradient split says; all of them weigh the same where it
     was not measured, or not finite.
     """
-    batches = [results[each.key] for each in gradient_batches(setup) if each.key in results]
+    batches = [results[row.key] for row in gradient_batches(setup) if row.key in results]
     count, error = len(setup.units), SUMS.index("error")
     is_complete = 0 < len(batches) == setup.gradient_batches
     errors = [
-        sum(float(each[unit][error]) for each in batches) if is_complete else 1.0
+        sum(float(batch[unit][error]) for batch in batches) if is_complete else 1.0
         for unit in setup.units
     ]
     total = sum(errors)
-    shares = [each / total for each in errors] if 0.0 < total < math.inf else [1 / count] * count
+    shares = (
+        [error_sum / total for error_sum in errors]
+        if 0.0 < total < math.inf
+        else [1 / count] * count
+    )
     return tree_of(
         {unit: (1 / count + 3 * share) / 4 for unit, share in zip(setup.units, shares, strict=True)}
     )
@@ -190,10 +194,10 @@ def search(setup: Setup, results: Results) -> Search:
     """Everything that the forks on record say, and the forks that are needed next."""
     units = tree(setup, results)
     root = units.units
-    of_ends = [
+    end_forks = [
         fork for way in _WAYS for fork in arm_forks(setup, units, way, root, setup.noise_draws)
     ]
-    pending = [each for each in of_ends if each.key not in results]
+    pending = [fork for fork in end_forks if fork.key not in results]
     if pending:
         return Search(
             tree=units,
@@ -219,41 +223,41 @@ def search(setup: Setup, results: Results) -> Search:
         draws = (setup.draws, setup.noise_draws)[look]
         forks = {
             fork.key: fork
-            for each in clusters
+            for cluster in clusters
             for way in _WAYS
-            for fork in arm_forks(setup, units, way, each, draws)
+            for fork in arm_forks(setup, units, way, cluster, draws)
         }
         more = [fork for key, fork in forks.items() if key not in planned]
-        cost = sum(each.steps for each in more)
+        cost = sum(fork.steps for fork in more)
         # both halves off is everything off
-        kept = 0.0 if clusters == units.halves(root) else setup.together_steps
-        if pending or spent + cost + kept > setup.most_steps + _ROUNDING:
+        reserved = 0.0 if clusters == units.halves(root) else setup.together_steps
+        if pending or spent + cost + reserved > setup.most_steps + _ROUNDING:
             stopped = stopped or not pending
             return None
         spent += cost
         planned.update(forks)
-        pending.extend(each for each in more if each.key not in results)
+        pending.extend(fork for fork in more if fork.key not in results)
         if pending:
             return None
-        return [p_of_one(each, draws) for each in clusters]
+        return [p_of_one(cluster, draws) for cluster in clusters]
 
     def p_of_one(cluster: Cluster, draws: int) -> float:
         off, alone = (
             both.between(arm_losses(setup, results, units, way, cluster, draws))
             for way in ("without", "alone")
         )
-        own = effects[cluster] = Part(without=effect(both.on, off), alone=effect(alone, both.off))
+        part = effects[cluster] = Part(without=effect(both.on, off), alone=effect(alone, both.off))
         together = contrast([(1.0, both.on), (-1.0, off), (1.0, alone), (-1.0, both.off)])
-        return any_way(own.without.p(), own.alone.p(), together.p())
+        return any_way(part.without.p(), part.alone.p(), together.p())
 
     guilt = find_guilty(units, p_of, setup.alpha)
     rest = None
     if guilt.named and not pending:
         named = tuple(unit for unit in root if any(unit in cluster for cluster in guilt.named))
         pending = [
-            each
-            for each in arm_forks(setup, units, "without", named, setup.draws)
-            if each.key not in results
+            fork
+            for fork in arm_forks(setup, units, "without", named, setup.draws)
+            if fork.key not in results
         ]
         if named == root:
             rest = both.off
@@ -279,21 +283,21 @@ def checked(setup: Setup, results: Results) -> Check:
 
 def next_measurement(setup: Setup, results: Results) -> Measurement | None:
     """What to measure next; None at the end of the analysis."""
-    own = checked(setup, results)
-    if own.pending is not None:
-        wanted = own.pending
+    check = checked(setup, results)
+    if check.pending is not None:
+        request = check.pending
         return Measurement(
-            key=wanted.key,
+            key=request.key,
             kind="replay",
-            steps=wanted.steps,
-            replay=wanted.replay,
-            draw=wanted.draw,
+            steps=request.steps,
+            replay=request.replay,
+            draw=request.draw,
         )
-    if own.ends_it:
+    if check.ends_it:
         return None
-    for each in (*instant_rows(setup), *gradient_batches(setup)):
-        if each.key not in results:
-            return each
+    for measurement in (*instant_rows(setup), *gradient_batches(setup)):
+        if measurement.key not in results:
+            return measurement
     pending = search(setup, results).pending
     return pending[0] if pending else None
 
@@ -301,9 +305,9 @@ def next_measurement(setup: Setup, results: Results) -> Measurement | None:
 def steps_spent(setup: Setup, results: Results) -> float:
     """The cost of what is on record, in steps of training."""
     splits = sum(
-        each.steps
-        for each in (*instant_rows(setup), *gradient_batches(setup))
-        if each.key in results
+        measurement.steps
+        for measurement in (*instant_rows(setup), *gradient_batches(setup))
+        if measurement.key in results
     )
     return (
         replay_steps(results)
@@ -319,7 +323,7 @@ def arm_losses(
     record.
     """
     losses: dict[str, list[float]] = {parent: [] for parent in setup.parents}
-    for each in arm_forks(setup, units, way, cluster, draws):
-        if each.key in results:
-            losses[setup.parents[each.parent]].append(float(results[each.key]))
+    for fork in arm_forks(setup, units, way, cluster, draws):
+        if fork.key in results:
+            losses[setup.parents[fork.parent]].append(float(results[fork.key]))
     return losses

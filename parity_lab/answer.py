@@ -181,9 +181,9 @@ def answer(setup: Setup, results: Results) -> Answer:
         if forks.ends
         else None,
         "noise": _noise(forks.ends) if forks.ends else None,
-        "named": [each for each in tested if tuple(each["gemms"]) in forks.guilt.named],
+        "named": [part for part in tested if tuple(part["gemms"]) in forks.guilt.named],
         "tested": tested,
-        "untested": [list(each) for each in forks.guilt.untested],
+        "untested": [list(cluster) for cluster in forks.guilt.untested],
         "interaction": _interaction(setup, results, forks),
         "unexplained": _unexplained(forks),
         "stopped": forks.stopped,
@@ -192,24 +192,24 @@ def answer(setup: Setup, results: Results) -> Answer:
     }
 
 
-def replay_document(setup: Setup, own: Check) -> ReplayDocument:
+def replay_document(setup: Setup, check: Check) -> ReplayDocument:
     """What the replays say."""
     return {
-        "outcome": own.outcome,
-        "code": own.code,
-        "sentence": sentence(own, setup.rates),
+        "outcome": check.outcome,
+        "code": check.code,
+        "sentence": sentence(check, setup.rates),
         "replays": [
             {
-                "run": each.replay.run,
-                "arm": each.replay.arm,
-                "first": each.replay.first,
-                "compared": each.result["compared"],
-                "state": each.state,
-                "departs": each.result["departs"],
-                "by": each.result["by"],
-                "missing": each.result["missing"],
+                "run": replayed.replay.run,
+                "arm": replayed.replay.arm,
+                "first": replayed.replay.first,
+                "compared": replayed.result["compared"],
+                "state": replayed.state,
+                "departs": replayed.result["departs"],
+                "by": replayed.result["by"],
+                "missing": replayed.result["missing"],
             }
-            for each in own.replayed
+            for replayed in check.replayed
         ],
     }
 
@@ -223,27 +223,31 @@ def rates_sentence(rates: RatesDiffer) -> str:
     )
 
 
-def sentence(own: Check, rates: RatesDiffer | None = None) -> str:
+def sentence(check: Check, rates: RatesDiffer | None = None) -> str:
     """What the replays say, with the run and the step."""
     if rates is not None:
         return rates_sentence(rates)
-    if own.outcome == "not planned":
+    if check.outcome == "not planned":
         return (
             "no run was replayed: the analysis is of an earlier version, and a cause outside of "
             "the GEMMs is not excluded"
         )
-    if own.outcome == "pending":
-        return f"{count(len(own.replayed), 'replay')} done so far; they come before anything else"
-    last = own.replayed[-1]
-    if own.outcome == "differs":
+    if check.outcome == "pending":
+        return f"{count(len(check.replayed), 'replay')} done so far; they come before anything else"
+    last = check.replayed[-1]
+    if check.outcome == "differs":
         return (
             f"not in the precision of these GEMMs: trained again, {_of(last)} does not follow its "
             f"record: {departure(last)}"
         )
-    if own.outcome == "unchecked":
-        missing = next((each for each in own.replayed if each.state == "missing"), None)
+    if check.outcome == "unchecked":
+        missing = next(
+            (replayed for replayed in check.replayed if replayed.state == "missing"), None
+        )
         if missing is None:
-            noisy_one = next(each for each in own.replayed if each.state == "within noise")
+            noisy_one = next(
+                replayed for replayed in check.replayed if replayed.state == "within noise"
+            )
             remedy = (
                 "which hides causes; ask on the machine and with the versions that trained it, or "
                 "accept that with --anyway"
@@ -257,22 +261,22 @@ def sentence(own: Check, rates: RatesDiffer | None = None) -> str:
             f"nothing is named, because {_of(missing)} could not be replayed from step "
             f"{missing.replay.first:,}: {why}"
         )
-    noisy = sum(each.state == "within noise" for each in own.replayed)
+    noisy = sum(replayed.state == "within noise" for replayed in check.replayed)
     how = "bit for bit"
     if noisy:
         how = (
             f"within the noise of reruns (which hides small causes) in {noisy} of "
-            f"{len(own.replayed)} replays, else bit for bit"
+            f"{len(check.replayed)} replays, else bit for bit"
         )
+    runs = {replayed.replay.run for replayed in check.replayed}
     return (
-        f"trained again, {count(len({each.replay.run for each in own.replayed}), 'run')} follow "
-        f"their record {how} ({_coverage(own)})"
+        f"trained again, {count(len(runs), 'run')} follow their record {how} ({_coverage(check)})"
     )
 
 
-def departure(own: Replayed) -> str:
+def departure(replayed: Replayed) -> str:
     """Where a replay leaves the record, and how far."""
-    result = own.result
+    result = replayed.result
     if result["by"] is None:
         return f"its loss at step {result['departs']:,} is not finite now"
     return (
@@ -281,15 +285,15 @@ def departure(own: Replayed) -> str:
     )
 
 
-def _of(own: Replayed) -> str:
-    return f"run {own.replay.run} of the {own.replay.arm}"
+def _of(replayed: Replayed) -> str:
+    return f"run {replayed.replay.run} of the {replayed.replay.arm}"
 
 
-def _coverage(own: Check) -> str:
+def _coverage(check: Check) -> str:
     """The steps that were replayed, with the number of runs."""
     spans: dict[tuple[int, int], int] = {}
-    for each in own.replayed:
-        span = (each.replay.first, each.replay.first + each.result["compared"])
+    for replayed in check.replayed:
+        span = (replayed.replay.first, replayed.replay.first + replayed.result["compared"])
         spans[span] = spans.get(span, 0) + 1
     return "; ".join(
         f"steps {first:,} to {end:,} of {count(runs, 'run')}"
@@ -297,23 +301,23 @@ def _coverage(own: Check) -> str:
     )
 
 
-def estimate_document(own: Estimate) -> EstimateDocument:
+def estimate_document(estimate: Estimate) -> EstimateDocument:
     """An estimate with its interval."""
-    low, high = own.bounds(CONFIDENCE)
-    return {"value": own.value, "low": low, "high": high}
+    low, high = estimate.bounds(CONFIDENCE)
+    return {"value": estimate.value, "low": low, "high": high}
 
 
 def _tested(forks: Search) -> list[ClusterDocument]:
     return [
         {
-            "gemms": list(each.cluster),
-            "without": estimate_document(forks.effects[each.cluster].without),
-            "alone": estimate_document(forks.effects[each.cluster].alone),
-            "p": each.p,
-            "adjusted": each.adjusted,
-            "is_cause": each.guilty,
+            "gemms": list(tested.cluster),
+            "without": estimate_document(forks.effects[tested.cluster].without),
+            "alone": estimate_document(forks.effects[tested.cluster].alone),
+            "p": tested.p,
+            "adjusted": tested.adjusted,
+            "is_cause": tested.guilty,
         }
-        for each in forks.guilt.tested
+        for tested in forks.guilt.tested
     ]
 
 
@@ -336,7 +340,7 @@ def _interaction(setup: Setup, results: Results, forks: Search) -> EstimateDocum
         arm_losses(setup, results, forks.tree, "without", cluster, setup.noise_draws)
         for cluster in forks.guilt.named
     )
-    arms = [(1.0, forks.ends.between(each)) for each in losses]
+    arms = [(1.0, forks.ends.between(loss)) for loss in losses]
     return estimate_document(
         contrast([(1.0 - len(arms), forks.ends.on), (-1.0, forks.rest), *arms])
     )
@@ -351,9 +355,7 @@ def _unexplained(forks: Search) -> EstimateDocument | None:
 
 
 def _instant(setup: Setup, results: Results) -> InstantDocument | None:
-    rows = {
-        each.key.removeprefix("instant/"): results.get(each.key) for each in instant_rows(setup)
-    }
+    rows = {row.key.removeprefix("instant/"): results.get(row.key) for row in instant_rows(setup)}
     losses = {
         name: np.asarray(values, np.float64) for name, values in rows.items() if values is not None
     }
@@ -381,22 +383,27 @@ def _instant(setup: Setup, results: Results) -> InstantDocument | None:
 
 
 def _gradients(setup: Setup, results: Results) -> list[GradientDocument] | None:
-    batches: list[Any] = [results.get(each.key) for each in gradient_batches(setup)]
-    if any(each is None for each in batches):
+    batches: list[Any] = [results.get(row.key) for row in gradient_batches(setup)]
+    if any(batch is None for batch in batches):
         return None
     documents: list[GradientDocument] = []
     for name in ("all", *setup.units) if batches else ():
-        sums = np.array([each[name] for each in batches], np.float64).reshape(
+        sums = np.array([batch[name] for batch in batches], np.float64).reshape(
             len(batches), 1, len(SUMS)
         )
         error = gradient_error(sums)
         low, high = error.squared_error.bounds(CONFIDENCE)
-        own: EstimateDocument = {
+        estimate: EstimateDocument = {
             "value": error.relative_error,
             "low": math.sqrt(max(0.0, low)),
             "high": math.sqrt(max(0.0, high)),
         }
         documents.append(
-            {"name": name, "error": own, "systematic": error.systematic, "cosine": error.cosine}
+            {
+                "name": name,
+                "error": estimate,
+                "systematic": error.systematic,
+                "cosine": error.cosine,
+            }
         )
     return documents

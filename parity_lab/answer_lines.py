@@ -24,9 +24,10 @@ IF_NOT_REPLAYED = "Train the job again, with its checkpoints, and ask again."
 _SHOWN = 5
 
 
-def nats(own: Mapping[str, float]) -> str:
+def nats(estimate: Mapping[str, float]) -> str:
     """An estimate with its interval."""
-    return f"{signed(own['value'], DECIMALS)} ({interval_words(own['low'], own['high'], DECIMALS)})"
+    interval = interval_words(estimate["low"], estimate["high"], DECIMALS)
+    return f"{signed(estimate['value'], DECIMALS)} ({interval})"
 
 
 def nats_words(gap: float, low: float, high: float) -> str:
@@ -58,10 +59,10 @@ def plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
     yield f"measures: {units} {where}, by forks of {plan['fork_steps']} steps"
     replayed = plan.get("replays") or ()
     if replayed:
-        steps = sum(each["steps"] for each in replayed)
+        steps = sum(replay["steps"] for replay in replayed)
         yield (
             f"first: {steps:,} recorded steps of "
-            f"{count(len({each['run'] for each in replayed}), 'run')} are trained again and "
+            f"{count(len({replay['run'] for replay in replayed}), 'run')} are trained again and "
             "compared"
         )
     share = percent(plan["steps_for_one"] / plan["pair_steps"])
@@ -111,10 +112,10 @@ def _replay_lines(plan: Mapping[str, Any], answer: Mapping[str, Any]) -> Iterato
     if not replay:
         return
     if replay["code"]:
-        for each in plan.get("differences", ()):
+        for difference in plan.get("differences", ()):
             yield (
-                f"differs on record: {each['key']}: {each['baseline']} in the baseline, "
-                f"{each['other']} in the candidate"
+                f"differs on record: {difference['key']}: {difference['baseline']} in the "
+                f"baseline, {difference['other']} in the candidate"
             )
         if not plan.get("differences"):
             yield "on record the arms differ only in precision"
@@ -126,26 +127,28 @@ def _replay_lines(plan: Mapping[str, Any], answer: Mapping[str, Any]) -> Iterato
         )
 
 
-def ablation_lines(own: Mapping[str, Any]) -> Iterator[str]:
+def ablation_lines(ablation: Mapping[str, Any]) -> Iterator[str]:
     """The parts of a gap by the user's own ablation runs."""
     yield (
-        f"{own['candidate']} of {own['job_name']} ({own['job']}), by ablation runs: a part is its "
-        "gap minus that of the ablation"
+        f"{ablation['candidate']} of {ablation['job_name']} ({ablation['job']}), by ablation "
+        "runs: a part is its gap minus that of the ablation"
     )
-    yield f"gap of the full runs: {gap_words(own['gap'])}"
-    replicates = count(own["pairs"], "replicate")
+    yield f"gap of the full runs: {gap_words(ablation['gap'])}"
+    replicates = count(ablation["pairs"], "replicate")
     yield (
-        f"whole: {own['candidate']} minus {own['baseline']}: {nats(own['whole'])} nats, over "
-        f"{replicates} of every arm"
+        f"whole: {ablation['candidate']} minus {ablation['baseline']}: {nats(ablation['whole'])} "
+        f"nats, over {replicates} of every arm"
     )
-    for each in own["parts"]:
-        yield f"  {each['name']}: gains {nats(each['part'])}, leaves {nats(each['left'])}"
-    yield f"sum of the parts: {nats(own['total'])}; unexplained: {nats(own['unexplained'])}"
-    if own["assumed"]:
-        yield f"note: {assumed_words(own['assumed'])}"
-    for each in own["left_out"]:
-        yield f"left out: {each}"
-    yield f"not measured: {own['cannot']}"
+    for part in ablation["parts"]:
+        yield f"  {part['name']}: gains {nats(part['part'])}, leaves {nats(part['left'])}"
+    yield (
+        f"sum of the parts: {nats(ablation['total'])}; unexplained: {nats(ablation['unexplained'])}"
+    )
+    if ablation["assumed"]:
+        yield f"note: {assumed_words(ablation['assumed'])}"
+    for sentence in ablation["left_out"]:
+        yield f"left out: {sentence}"
+    yield f"not measured: {ablation['cannot']}"
     yield NO_VERDICT
 
 
@@ -170,13 +173,13 @@ def _fork_lines(
             f"  {percent(effect['value'] / gap)} of the gap; the rest built up before this "
             "checkpoint, or takes longer to show"
         )
-    for each in answer["named"]:
+    for part in answer["named"]:
         yield (
-            f"named: {label(each['gemms'])}: alone it costs {nats(each['alone'])}, switching it "
-            f"off gains {nats(each['without'])}"
+            f"named: {label(part['gemms'])}: alone it costs {nats(part['alone'])}, switching it "
+            f"off gains {nats(part['without'])}"
         )
-        if len(each["gemms"]) > 2:
-            yield f"  GEMMs: {', '.join(each['gemms'])}"
+        if len(part["gemms"]) > 2:
+            yield f"  GEMMs: {', '.join(part['gemms'])}"
     if not answer["named"]:
         yield f"named: none; the effect cannot be told from the noise of forks. {IF_NONE_IS_NAMED}"
     else:
@@ -221,8 +224,8 @@ def _instant_lines(instant: Mapping[str, Any]) -> Iterator[str]:
 
 def _gradient_line(gradients: Sequence[Mapping[str, Any]]) -> str:
     whole, *units = gradients
-    largest = sorted(units, key=lambda each: -each["error"]["value"])[:_SHOWN]
-    parts = ", ".join(f"{each['name']} {percent(each['error']['value'])}" for each in largest)
+    largest = sorted(units, key=lambda unit: -unit["error"]["value"])[:_SHOWN]
+    parts = ", ".join(f"{unit['name']} {percent(unit['error']['value'])}" for unit in largest)
     return (
         f"error of the gradient against bf16: {percent(whole['error']['value'])} in all; largest "
         f"alone: {parts}"

@@ -84,13 +84,13 @@ def why(
     analysis it follows that one. With --ablation, and for engines without forks, it computes the
     parts from the job's own ablation runs at once. Exits 0 with an answer, whatever it says.
     """
-    for name, given, words in (
+    for name, value, words in (
         ("against", asked.against, ("baseline", "bf16")),
         ("origin", asked.origin, ("baseline", "candidate")),
     ):
-        if given not in words:
+        if value not in words:
             raise UsageError(
-                f"--{name} is {given!r}, expected {' or '.join(words)}{did_you_mean(given, words)}"
+                f"--{name} is {value!r}, expected {' or '.join(words)}{did_you_mean(value, words)}"
             )
     question = asdict(asked)
     ablation = question.pop("ablation")
@@ -139,11 +139,11 @@ def _check_no_fork_options(question: Document, *, plan_only: bool) -> None:
         "whole": False,
         "anyway": False,
     }
-    given = [name for name, default in defaults.items() if question[name] != default] + [
+    names = [name for name, default in defaults.items() if question[name] != default] + [
         "plan"
     ] * plan_only
-    if given:
-        options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+    if names:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in names)
         raise UsageError(
             f"{options}: expected without ablation runs, from which no forks are planned or "
             "trained; leave it out"

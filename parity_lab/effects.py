@@ -130,10 +130,10 @@ def contrast(terms: Sequence[tuple[float, Arm]]) -> Estimate:
     )
     variances: dict[ForkNoise, float] = {}
     for weight, arm in terms:
-        own = (weight * arm.noise.sd / len(parents)) ** 2 * sum(
+        term = (weight * arm.noise.sd / len(parents)) ** 2 * sum(
             1 / len(arm.forks[parent]) for parent in parents
         )
-        variances[arm.noise] = variances.get(arm.noise, 0.0) + own
+        variances[arm.noise] = variances.get(arm.noise, 0.0) + term
     variance = sum(variances.values())
-    df = variance**2 / sum(own**2 / noise.df for noise, own in variances.items())
+    df = variance**2 / sum(term**2 / noise.df for noise, term in variances.items())
     return Estimate(value=value, se=math.sqrt(variance), df=df)

@@ -49,7 +49,7 @@ def gradient_error(sums: NDArray[np.float64]) -> GradientError:
     batch.
     """
     by_batch = sums.reshape(len(sums), -1, len(SUMS)).sum(axis=1)
-    reference, dot, own, error, systematic = by_batch.T
+    reference, dot, square, error, systematic = by_batch.T
     if not (reference > 0).all():
         raise ValueError(
             f"the reference gradient is {reference.tolist()} long, expected above 0 in every "
@@ -59,5 +59,5 @@ def gradient_error(sums: NDArray[np.float64]) -> GradientError:
         squared_error=ratio(error, reference),
         squared_systematic=ratio(systematic, reference),
         bias=ratio(dot - reference, reference),
-        cosine=float(dot.sum() / math.sqrt(reference.sum() * own.sum())),
+        cosine=float(dot.sum() / math.sqrt(reference.sum() * square.sum())),
     )

@@ -82,12 +82,12 @@ def tree_of(weights: Mapping[str, float]) -> Tree:
     Raises ValueError without units and for weights that are not above 0.
     """
     total = sum(weights.values())
-    if not weights or not all(0 < each <= total < float("inf") for each in weights.values()):
+    if not weights or not all(0 < weight <= total < float("inf") for weight in weights.values()):
         raise ValueError(
             f"weights are {dict(weights)}, expected at least one GEMM, each with a finite weight "
             "above 0"
         )
-    parts = {unit: max(1, round(_PARTS * each / total)) for unit, each in weights.items()}
+    parts = {unit: max(1, round(_PARTS * weight / total)) for unit, weight in weights.items()}
     units = tuple(sorted(parts, key=lambda unit: -parts[unit]))
     return Tree(units=units, weights=tuple(parts[unit] for unit in units))
 
@@ -142,16 +142,16 @@ def find_guilty(tree: Tree, p_of: PValues, alpha: float) -> Guilt:
     def name_parts(guilty: Tested) -> None:
         """Name the smallest causes of a guilty one."""
         halves = tree.halves(guilty.cluster)
-        own: tuple[Tested, ...] = ()
+        decided: tuple[Tested, ...] = ()
         for look, share in enumerate(LOOKS) if halves else ():
             values = p_of(halves, look)
             if values is None:
                 break
-            before = [each.p for each in own] or [1.0, 1.0]
+            before = [half.p for half in decided] or [1.0, 1.0]
             smallest = [
                 min(old, _checked(new) / share) for old, new in zip(before, values, strict=True)
             ]
-            own = tuple(
+            decided = tuple(
                 decide(
                     half,
                     p,
@@ -160,13 +160,13 @@ def find_guilty(tree: Tree, p_of: PValues, alpha: float) -> Guilt:
                 )
                 for half, p in zip(halves, smallest, strict=True)
             )
-            if any(each.guilty for each in own):
+            if any(half.guilty for half in decided):
                 break
-        tested.extend(own)
-        untested.extend(() if own else halves)
-        below = [each for each in own if each.guilty]
-        for each in below:
-            name_parts(each)
+        tested.extend(decided)
+        untested.extend(() if decided else halves)
+        below = [half for half in decided if half.guilty]
+        for cause in below:
+            name_parts(cause)
         if not below:
             named.append(guilty.cluster)
 

@@ -46,19 +46,19 @@ def parts_at(
     """Where two runs part; COLUMNS (steps,) of each from step 0 on. None also for fewer than 2
     STRETCH steps, and without the norms.
     """
-    count = min(len(own[name]) for own in (baseline, candidate) for name in COLUMNS)
+    count = min(len(record[name]) for record in (baseline, candidate) for name in COLUMNS)
     if count < 2 * STRETCH:
         return None
     (ours, theirs) = (
-        {name: own[name][:count] for name in COLUMNS} for own in (baseline, candidate)
+        {name: record[name][:count] for name in COLUMNS} for record in (baseline, candidate)
     )
     spreads = (
         _spread(_away(loss))
         for loss in (theirs["lm_loss"] - ours["lm_loss"], theirs["lm_loss"], ours["lm_loss"])
     )
-    of_pair, of_candidate, of_baseline = spreads
+    pair_spread, candidate_spread, baseline_spread = spreads
     found = []
-    is_other = of_pair > OTHER_DATA * np.maximum(of_candidate, of_baseline)
+    is_other = pair_spread > OTHER_DATA * np.maximum(candidate_spread, baseline_spread)
     if is_other[FIRST_SEEN - AROUND :].any():
         step = FIRST_SEEN + int(np.argmax(is_other[FIRST_SEEN - AROUND :]))
         found.append(Parting(step=step, how="their losses vary as on other data"))
@@ -75,7 +75,7 @@ def parts_at(
                         step=FIRST_SEEN + int(np.argmax(is_jump)), how="weights or updates jump"
                     )
                 )
-    return min(found, key=lambda each: each.step, default=None)
+    return min(found, key=lambda parting: parting.step, default=None)
 
 
 def _away(values: FloatArray) -> FloatArray:
@@ -93,19 +93,19 @@ def _is_jump(values: FloatArray) -> npt.NDArray[np.bool_]:
     """Whether each value is a jump among those of its stretch; the last stretch is a whole one."""
     found = np.zeros(len(values), np.bool_)
     for first in range(0, len(values), STRETCH):
-        own = (
+        changes = (
             values[first : first + STRETCH] if first + STRETCH <= len(values) else values[-STRETCH:]
         )
-        own = own[own != 0.0]  # the runs are equal until something differs
-        if len(own) >= _FEWEST:
-            scale = _TO_SD * float(np.median(np.abs(own - np.median(own))))
+        changes = changes[changes != 0.0]  # the runs are equal until something differs
+        if len(changes) >= _FEWEST:
+            scale = _TO_SD * float(np.median(np.abs(changes - np.median(changes))))
             found[first : first + STRETCH] = np.abs(values[first : first + STRETCH]) > JUMP * scale
     return found
 
 
 def replay_steps(results: Mapping[str, Any]) -> float:
     """The cost of the replays and reruns on record, in steps of training."""
-    own = sum(
+    steps = sum(
         int(result["compared"]) for key, result in results.items() if key.startswith("replay/")
     )
-    return own + WINDOW * sum(key.startswith("rerun/") for key in results)
+    return steps + WINDOW * sum(key.startswith("rerun/") for key in results)

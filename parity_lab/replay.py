@@ -156,25 +156,25 @@ def planned(recorded: Sequence[Recorded], whole: int) -> tuple[Replay, ...]:
     windows: list[Replay] = []
     wholes: list[Replay] = []
     for arm in ("baseline", "candidate"):
-        for number, own in enumerate(each for each in recorded if each.arm == arm):
+        for number, run in enumerate(run for run in recorded if run.arm == arm):
             firsts = [
                 first
-                for first in (0, *own.kept)
-                if first < own.steps and (first or number >= whole)
+                for first in (0, *run.kept)
+                if first < run.steps and (first or number >= whole)
             ]
-            windows += [_replay(own, first, WINDOW) for first in firsts]
+            windows += [_replay(run, first, WINDOW) for first in firsts]
             if number < whole:
-                wholes.append(_replay(own, 0, own.steps))
+                wholes.append(_replay(run, 0, run.steps))
     return tuple(windows + wholes)
 
 
-def _replay(own: Recorded, first: int, steps: int) -> Replay:
-    return Replay(run=own.run, arm=own.arm, first=first, steps=min(steps, own.steps - first))
+def _replay(run: Recorded, first: int, steps: int) -> Replay:
+    return Replay(run=run.run, arm=run.arm, first=first, steps=min(steps, run.steps - first))
 
 
 def replays_from(documents: Sequence[Mapping[str, Any]]) -> tuple[Replay, ...]:
     """The replays of documents: those of `asdict`."""
-    return tuple(Replay(**each) for each in documents)
+    return tuple(Replay(**document) for document in documents)
 
 
 def check(
@@ -193,42 +193,47 @@ def check(
     if rates is not None:
         return Check(outcome="differs")
     replayed: list[Replayed] = []
-    for each in replays:
-        if each.key not in results:
-            wanted = WantedReplay(key=each.key, replay=each, draw=0, steps=each.steps)
-            return Check(outcome="pending", replayed=tuple(replayed), pending=wanted)
-        result: ReplayResult = results[each.key]
-        lacking = next((rerun for rerun in _reruns(each, result) if rerun.key not in results), None)
+    for replay in replays:
+        if replay.key not in results:
+            pending = WantedReplay(key=replay.key, replay=replay, draw=0, steps=replay.steps)
+            return Check(outcome="pending", replayed=tuple(replayed), pending=pending)
+        result: ReplayResult = results[replay.key]
+        lacking = next(
+            (rerun for rerun in _reruns(replay, result) if rerun.key not in results), None
+        )
         if lacking is not None:
             return Check(outcome="pending", replayed=tuple(replayed), pending=lacking)
-        state = _state(each, result, results, len(replays))
-        replayed.append(Replayed(replay=each, result=result, state=state))
+        state = _state(replay, result, results, len(replays))
+        replayed.append(Replayed(replay=replay, result=result, state=state))
         if state == "differs":
             return Check(outcome="differs", replayed=tuple(replayed))
     if not replayed:
         return Check(outcome="not planned")
     undecided = {"missing"} if accept_noise else {"missing", "within noise"}
-    is_undecided = any(each.state in undecided for each in replayed)
+    is_undecided = any(row.state in undecided for row in replayed)
     return Check(outcome="unchecked" if is_undecided else "reproduced", replayed=tuple(replayed))
 
 
-def _reruns(own: Replay, result: ReplayResult) -> Iterator[WantedReplay]:
+def _reruns(replay: Replay, result: ReplayResult) -> Iterator[WantedReplay]:
     """The reruns that the result of a replay asks for."""
     if result["departs"] is not None and result["by"] is not None and not result["exact"]:
         for draw in range(1, RERUNS + 1):
             yield WantedReplay(
-                key=f"rerun/{own.run}/{own.first}/{draw}", replay=own, draw=draw, steps=own.window
+                key=f"rerun/{replay.run}/{replay.first}/{draw}",
+                replay=replay,
+                draw=draw,
+                steps=replay.window,
             )
 
 
-def _state(own: Replay, result: ReplayResult, results: Mapping[str, Any], count: int) -> State:
+def _state(replay: Replay, result: ReplayResult, results: Mapping[str, Any], count: int) -> State:
     if result["missing"] is not None:
         return "missing"
     if result["departs"] is None:
         return "bit-equal"
     if result["exact"] or result["by"] is None:
         return "differs"
-    reruns = [results[each.key] for each in _reruns(own, result)]
+    reruns = [results[rerun.key] for rerun in _reruns(replay, result)]
     # two-sided, two tests of each replay
     limit = float(special.stdtrit(RERUNS, 1 - LEVEL / (4 * count)))
     for name in ("first", "mean"):

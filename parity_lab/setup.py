@@ -77,7 +77,7 @@ class Setup:
     @property
     def replay_steps(self) -> float:
         """The replays, in steps."""
-        return float(sum(each.steps for each in self.replays))
+        return float(sum(replay.steps for replay in self.replays))
 
     @property
     def instant_steps(self) -> float:
@@ -202,13 +202,13 @@ def replayed_whole(setup: Setup, recorded: Sequence[Recorded]) -> Setup:
 
 def setup_from(document: Mapping[str, Any]) -> Setup:
     """The setup of a document: that of `asdict`."""
-    given = {name: tuple(document[name]) for name in ("units", "ingredients", "parents")}
+    tuples = {name: tuple(document[name]) for name in ("units", "ingredients", "parents")}
     rates = document.get("rates")
     replays, rates = (
         replays_from(document.get("replays", ())),
         RatesDiffer(**rates) if rates else None,
     )
-    return Setup(**{**document, **given, "replays": replays, "rates": rates})
+    return Setup(**{**document, **tuples, "replays": replays, "rates": rates})
 
 
 class MeasureRequest(TypedDict):

@@ -256,8 +256,8 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args(arguments)
-    own = processes.processes(os.environ)
-    with processes.joined(own):  # before jax first lists devices
+    process = processes.processes(os.environ)
+    with processes.joined(process):  # before jax first lists devices
         device, devices = describe(), jax.device_count()
     wrong = known_answers.differing_formats()
     runs: dict[str, dict[str, tuple[bool, str]]] = {
@@ -275,7 +275,7 @@ def main(arguments: list[str] | None = None) -> int:
                 {
                     **asdict(device),
                     "devices": devices,
-                    "processes": own.count,
+                    "processes": process.count,
                     "wrong_formats": wrong,
                     "can_run": can,
                 }

@@ -55,10 +55,10 @@ class Override(Strict):
     from_step: int | None = None
 
     def __post_init__(self) -> None:
-        for name, known in (("projections", PROJECTIONS), ("gemms", GEMMS)):
+        for name, words in (("projections", PROJECTIONS), ("gemms", GEMMS)):
             object.__setattr__(self, name, tuple(getattr(self, name)))
             for word in getattr(self, name):
-                _check_word(f"overrides.{name}", word, known)
+                _check_word(f"overrides.{name}", word, words)
         object.__setattr__(self, "blocks", tuple(self.blocks))
         for item in self.blocks:
             _parsed(item)
@@ -88,7 +88,9 @@ class Override(Strict):
 def recipes(recipe: str, overrides: Sequence[Override]) -> tuple[str, ...]:
     """Every recipe that an arm names, its own first."""
     return tuple(
-        dict.fromkeys([recipe, *(each.recipe for each in overrides if each.recipe is not None)])
+        dict.fromkeys(
+            [recipe, *(override.recipe for override in overrides if override.recipe is not None)]
+        )
     )
 
 
@@ -101,8 +103,8 @@ def arm_label(recipe: str, switches: Switches, overrides: Sequence[Override]) ->
 
 def short(override: Override) -> str:
     """An override in one word: what it sets, where, and from which step on."""
-    given = [f"{name}={str(value).lower()}" for name, value in override.switches.given().items()]
-    what = [*([override.recipe] if override.recipe is not None else []), *given]
+    switches = [f"{name}={str(value).lower()}" for name, value in override.switches.given().items()]
+    what = [*([override.recipe] if override.recipe is not None else []), *switches]
     if override.blocks:
         blocks = ["blocks:" + ",".join(str(item).replace(" ", "") for item in override.blocks)]
     else:
@@ -196,11 +198,14 @@ def _parsed(item: int | str) -> tuple[str, int, int]:
     return "", first, last
 
 
-def _check_word(field: str, word: str, known: Sequence[str]) -> None:
-    if word not in known:
-        close = get_close_matches(str(word), known, n=1)
+def _check_word(field: str, word: str, allowed: Sequence[str]) -> None:
+    if word not in allowed:
+        close = get_close_matches(str(word), allowed, n=1)
         raise SpecError(
-            field, word, f"one of {', '.join(known)}", f"did you mean {close[0]}?" if close else ""
+            field,
+            word,
+            f"one of {', '.join(allowed)}",
+            f"did you mean {close[0]}?" if close else "",
         )
 
 

@@ -221,16 +221,18 @@ def check_kept(engine: str, keep_first: int, keep_last: int, n_layers: int) -> N
     """
     check_at_least("job.keep_first", keep_first, 0)
     check_at_least("job.keep_last", keep_last, 0)
-    kept = keep_first + keep_last
-    if kept and engine == "maxtext":
+    bf16_blocks = keep_first + keep_last
+    if bf16_blocks and engine == "maxtext":
         raise SpecError(
             "keep_first + keep_last",
-            kept,
+            bf16_blocks,
             f"0 under engine {engine}",
             "it quantizes every block; use engine: emulated",
         )
-    if kept >= n_layers:
-        raise SpecError("keep_first + keep_last", kept, f"fewer than model.n_layers = {n_layers}")
+    if bf16_blocks >= n_layers:
+        raise SpecError(
+            "keep_first + keep_last", bf16_blocks, f"fewer than model.n_layers = {n_layers}"
+        )
 
 
 def check_switch(engine: str, recipe: str, step: int, steps: int, scope: str) -> None:

@@ -165,17 +165,17 @@ def labels(plan: Plan) -> list[tuple[int, str]]:
     ]
     found = []
     for part in resolve(plan):
-        own = {
-            each
-            for block, projection, _, each in part.cells()
+        inside = {
+            arithmetic
+            for block, projection, _, arithmetic in part.cells()
             if not any(_holds(rule, block, projection, plan.n_layers) for _, rule in left_out)
         }
         outside = {
-            each
-            for block, projection, _, each in part.cells()
+            arithmetic
+            for block, projection, _, arithmetic in part.cells()
             if any(_holds(rule, block, projection, plan.n_layers) for _, rule in left_out)
         }
-        base = own.pop() if len(own) == 1 else None
+        base = inside.pop() if len(inside) == 1 else None
         if base is not None and outside <= {Arithmetic("bf16")}:
             found.append((part.first_step, arm_label(*base, ())))
             continue
@@ -208,12 +208,12 @@ def _holds(rule: Override, block: int, projection: str, n_layers: int) -> bool:
 def rounding(parts: Sequence[Segment]) -> Rounding:
     """How a run rounds gradients: stochastic if any of its GEMMs does, in any of its steps."""
     rounded = (
-        each
+        arithmetic
         for part in parts
-        for _, _, gemm, each in part.cells()
+        for _, _, gemm, arithmetic in part.cells()
         if gemm in _REACHES["stochastic_rounding"]
     )
-    if any(rounds_stochastically(*each) for each in rounded):
+    if any(rounds_stochastically(*gemm) for gemm in rounded):
         return "stochastic"
     return "nearest"
 
@@ -259,11 +259,11 @@ def _key(gemm: Gemm, recipe: Recipe, switches: Switches) -> tuple[tuple[str, obj
 
 def _stretches(plan: Plan) -> Iterator[_Stretch]:
     """The run cut at every step and block where a rule begins or ends, by steps, then blocks."""
-    for number, each in enumerate(plan.overrides):
-        if each.from_step is not None and not 0 < each.from_step < plan.steps:
+    for number, override in enumerate(plan.overrides):
+        if override.from_step is not None and not 0 < override.from_step < plan.steps:
             raise SpecError(
                 f"arm.overrides.{number}.from_step",
-                each.from_step,
+                override.from_step,
                 f"a step after the first and before schedule.steps = {plan.steps}",
                 f"the last one is {plan.steps - 1}",
             )
@@ -355,8 +355,8 @@ def _applied(number: int, rule: Override, before: Arithmetic, where: str) -> Ari
         return Arithmetic(rule.recipe, rule.switches)
     if before.recipe in _UNQUANTIZED:
         return before
-    given: dict[str, Any] = before.switches.given() | rule.switches.given()
-    after = Arithmetic(before.recipe, Switches(**given))
+    switches: dict[str, Any] = before.switches.given() | rule.switches.given()
+    after = Arithmetic(before.recipe, Switches(**switches))
     check_features(f"arm.overrides.{number}", *after, where=f"{where} has recipe {before.recipe}")
     return after
 
@@ -409,9 +409,12 @@ def _check_delayed(parts: Sequence[Segment]) -> None:
     settings: Arithmetic | None = None
     before: dict[tuple[int, str, Gemm], Arithmetic] = {}
     for part in parts:
-        now = {(block, projection, gemm): each for block, projection, gemm, each in part.cells()}
-        for place, each in now.items():
-            if each.recipe != "fp8_delayed":
+        now = {
+            (block, projection, gemm): arithmetic
+            for block, projection, gemm, arithmetic in part.cells()
+        }
+        for place, arithmetic in now.items():
+            if arithmetic.recipe != "fp8_delayed":
                 continue
             block, projection, gemm = place
             where = f"{gemm} of {projection} in block {block}"
@@ -423,11 +426,11 @@ def _check_delayed(parts: Sequence[Segment]) -> None:
                     f"{where} has no history of amaxes by then; the nearest is fp8_current, or "
                     "fp8_delayed from the first step",
                 )
-            settings = settings or each
-            if settings != each:
+            settings = settings or arithmetic
+            if settings != arithmetic:
                 raise SpecError(
                     "arm.overrides",
-                    arm_label(*each, ()),
+                    arm_label(*arithmetic, ()),
                     f"{arm_label(*settings, ())}, as in the other layers",
                     f"{where}: delayed scaling keeps one kind of history in a run",
                 )
@@ -456,12 +459,12 @@ def _check_needed(plan: Plan) -> None:
 def _is_needed(plan: Plan, place: _Stretch, number: int, rule: Override) -> bool:
     for projection, gemm in product(PROJECTIONS, GEMMS):
         if _reaches(rule, projection, gemm):
-            own = _arithmetic(plan, place, projection, gemm)
+            current = _arithmetic(plan, place, projection, gemm)
             try:
                 without = _arithmetic(plan, place, projection, gemm, without=number)
             except SpecError:  # a later rule's switches need this rule's recipe
                 return True
-            if gemm_key(gemm, own) != gemm_key(gemm, without):
+            if gemm_key(gemm, current) != gemm_key(gemm, without):
                 return True
     return False
 
@@ -486,7 +489,7 @@ def _check_whole_layers(plan: Plan) -> None:
             reaching = [
                 number
                 for number, rule in place.rules
-                if number >= 0 and any(_reaches(rule, projection, each) for each in GEMMS)
+                if number >= 0 and any(_reaches(rule, projection, gemm) for gemm in GEMMS)
             ]
             field, rules = "arm.overrides", "these rules"
             if reaching:
@@ -523,10 +526,10 @@ def _not_one_recipe(layer: Layer) -> tuple[Gemm, str] | None:
     plain = features(family)
     if plain is None:
         return None
-    given: dict[str, Any] = {
+    switches: dict[str, Any] = {
         name: value for name, value in merged.items() if value != getattr(plain, name)
     }
-    reason = not_te_parity(family, Switches(**given))
+    reason = not_te_parity(family, Switches(**switches))
     if reason is None:
         return None
     return "wgrad", reason

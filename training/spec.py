@@ -116,11 +116,11 @@ class Model(Strict):
             rules.check_at_least("model.head_dim", self.head_dim, 2)
         if self.head_size % 2:
             if self.head_dim is None:
-                own = ("model.d_model", self.d_model)
+                size = ("model.d_model", self.d_model)
             else:
-                own = ("model.head_dim", self.head_dim)
+                size = ("model.head_dim", self.head_dim)
             raise SpecError(
-                *own, f"an even size per head (rotary positions turn pairs), not {self.head_size}"
+                *size, f"an even size per head (rotary positions turn pairs), not {self.head_size}"
             )
         if self.head_size * self.n_heads == self.d_model:
             object.__setattr__(self, "head_dim", None)  # written out or not, it is one shape
@@ -293,15 +293,17 @@ class Projections(Strict):
     down: Precision | None = None
 
     def __post_init__(self) -> None:
-        for own in fields(self):
-            if getattr(self, own.name) not in (None, "quantized", "bf16"):
+        for projection in fields(self):
+            if getattr(self, projection.name) not in (None, "quantized", "bf16"):
                 raise SpecError(
-                    f"projections.{own.name}", getattr(self, own.name), "quantized or bf16"
+                    f"projections.{projection.name}",
+                    getattr(self, projection.name),
+                    "quantized or bf16",
                 )
 
     def quantized(self, layer_policy: LayerPolicy) -> frozenset[str]:
         """The names of the layers of a block that use the arm's recipe."""
-        chosen = {own.name: getattr(self, own.name) for own in fields(self)}
+        chosen = {projection.name: getattr(self, projection.name) for projection in fields(self)}
         by_policy = {"gate", "up", "down"} if layer_policy == "mlp_only" else set(chosen)
         return frozenset(
             name
@@ -348,18 +350,18 @@ class Arm(Strict):
         if not 1 <= self.replicates <= 64:
             raise SpecError("arm.replicates", self.replicates, "a whole number from 1 to 64")
         if not self.name:
-            own = arm_label(self.recipe, self.switches, ()).replace("+", ".").replace("=", "-")
+            name = arm_label(self.recipe, self.switches, ()).replace("+", ".").replace("=", "-")
             if self.bf16_from_step is not None:  # an arm is named after what it does
-                own += f".then-bf16{'-forward' * (self.bf16_scope == 'forward')}.from-step-{self.bf16_from_step}"  # noqa: E501
+                name += f".then-bf16{'-forward' * (self.bf16_scope == 'forward')}.from-step-{self.bf16_from_step}"  # noqa: E501
             if rules.is_other(self.recipe):
-                own = (
+                name = (
                     "".join(
                         c if c.isalnum() or c in "_.-" else "_"
                         for c in self.recipe.removeprefix(rules.OTHER)
                     )
                     or "other"
                 )
-            object.__setattr__(self, "name", f"{own}.overrides" if self.overrides else own)
+            object.__setattr__(self, "name", f"{name}.overrides" if self.overrides else name)
         if len(self.name) > 64 or not all(c.isalnum() or c in "_.-" for c in self.name):
             raise SpecError(
                 "arm.name",
@@ -651,7 +653,7 @@ def labels_of(job: Mapping[str, Any], arm: Mapping[str, Any]) -> list[tuple[int,
 _OF_THE_ARM = ("recipe", "switches", "overrides", "bf16_from_step", "bf16_scope")
 _OF_A_COMMAND = ("revision", "environment")
 _SHARED = tuple(
-    sorted({own.name for own in fields(RunSpec)} & {own.name for own in fields(JobSpec)})
+    sorted({field.name for field in fields(RunSpec)} & {field.name for field in fields(JobSpec)})
 )
 # What a job of engine command says nothing about: the trainer has its own.
 OF_OUR_TRAINERS = frozenset(
@@ -720,9 +722,9 @@ def _check_command(spec: JobSpec | RunSpec) -> None:
         )
     stated = [name for name in sorted(OF_OUR_TRAINERS) if getattr(spec, name) != _DEFAULTS[name]]
     stated += [
-        f"schedule.{own.name}"
-        for own in fields(Schedule)
-        if own.name not in _OF_ANY_SCHEDULE and _differs(spec.schedule, own.name)
+        f"schedule.{setting.name}"
+        for setting in fields(Schedule)
+        if setting.name not in _OF_ANY_SCHEDULE and _differs(spec.schedule, setting.name)
     ]
     if isinstance(spec, JobSpec):
         most = max(arm.replicates for arm in spec.arms) - 1
@@ -813,7 +815,7 @@ def _check_arm(spec: JobSpec | RunSpec, arm: Arm | RunSpec) -> None:
         )
 
 
-_DEFAULTS = {own.name: own.default for own in fields(JobSpec)}
+_DEFAULTS = {field.name: field.default for field in fields(JobSpec)}
 
 
 def _of_engine(document: dict[str, Any]) -> dict[str, Any]:
@@ -860,7 +862,7 @@ def _short_form(written: dict[str, Any], arm: Arm | RunSpec) -> dict[str, Any]:
         "switches": arm.switches.document()
     }
     return rest | (
-        {"overrides": [document(each) for each in arm.overrides]} if arm.overrides else {}
+        {"overrides": [document(override) for override in arm.overrides]} if arm.overrides else {}
     )
 
 
@@ -873,7 +875,9 @@ def _check_shapes(spec: JobSpec | RunSpec, parts: tuple[Segment, ...]) -> None:
     if not native and spec.engine != "emulated":
         return
     cells = dict.fromkeys(
-        (projection, gemm, each) for part in parts for _, projection, gemm, each in part.cells()
+        (projection, gemm, arithmetic)
+        for part in parts
+        for _, projection, gemm, arithmetic in part.cells()
     )
     wrong = gemm_sizes.misfit(
         cells, lambda projection: _sizes(spec, spec.model, projection), native=native

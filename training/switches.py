@@ -196,41 +196,41 @@ def features(recipe: str, switches: Switches = NO_SWITCHES) -> Features | None:
     Raises SpecError if a switch is set that the recipe does not have, or that changes nothing next
     to the others.
     """
-    given: dict[str, Any] = switches.given()
-    plain, own = _FEATURES.get(recipe), switches_of(recipe)
-    for name, value in given.items():
-        if name not in own:
+    values: dict[str, Any] = switches.given()
+    plain, allowed = _FEATURES.get(recipe), switches_of(recipe)
+    for name, value in values.items():
+        if name not in allowed:
             expected, remedy = (
                 f"no switch on recipe {recipe}",
                 f"switches change {', '.join(_FEATURES)}",
             )
-            if own:
+            if allowed:
                 expected, remedy = (
                     f"nothing on recipe {recipe}",
-                    f"its switches are {', '.join(own)}",
+                    f"its switches are {', '.join(allowed)}",
                 )
             raise SpecError(f"switches.{name}", value, expected, remedy)
     if plain is None:
         return None
-    resolved = replace(plain, **given)
-    _check_together(given, resolved)
+    resolved = replace(plain, **values)
+    _check_together(values, resolved)
     return resolved
 
 
-def _check_together(given: Mapping[str, Any], resolved: Features) -> None:
-    if "sr_bits" in given and not resolved.stochastic_rounding:
+def _check_together(values: Mapping[str, Any], resolved: Features) -> None:
+    if "sr_bits" in values and not resolved.stochastic_rounding:
         raise SpecError(
             "switches.sr_bits",
-            given["sr_bits"],
+            values["sr_bits"],
             "nothing without stochastic rounding",
             "set stochastic_rounding: true as well",
         )
     if resolved.nvfp4_4over6 == "none":
         for name in _4OVER6[1:]:
-            if name in given:
+            if name in values:
                 raise SpecError(
                     f"switches.{name}",
-                    given[name],
+                    values[name],
                     "nothing without nvfp4_4over6",
                     "set nvfp4_4over6 as well",
                 )

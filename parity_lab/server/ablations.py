@@ -118,7 +118,7 @@ def ablations_document(
             name=arm.name, losses=losses, noise=_noise(document["tau"][arm.role], within)
         )
 
-    arms = [measured(job.arms[0], full, min(within.values(), key=lambda own: own["within"]))]
+    arms = [measured(job.arms[0], full, min(within.values(), key=lambda arm: arm["within"]))]
     arms += [measured(arm, arm, within[arm.name]) for arm in (full, *chosen)]
     try:
         result = ablate(arms[0], arms[1], arms[2:])
@@ -126,7 +126,7 @@ def ablations_document(
         raise ConflictError(
             f"job {job.id} cannot be explained by its ablations: {error}"
         ) from error
-    verdict = next(each for each in job.verdicts if each.candidate == full.name)
+    verdict = next(row for row in job.verdicts if row.candidate == full.name)
     left_out += [
         f"{arm.name} replicate {replicate}: not every arm has it"
         for arm in arms
@@ -140,8 +140,8 @@ def ablations_document(
         gap=explained_gap(verdict),
         whole=_estimate(result.whole),
         parts=[
-            AblationDocument(name=each.name, part=_estimate(each.part), left=_estimate(each.left))
-            for each in result.parts
+            AblationDocument(name=part.name, part=_estimate(part.part), left=_estimate(part.left))
+            for part in result.parts
         ],
         total=_estimate(result.total),
         unexplained=_estimate(result.unexplained),
@@ -199,6 +199,6 @@ def _noise(floor: FloorDocument, parts: Mapping[str, float]) -> ArmNoise:
     )
 
 
-def _estimate(own: Interval) -> PartEstimate:
-    low, high = own.bounds(CONFIDENCE)
-    return PartEstimate(value=own.mean, low=low, high=high)
+def _estimate(interval: Interval) -> PartEstimate:
+    low, high = interval.bounds(CONFIDENCE)
+    return PartEstimate(value=interval.mean, low=low, high=high)

@@ -74,9 +74,9 @@ def plan_analysis(session: Session, job_id: str, question: WhyRequest) -> Analys
     ConflictError with what to do instead.
     """
     job = find_job(session, job_id)
-    own = session.get(Analysis, job.id)
-    if own is not None:
-        raise ConflictError(f"job {job.id} is an analysis itself; explain job {own.explains}")
+    analysis = session.get(Analysis, job.id)
+    if analysis is not None:
+        raise ConflictError(f"job {job.id} is an analysis itself; explain job {analysis.explains}")
     arm, verdict = judged_candidate(job, question.candidate, "so there is no gap to explain")
     if verdict.outcome == "pass" and not question.anyway:
         raise ConflictError(
@@ -90,7 +90,9 @@ def plan_analysis(session: Session, job_id: str, question: WhyRequest) -> Analys
     measured = _subject(spec, arm, question, step)
     parents = fork_parents(session, forked, step)[:MOST_PARENTS]
     runs = replayed_runs(session, job.arms[0], arm, parents)
-    records = [recorded(session, run, role) for role, own in runs.items() for run in own]
+    records = [
+        recorded(session, run, role) for role, role_runs in runs.items() for run in role_runs
+    ]
     try:
         setup = make_setup(
             units=tuple(unit.name for unit in measured.units),
@@ -133,23 +135,27 @@ def differences(ours: Run, theirs: Run) -> list[Difference]:
     and how often each was begun.
     """
     try:
-        own = spec_differences(run_spec(ours), run_spec(theirs))
+        changes = spec_differences(run_spec(ours), run_spec(theirs))
     except ValueError:  # of a version that this one cannot read
-        own = []
-    of_the_spec = [
-        each for each in own if each.key not in _PRECISION and not each.key.startswith("switches.")
+        changes = []
+    spec_changes = [
+        change
+        for change in changes
+        if change.key not in _PRECISION and not change.key.startswith("switches.")
     ]
     facts = [
         {key: str(value) for key, value in (run.manifest or {}).items()} for run in (ours, theirs)
     ]
     confounding = confounding_keys(facts)
-    of_the_manifest = [each for each in manifest_differences(*facts) if each.key in confounding]
+    manifest_changes = [
+        change for change in manifest_differences(*facts) if change.key in confounding
+    ]
     attempts = [str(run.attempt_number) for run in (ours, theirs)]
     if attempts[0] == attempts[1]:
         begun = []
     else:
         begun = [Difference(key="attempts", baseline=attempts[0], other=attempts[1])]
-    return [*of_the_spec, *of_the_manifest, *begun]
+    return [*spec_changes, *manifest_changes, *begun]
 
 
 def analysis_of(session: Session, job_id: str) -> Analysis:
@@ -194,12 +200,12 @@ def submit_analysis(
         ):
             return other.job
     whole = readable_spec(job)
-    own = next(arm for arm in whole.candidates if arm.name == analysis.candidate)
+    candidate = next(arm for arm in whole.candidates if arm.name == analysis.candidate)
     spec = replace(
         whole,
-        name=f"why: {own.name} of {job.name}"[:200],
+        name=f"why: {candidate.name} of {job.name}"[:200],
         baseline=replace(whole.baseline, replicates=1),
-        candidates=(replace(own, replicates=1),),
+        candidates=(replace(candidate, replicates=1),),
         short_reruns=None,
         family=None,
         keep_checkpoints=(),
@@ -237,7 +243,7 @@ def judged_candidate(job: Job, name: str | None, missing: str) -> tuple[Arm, Ver
     """
     check_ended(job)
     arm = candidate_of(job, name)
-    verdict = next((each for each in job.verdicts if each.candidate == arm.name), None)
+    verdict = next((row for row in job.verdicts if row.candidate == arm.name), None)
     if verdict is None:
         raise ConflictError(
             f"candidate {arm.name} of job {job.id} has no verdict, {missing}; train the job again"

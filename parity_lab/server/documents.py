@@ -86,7 +86,7 @@ class AnalysisDocument:
 def plan_document(session: Session, analysis: Analysis) -> AnalysisPlan:
     """The plan of an analysis, on record or not."""
     job, setup = analysis.explained, setup_from(analysis.setup)
-    verdict = next(each for each in job.verdicts if each.candidate == analysis.candidate)
+    verdict = next(row for row in job.verdicts if row.candidate == analysis.candidate)
     return from_attributes(
         AnalysisPlan,
         setup,
@@ -106,11 +106,11 @@ def plan_document(session: Session, analysis: Analysis) -> AnalysisPlan:
 
 def _differences(session: Session, setup: Setup) -> list[Difference]:
     """Between the first runs of the arms that are replayed, by key."""
-    first = {each.arm: each.run for each in reversed(setup.replays)}
-    own: list[Difference] = []
+    first = {replay.arm: replay.run for replay in reversed(setup.replays)}
+    rows: list[Difference] = []
     if setup.rates is not None:
         rates = (f"{rate:.6g}" for rate in (setup.rates.baseline, setup.rates.candidate))
-        own = [
+        rows = [
             Difference(
                 key=f"learning rate at step {setup.rates.step}",
                 baseline=next(rates),
@@ -118,10 +118,10 @@ def _differences(session: Session, setup: Setup) -> list[Difference]:
             )
         ]
     if len(first) == 2:
-        own += differences(
+        rows += differences(
             *(session.get_one(Run, first[role]) for role in ("baseline", "candidate"))
         )
-    return own
+    return rows
 
 
 def explained_gap(verdict: Verdict) -> ExplainedGap:

@@ -45,8 +45,8 @@ def fork_parents(session: Session, arm: Arm, step: int) -> Sequence[Run]:
         trained = run.source or run
         reason = unsound(session, trained)
         if reason is None and step not in (trained.kept_checkpoints or ()):
-            kept = ", ".join(map(str, trained.kept_checkpoints or ())) or "none"
-            reason = f"run {trained.id} kept no checkpoint of step {step} (kept: {kept})"
+            kept_steps = ", ".join(map(str, trained.kept_checkpoints or ())) or "none"
+            reason = f"run {trained.id} kept no checkpoint of step {step} (kept: {kept_steps})"
         if reason is None:
             parents.append(trained)
         else:
@@ -64,20 +64,20 @@ def fork_parents(session: Session, arm: Arm, step: int) -> Sequence[Run]:
     return parents
 
 
-def kept_step(arm: Arm, wanted: int | None, steps: int) -> int:
+def kept_step(arm: Arm, requested: int | None, steps: int) -> int:
     """The checkpoint to fork from: the one that is wanted, else the kept one nearest to 60 % of the
     steps.
     """
-    kept = {
+    kept_steps = {
         step
         for run in arm.runs
         for step in (run.source or run).kept_checkpoints or ()
         if step < steps
     }
     target = DEFAULT_SHARE * steps
-    if wanted is not None:
-        return wanted
-    return min(kept, key=lambda step: abs(step - target), default=max(1, round(target)))
+    if requested is not None:
+        return requested
+    return min(kept_steps, key=lambda step: abs(step - target), default=max(1, round(target)))
 
 
 def seconds_of(parents: Sequence[Run], steps: float) -> float | None:
@@ -117,7 +117,7 @@ def derived_job(
         **picked(origin, *SAME_AS_ORIGIN),
     )
     row.arms.extend(arm_rows(spec))
-    own = Run(
+    fork_run = Run(
         id=tables.new_id("r"),
         arm=row.arms[1],
         position=0,
@@ -127,7 +127,7 @@ def derived_job(
         state="queued",
         **run,
     )
-    row.runs.append(own)
+    row.runs.append(fork_run)
     announce_new(session, row)
     return row
 

@@ -91,7 +91,7 @@ def ablations_page(
         _, first = pair_of(find_job(session, job_id), None)
         document = ablations_document(session, job_id, candidate or first.name, ablation or ())
     values = {
-        "own": document,
+        "ablation": document,
         "bars": ablation_bars(document),
         "assumed": assumed_words(document.assumed),
         "width": WATERFALL_WIDTH,
@@ -101,7 +101,7 @@ def ablations_page(
 
 def ablation_bars(document: AblationsDocument) -> list[Bar]:
     """The gap, its parts in order, and what they leave unexplained."""
-    parts = [(f"left out in {each.name}", "part", asdict(each.part)) for each in document.parts]
+    parts = [(f"left out in {part.name}", "part", asdict(part.part)) for part in document.parts]
     return bars(
         [
             ("gap", "whole", asdict(document.whole)),
@@ -125,7 +125,7 @@ def fork_bars(document: AnalysisDocument) -> list[Bar]:
         )
     rows.append((f"effect at step {document.plan.fork_step:,}", "whole", answer["effect"]))
     if answer["named"]:
-        rows += [(label(each["gemms"]), "part", each["without"]) for each in answer["named"]]
+        rows += [(label(part["gemms"]), "part", part["without"]) for part in answer["named"]]
         # an answer of an earlier version has no interaction
         for name in ("interaction", "unexplained"):
             if answer.get(name):
@@ -163,16 +163,16 @@ def layers(document: AnalysisDocument) -> list[tuple[str, list[Cell | None]]]:
     it is no GEMM.
     """
     answer = document.answer or {}
-    errors = {each["name"]: each["error"] for each in answer.get("gradients") or ()}
+    errors = {gradient["name"]: gradient["error"] for gradient in answer.get("gradients") or ()}
     forward = {
         part["name"]: part["without"] for part in (answer.get("instant") or {"gemms": ()})["gemms"]
     }
     if not errors and not forward:
         return []
-    named = {unit for each in answer.get("named", ()) for unit in each["gemms"]}
+    named = {unit for part in answer.get("named", ()) for unit in part["gemms"]}
     units = set(document.plan.gemms)
     most_error = max((errors[unit]["value"] for unit in units if unit in errors), default=0.0)
-    most_forward = max((abs(each["value"]) for each in forward.values()), default=0.0)
+    most_forward = max((abs(estimate["value"]) for estimate in forward.values()), default=0.0)
 
     def cell(unit: str) -> Cell | None:
         if unit not in units:

@@ -27,15 +27,15 @@ def replayed_runs(
 
     Raises ConflictError for an arm without a step on record.
     """
-    known = {parent.id for parent in parents}
-    wanted = [parent.replicate for parent in parents]
+    parent_ids = {parent.id for parent in parents}
+    replicates = [parent.replicate for parent in parents]
     runs: dict[Role, Sequence[Run]] = {}
     roles: tuple[tuple[Role, Arm], ...] = (("baseline", baseline), ("candidate", candidate))
     for role, arm in roles:
         trained = [
             run.source or run for run in arm.runs if run.kind == "full" and run.state == "finished"
         ]
-        if known & {run.id for run in trained}:
+        if parent_ids & {run.id for run in trained}:
             runs[role] = parents
             continue
         there = [run for run in trained if recorded_losses(session, run, 0, 1)]
@@ -44,7 +44,7 @@ def replayed_runs(
                 f"arm {arm.name} of job {arm.job_id} has no finished run with its first step; "
                 "train the job again"
             )
-        runs[role] = sorted(there, key=lambda run: run.replicate not in wanted)[:MOST_REPLAYED]
+        runs[role] = sorted(there, key=lambda run: run.replicate not in replicates)[:MOST_REPLAYED]
     return runs
 
 
@@ -86,15 +86,17 @@ def parted_pair(
 ) -> str | None:
     """Where the record of a pair that is not replayed whole parts, in words; None if none does."""
     steps = {record.run: record.steps for record in records}
-    whole = {each.run for each in replays if each.first == 0 and each.steps == steps[each.run]}
+    whole = {
+        replay.run for replay in replays if replay.first == 0 and replay.steps == steps[replay.run]
+    }
     for pair in pairs:
         if {run.id for run in pair} <= whole:
             continue
         columns = [store.read(session, run.id, "train", COLUMNS)[1] for run in pair]
         parting = parts_at(
             *(
-                {name: own[name][: steps[run.id]] for name in COLUMNS}
-                for run, own in zip(pair, columns, strict=True)
+                {name: record[name][: steps[run.id]] for name in COLUMNS}
+                for run, record in zip(pair, columns, strict=True)
             )
         )
         if parting is not None:
@@ -130,11 +132,13 @@ def _rates(session: Session, run: Run) -> tuple[Any, Any]:
 def record_requests(session: Session, replays: Sequence[Replay]) -> dict[str, RecordRequest]:
     """What a training process needs of the runs that it replays, by id."""
     requests: dict[str, RecordRequest] = {}
-    for each in replays:
-        run = session.get_one(Run, each.run)
-        own = requests.setdefault(
+    for replay in replays:
+        run = session.get_one(Run, replay.run)
+        request = requests.setdefault(
             run.id,
             {"spec": run_spec(run).document(), "manifest": dict(run.manifest or {}), "losses": {}},
         )
-        own["losses"][str(each.first)] = recorded_losses(session, run, each.first, each.steps)
+        request["losses"][str(replay.first)] = recorded_losses(
+            session, run, replay.first, replay.steps
+        )
     return requests

@@ -87,5 +87,5 @@ def parents_in_use(session: Session) -> set[str]:
         .join(Run, Run.job_id == Analysis.job_id)
         .where(Run.state.not_in(RUN_ENDED))
     ).all()
-    replayed = {each["run"] for setup in setups for each in setup.get("replays", ())}
+    replayed = {replay["run"] for setup in setups for replay in setup.get("replays", ())}
     return replayed | {run_id for setup in setups for run_id in setup["parents"]}

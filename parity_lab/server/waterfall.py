@@ -30,11 +30,13 @@ class Bar:
 def bars(rows: Sequence[tuple[str, str, Mapping[str, float]]]) -> list[Bar]:
     """Rows on one axis; a part begins where the part before it ended."""
     begin, placed = 0.0, []
-    for name, kind, own in rows:
+    for name, kind, estimate in rows:
         start = 0.0 if kind == "whole" else begin
-        placed.append((name, kind, own, start))
-        begin = 0.0 if kind == "whole" else start + own["value"]
-    ends = [start + own[key] for *_, own, start in placed for key in ("value", "low", "high")]
+        placed.append((name, kind, estimate, start))
+        begin = 0.0 if kind == "whole" else start + estimate["value"]
+    ends = [
+        start + estimate[key] for *_, estimate, start in placed for key in ("value", "low", "high")
+    ]
     least, most = min(0.0, *ends), max(0.0, *ends)
     scale = (WATERFALL_WIDTH - 8) / max(most - least, _LEAST_AXIS)
 
@@ -45,14 +47,14 @@ def bars(rows: Sequence[tuple[str, str, Mapping[str, float]]]) -> list[Bar]:
         Bar(
             name=name,
             kind=kind,
-            value=own["value"],
-            low=own["low"],
-            high=own["high"],
+            value=estimate["value"],
+            low=estimate["low"],
+            high=estimate["high"],
             zero=at(0.0),
             begin=at(start),
-            end=at(start + own["value"]),
-            low_at=at(start + own["low"]),
-            high_at=at(start + own["high"]),
+            end=at(start + estimate["value"]),
+            low_at=at(start + estimate["low"]),
+            high_at=at(start + estimate["high"]),
         )
-        for name, kind, own, start in placed
+        for name, kind, estimate, start in placed
     ]

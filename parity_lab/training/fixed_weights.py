@@ -77,7 +77,7 @@ def gradients(
     for tokens in jnp.asarray(batches):
         gradient = partial(_gradient, model, state.parameters, state.scales.scale, tokens)
         reference = gradient(jnp.zeros_like(choices[0]), random_bits.key(), weight)
-        of_choices = []
+        sums = []
         for choice in choices:
             total = None
             for seed in seeds:
@@ -86,22 +86,22 @@ def gradients(
                     gradient(jnp.asarray(choice), random_bits.key(run=(0, seed)), weight),
                     reference,
                 )
-            of_choices.append(
+            sums.append(
                 np.asarray(_mean_sums(total, reference, jnp.float32(len(seeds))), np.float64)
             )
-        yield np.stack(of_choices)
+        yield np.stack(sums)
 
 
 @partial(jax.jit, static_argnums=0)
 def _losses(
     model: Decoder, parameters: Parameters, scale: jax.Array, batches: jax.Array, choice: jax.Array
 ) -> jax.Array:
-    def of_batch(tokens: jax.Array) -> jax.Array:
+    def batch_loss(tokens: jax.Array) -> jax.Array:
         return menu_loss(
             model, parameters, tokens, random_bits.key(), scale, choice, jnp.float32(0)
         )[1]
 
-    result: jax.Array = jax.lax.map(of_batch, batches)
+    result: jax.Array = jax.lax.map(batch_loss, batches)
     return result
 
 
@@ -116,27 +116,27 @@ def _gradient(
     z_loss: jax.Array,
 ) -> Weights:
     """The gradient of the loss for the weights of the linear layers."""
-    whole = jax.grad(lambda own: menu_loss(model, own, tokens, key, scale, choice, z_loss)[0])(
-        parameters
-    )
+    whole = jax.grad(
+        lambda weights: menu_loss(model, weights, tokens, key, scale, choice, z_loss)[0]
+    )(parameters)
     return [{name: block[name] for name in PROJECTIONS} for block in whole["blocks"]]
 
 
 class _Total(NamedTuple):
     """Over seeds: the summed error, a tree like the weights, and (blocks, projections) each: dot,
-    own and squared error.
+    square and squared error.
     """
 
     error: Weights
     dot: jax.Array
-    own: jax.Array
+    square: jax.Array
     squared: jax.Array
 
 
 @jax.jit
-def _added(total: _Total | None, own: Weights, reference: Weights) -> _Total:
-    error = jax.tree.map(jnp.subtract, own, reference)
-    new = _Total(error, _dots(own, reference), _dots(own, own), _dots(error, error))
+def _added(total: _Total | None, gradient: Weights, reference: Weights) -> _Total:
+    error = jax.tree.map(jnp.subtract, gradient, reference)
+    new = _Total(error, _dots(gradient, reference), _dots(gradient, gradient), _dots(error, error))
     return new if total is None else jax.tree.map(jnp.add, total, new)
 
 
@@ -147,7 +147,7 @@ def _mean_sums(total: _Total, reference: Weights, count: jax.Array) -> jax.Array
         [
             _dots(reference, reference),
             total.dot / count,
-            total.own / count,
+            total.square / count,
             total.squared / count,
             systematic,
         ],

@@ -63,10 +63,10 @@ def train_forks(
         }
     )
     replays = Replays(request["records"], folders, read, checkpoints.corpus)
-    while (wanted := plan.checked(results).pending) is not None:
-        value: Any = replayed(replays, wanted.replay, wanted.draw, request["parents"], send)
-        results[wanted.key] = value
-        send({"kind": "result", "key": wanted.key, "value": value, "steps": wanted.steps})
+    while (pending := plan.checked(results).pending) is not None:
+        value: Any = replayed(replays, pending.replay, pending.draw, request["parents"], send)
+        results[pending.key] = value
+        send({"kind": "result", "key": pending.key, "value": value, "steps": pending.steps})
     for fork in plan.pending(results):
         value = checkpoints.fork(
             choices[fork.arm],
@@ -172,7 +172,7 @@ def forked(
     channel that the choice takes.
     """
     menus: Any = model.recipes
-    if any(each.delayed for menu in menus for each in menu.recipes):
+    if any(recipe.delayed for menu in menus for recipe in menu.recipes):
         raise ValueError(
             "a recipe has delayed scaling, expected none on the menu; fork such a run from its "
             "kept checkpoint"
@@ -199,13 +199,13 @@ def _steps(
             random_bits.Key(inputs.run, number.astype(jnp.uint32)),
             jnp.asarray(inputs.settings.z_loss),
         )
-        of_parameters = jax.value_and_grad(
-            lambda own: menu_loss(
-                model, own, inputs.tokens[offset], key, state.scales.scale, choice, z_loss
+        loss_and_gradient = jax.value_and_grad(
+            lambda weights: menu_loss(
+                model, weights, inputs.tokens[offset], key, state.scales.scale, choice, z_loss
             ),
             has_aux=True,
         )
-        (_, lm_loss), gradient = of_parameters(state.parameters)
+        (_, lm_loss), gradient = loss_and_gradient(state.parameters)
         update = optimizer.apply(inputs.settings, state.parameters, state.moments, gradient, number)
         return state._replace(parameters=update.parameters, moments=update.state), losses.at[
             offset

@@ -58,25 +58,25 @@ class Unit(NamedTuple):
 
 @frozen
 class Measured:
-    """What stands on the menu (`arithmetics`, number 0 is bf16), what the run itself takes (`own`),
+    """What stands on the menu (`arithmetics`, number 0 is bf16), what the run itself takes (`on`),
     what a GEMM takes that is off (`off`), and the GEMMs in which the two differ.
 
     `ingredients` are the choices of the whole run without each ingredient that it has.
     """
 
     arithmetics: tuple[Arithmetic, ...]
-    own: Choice
+    on: Choice
     off: Choice
     units: tuple[Unit, ...]
     ingredients: Mapping[str, Choice]
 
     def without(self, units: Sequence[Unit]) -> Choice:
         """The run's own choice, but with these GEMMs off."""
-        return changed(self.own, units, self.off)
+        return changed(self.on, units, self.off)
 
     def alone(self, units: Sequence[Unit]) -> Choice:
         """All units off, but the run's own choice in these."""
-        return changed(self.off, units, self.own)
+        return changed(self.off, units, self.on)
 
 
 def changed(choice: Choice, units: Sequence[Unit], to: Choice) -> Choice:
@@ -97,10 +97,10 @@ def measured(segment: Segment, n_layers: int, off: Segment | None = None) -> Mea
     own_cells = _cells(segment)
     off_cells = dict.fromkeys(own_cells, BF16) if off is None else _cells(off)
     own_recipes, off_recipes = (
-        {each.recipe for each in cells.values()} for cells in (own_cells, off_cells)
+        {arithmetic.recipe for arithmetic in cells.values()} for cells in (own_cells, off_cells)
     )
     if "f32" in own_recipes | off_recipes or not any(
-        _is_quantized(each) for each in own_cells.values()
+        _is_quantized(arithmetic) for arithmetic in own_cells.values()
     ):
         recipes = ", ".join(sorted(own_recipes))
         raise ValueError(
@@ -116,23 +116,24 @@ def measured(segment: Segment, n_layers: int, off: Segment | None = None) -> Mea
             ]
         )
     )
-    own, other = (_numbered(cells, menu, n_layers) for cells in (own_cells, off_cells))
+    on, off_numbers = (_numbered(cells, menu, n_layers) for cells in (own_cells, off_cells))
     ingredients = {}
     for name in (*INGREDIENTS, SCALE_FORMAT):
-        taken = [menu[number] for number in np.unique(own) if number]
+        taken = [menu[number] for number in np.unique(on) if number]
         replacements = {
-            each: replaced
-            for each in taken
-            if (replaced := _without_ingredient(each, name)) is not None
+            arithmetic: replaced
+            for arithmetic in taken
+            if (replaced := _without_ingredient(arithmetic, name)) is not None
         }
         if replacements:
             menu = list(dict.fromkeys([*menu, *replacements.values()]))
             number = {
-                menu.index(each): menu.index(replaced) for each, replaced in replacements.items()
+                menu.index(arithmetic): menu.index(replaced)
+                for arithmetic, replaced in replacements.items()
             }
             ingredients[name] = np.vectorize(
                 lambda at, number=number: number.get(at, at), otypes=[np.int32]
-            )(own)
+            )(on)
     different = _different(own_cells, off_cells)
     if not different:
         raise ValueError(
@@ -149,7 +150,7 @@ def measured(segment: Segment, n_layers: int, off: Segment | None = None) -> Mea
         )
     )
     return Measured(
-        arithmetics=tuple(menu), own=own, off=other, units=units, ingredients=ingredients
+        arithmetics=tuple(menu), on=on, off=off_numbers, units=units, ingredients=ingredients
     )
 
 
@@ -163,23 +164,27 @@ def menu_of(
     where the choice is.
     """
     cells = {name: _cells(segment) for name, segment in runs.items()}
-    used = dict.fromkeys(each for own in cells.values() for each in own.values())
+    used = dict.fromkeys(
+        arithmetic for by_unit in cells.values() for arithmetic in by_unit.values()
+    )
     for unfit in ("f32", "fp8_delayed"):
-        if any(each.recipe == unfit for each in used):
+        if any(arithmetic.recipe == unfit for arithmetic in used):
             raise ValueError(
                 f"a GEMM has the recipe {unfit}, expected one that can be chosen while the program "
                 "runs, such as fp8_current"
             )
     menu = list(dict.fromkeys([BF16, *filter(_is_quantized, used)]))
-    return tuple(menu), {name: _numbered(own, menu, n_layers) for name, own in cells.items()}
+    return tuple(menu), {
+        name: _numbered(by_unit, menu, n_layers) for name, by_unit in cells.items()
+    }
 
 
 def _different(cells: Mapping[Unit, Arithmetic], others: Mapping[Unit, Arithmetic]) -> list[Unit]:
     """The GEMMs that the two compute in different ways."""
     return [
         unit
-        for unit, each in cells.items()
-        if gemm_key(unit.gemm, each) != gemm_key(unit.gemm, others[unit])
+        for unit, arithmetic in cells.items()
+        if gemm_key(unit.gemm, arithmetic) != gemm_key(unit.gemm, others[unit])
     ]
 
 

@@ -53,7 +53,7 @@ class Menu:
     recipes: tuple[LinearRecipe, ...]
 
     def __post_init__(self) -> None:
-        kinds = {(each.activations, each.products) for each in self.recipes}
+        kinds = {(recipe.activations, recipe.products) for recipe in self.recipes}
         if len(kinds) != 1:
             raise ValueError(
                 f"a menu has recipes of the types {sorted(kinds)}, expected one; f32 changes the "
@@ -144,13 +144,17 @@ def _chosen(
     key: random_bits.Key | None = None,
 ) -> Operand:
     """The operand of this name under the recipe of this number; equal quantizers share a branch."""
-    quantizers: list[Quantizer | None] = [getattr(each, name) for each in menu.recipes]
+    quantizers: list[Quantizer | None] = [getattr(recipe, name) for recipe in menu.recipes]
     different = list(dict.fromkeys(quantizers))
-    by_row = any(each is not None and each.row_scaled for each in different)
-    branches = [_branch(menu.recipes[0], each, x.shape, axis, by_row) for each in different]
+    by_row = any(quantizer is not None and quantizer.row_scaled for quantizer in different)
+    branches = [
+        _branch(menu.recipes[0], quantizer, x.shape, axis, by_row) for quantizer in different
+    ]
     if len(branches) == 1:
         return branches[0](x, scale, key)
-    number = jnp.asarray([different.index(each) for each in quantizers], jnp.int32)[choice]
+    number = jnp.asarray([different.index(quantizer) for quantizer in quantizers], jnp.int32)[
+        choice
+    ]
     operand: Operand = jax.lax.switch(number, branches, x, scale, key)
     return operand
 
@@ -183,7 +187,10 @@ def menu_decoder(
     A layer in which every one of `choices` has 0 for all GEMMs is compiled with bf16 alone, because
     each branch takes time to compile.
     """
-    recipes = tuple(layer_recipe((each, each, each), fast_bf16=fast_bf16) for each in arithmetics)
+    recipes = tuple(
+        layer_recipe((arithmetic, arithmetic, arithmetic), fast_bf16=fast_bf16)
+        for arithmetic in arithmetics
+    )
     # they are to a menu decoder what recipes are to another
     menus: Any = (Menu(recipes=recipes[:1]), Menu(recipes=recipes))
     varied = np.any([choice != 0 for choice in choices], axis=(0, 3))

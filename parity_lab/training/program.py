@@ -69,13 +69,13 @@ def analyse(
         }
     )
     replays = Replays(request["records"], folders, read, program.corpus)
-    while (wanted := _next(setup, results)) is not None:
-        if wanted.replay is not None:
-            value: Any = replayed(replays, wanted.replay, wanted.draw, request["parents"], send)
+    while (pending := _next(setup, results)) is not None:
+        if pending.replay is not None:
+            value: Any = replayed(replays, pending.replay, pending.draw, request["parents"], send)
         else:
-            value = _value(program, setup, wanted, lambda: send({"kind": "alive"}))
-        results[wanted.key] = value
-        send({"kind": "result", "key": wanted.key, "value": value, "steps": wanted.steps})
+            value = _value(program, setup, pending, lambda: send({"kind": "alive"}))
+        results[pending.key] = value
+        send({"kind": "result", "key": pending.key, "value": value, "steps": pending.steps})
 
 
 class Program(Checkpoints):
@@ -100,8 +100,8 @@ class Program(Checkpoints):
         menu = self._measured.arithmetics
         # Only held-out losses are measured without an ingredient; those arithmetics come last, and
         # fewer branches compile faster.
-        taken = 1 + int(max(self._measured.own.max(), self._measured.off.max()))
-        both = (self._measured.own, self._measured.off)
+        taken = 1 + int(max(self._measured.on.max(), self._measured.off.max()))
+        both = (self._measured.on, self._measured.off)
         super().__init__(parents, menu[:taken], both, step, fork_steps, corpus)
         self._model = menu_decoder(candidate.model, menu, both, fast_bf16=self._fast)
 
@@ -135,10 +135,10 @@ class Program(Checkpoints):
         """For a held-out batch the sums (SUMS) over all layers: of `all` units, and of each alone
         with bf16 everywhere else.
         """
-        own = self._measured.own
+        choice = self._measured.on
         choices = [
-            own,
-            *(changed(np.zeros_like(own), [unit], own) for unit in self._measured.units),
+            choice,
+            *(changed(np.zeros_like(choice), [unit], choice) for unit in self._measured.units),
         ]
         at = batch % len(self._held_out)
         z_loss = self._parents[0][0].schedule.z_loss
@@ -163,10 +163,12 @@ def _next(setup: Setup, results: dict[str, Any]) -> Measurement | None:
         raise ForksTellNothingError(str(error)) from error
 
 
-def _value(program: Program, setup: Setup, wanted: Measurement, alive: Callable[[], None]) -> Any:
-    if wanted.kind == "gradients":
-        return program.gradients(wanted.batch, setup.seeds)
-    choice = program.choice(wanted.way, wanted.units, wanted.ingredient)
-    if wanted.kind == "instant":
+def _value(
+    program: Program, setup: Setup, measurement: Measurement, alive: Callable[[], None]
+) -> Any:
+    if measurement.kind == "gradients":
+        return program.gradients(measurement.batch, setup.seeds)
+    choice = program.choice(measurement.way, measurement.units, measurement.ingredient)
+    if measurement.kind == "instant":
         return program.losses(choice, setup.batches)
-    return program.fork(choice, wanted.parent, wanted.draw, alive)
+    return program.fork(choice, measurement.parent, measurement.draw, alive)

@@ -40,56 +40,57 @@ class Replays:
         self._specs = {run: read(record["spec"]) for run, record in records.items()}
         self._machine = describe()
 
-    def replay(self, wanted: Replay, alive: Callable[[], None]) -> ReplayResult:
+    def replay(self, replay: Replay, alive: Callable[[], None]) -> ReplayResult:
         """Train the steps again, to the end of the window in which one differs from the record."""
-        losses = self._records[wanted.run]["losses"][str(wanted.first)][: wanted.steps]
+        losses = self._records[replay.run]["losses"][str(replay.first)][: replay.steps]
         result: ReplayResult = {
             "compared": 0,
             "departs": None,
             "by": None,
             "first": 0.0,
             "mean": 0.0,
-            "exact": self._is_exact(wanted.run),
+            "exact": self._is_exact(replay.run),
             "missing": None,
         }
         total = 0.0
-        for loss, own in zip(losses, self._losses(wanted, 0, alive), strict=False):
-            difference = loss - own
+        for loss, replayed in zip(losses, self._losses(replay, 0, alive), strict=False):
+            difference = loss - replayed
             if difference != 0.0 and result["departs"] is None:  # NaN differs from 0 too
-                result["departs"], result["by"] = wanted.first + result["compared"], difference
+                result["departs"], result["by"] = replay.first + result["compared"], difference
             total += difference
             result["compared"] += 1
             if result["compared"] == 1:
                 result["first"] = difference
-            if result["compared"] == wanted.window:
-                result["mean"] = total / wanted.window
-            if result["departs"] is not None and result["compared"] >= wanted.window:
+            if result["compared"] == replay.window:
+                result["mean"] = total / replay.window
+            if result["departs"] is not None and result["compared"] >= replay.window:
                 break
         if not all(map(math.isfinite, (result["by"] or 0.0, result["first"], result["mean"]))):
             result |= {"by": None, "first": 0.0, "mean": 0.0}
         return result
 
-    def rerun(self, wanted: Replay, draw: int, alive: Callable[[], None]) -> dict[str, float]:
+    def rerun(self, replay: Replay, draw: int, alive: Callable[[], None]) -> dict[str, float]:
         """How far the record is from the same steps with other random numbers: at the first step,
         and in the mean over the window.
         """
-        losses = self._records[wanted.run]["losses"][str(wanted.first)][: wanted.window]
+        losses = self._records[replay.run]["losses"][str(replay.first)][: replay.window]
         differences = [
-            loss - own for loss, own in zip(losses, self._losses(wanted, draw, alive), strict=False)
+            loss - replayed
+            for loss, replayed in zip(losses, self._losses(replay, draw, alive), strict=False)
         ]
         return {"first": differences[0], "mean": sum(differences) / len(differences)}
 
-    def _losses(self, wanted: Replay, draw: int, alive: Callable[[], None]) -> Iterator[float]:
+    def _losses(self, replay: Replay, draw: int, alive: Callable[[], None]) -> Iterator[float]:
         """The losses from step `first` on, with the random numbers of a draw; those of the run for
         draw 0.
         """
-        spec = self._specs[wanted.run]
-        fork = Fork(parent=spec, step=wanted.first, draw=draw) if wanted.first else None
-        own = replace(spec, replicate=_FIRST_RERUN + draw) if draw and fork is None else spec
-        run = Run(own, self._corpus, fast_bf16=self._machine.fast_bf16, fork=fork)
+        spec = self._specs[replay.run]
+        fork = Fork(parent=spec, step=replay.first, draw=draw) if replay.first else None
+        rerun = replace(spec, replicate=_FIRST_RERUN + draw) if draw and fork is None else spec
+        run = Run(rerun, self._corpus, fast_bf16=self._machine.fast_bf16, fork=fork)
         if fork is not None:
-            folder = self._folders / wanted.run
-            run.start_from(read_kept(folder, wanted.first, identity(spec, self._corpus), run.state))
+            folder = self._folders / replay.run
+            run.start_from(read_kept(folder, replay.first, identity(spec, self._corpus), run.state))
         try:
             for number, step in enumerate(run.steps()):
                 if number % WINDOW == 0:

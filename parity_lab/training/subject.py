@@ -28,21 +28,23 @@ def subject(candidate: RunSpec, baseline: RunSpec | None, step: int, steps: int)
             f"1 to {most}: the run ends at step {candidate.schedule.steps}",
             "plan shorter forks",
         )
-    own = arithmetic(candidate, step, steps, "candidate")
+    arithmetics = arithmetic(candidate, step, steps, "candidate")
     off = None if baseline is None else arithmetic(baseline, step, steps, "baseline")
-    if any(each.recipe == "fp8_delayed" for *_, each in own.cells()):
+    if any(arithmetic.recipe == "fp8_delayed" for *_, arithmetic in arithmetics.cells()):
         raise SpecError(
             "why.candidate",
             candidate.label,
             "a recipe without delayed scaling",
             f"its nearest is fp8_current; or {_AS_ARMS}",
         )
-    if off is not None and any(each.recipe == "fp8_delayed" for *_, each in off.cells()):
+    if off is not None and any(
+        arithmetic.recipe == "fp8_delayed" for *_, arithmetic in off.cells()
+    ):
         raise SpecError(
             "why.against", "baseline", "a baseline without delayed scaling", "use against: bf16"
         )
     try:
-        return measured(own, candidate.model.n_layers, off)
+        return measured(arithmetics, candidate.model.n_layers, off)
     except ValueError as error:
         raise SpecError(
             "why.candidate", candidate.label, "an arithmetic that differs", str(error)
@@ -81,7 +83,12 @@ def arithmetic(spec: RunSpec, step: int, steps: int, whose: str) -> Segment:
     changes within them.
     """
     change = next(
-        (each.first_step for each in spec.segments if step < each.first_step < step + steps), None
+        (
+            segment.first_step
+            for segment in spec.segments
+            if step < segment.first_step < step + steps
+        ),
+        None,
     )
     if change is not None:
         remedy = f"plan forks of at most {change - step} steps, or another checkpoint"
@@ -92,8 +99,8 @@ def arithmetic(spec: RunSpec, step: int, steps: int, whose: str) -> Segment:
             remedy,
         )
     return max(
-        (each for each in spec.segments if each.first_step <= step),
-        key=lambda each: each.first_step,
+        (segment for segment in spec.segments if segment.first_step <= step),
+        key=lambda segment: segment.first_step,
     )
 
 

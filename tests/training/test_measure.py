@@ -74,7 +74,7 @@ def menu():
 
 @pytest.fixture(scope="module")
 def model(menu):
-    return menu_decoder(SPEC.model, menu.arithmetics, [menu.own, menu.off], fast_bf16=True)
+    return menu_decoder(SPEC.model, menu.arithmetics, [menu.on, menu.off], fast_bf16=True)
 
 
 def chosen_gradient(model, state, tokens, choice, seed=SEED):
@@ -96,17 +96,17 @@ def test_a_choice_gives_the_bits_of_what_is_compiled_in(menu, model, state, batc
     piece = jax.jit(_of_piece, static_argnums=0)(
         compiled, state, tokens, random_bits.key(run=(0, SEED)), jnp.float32(0)
     )
-    loss = next(losses(model, state, batches, [menu.own]))
+    loss = next(losses(model, state, batches, [menu.on]))
     assert float(piece.lm_loss) == loss[0]
     expected = {name: piece.gradient["blocks"][0][name] for name in PROJECTIONS}
-    for name, got in chosen_gradient(model, state, tokens, menu.own)[0].items():
+    for name, got in chosen_gradient(model, state, tokens, menu.on)[0].items():
         np.testing.assert_array_equal(got, expected[name], err_msg=name)
 
 
 def test_only_fprop_moves_the_loss(menu, model, state, batches):
     units = [Unit(0, "up", gemm) for gemm in ("fprop", "dgrad", "wgrad")]
     on, fprop, dgrad, wgrad = losses(
-        model, state, batches, [menu.own, *(menu.without([unit]) for unit in units)]
+        model, state, batches, [menu.on, *(menu.without([unit]) for unit in units)]
     )
     assert on.shape == (3,)
     assert (on != fprop).any()
@@ -116,9 +116,9 @@ def test_only_fprop_moves_the_loss(menu, model, state, batches):
 
 def test_the_sums_of_gradients_are_those_of_the_formula(menu, model, state, batches):
     unit, seeds = Unit(0, "up", "wgrad"), (1, 2, 3)
-    off = np.zeros_like(menu.own)
+    off = np.zeros_like(menu.on)
     first, second = gradients(
-        model, state, batches[:2], [menu.own, menu.alone([unit]), off], seeds, 0.0
+        model, state, batches[:2], [menu.on, menu.alone([unit]), off], seeds, 0.0
     )
     assert first.shape == (3, 1, len(PROJECTIONS), len(SUMS))
     own, alone, none = (
@@ -133,7 +133,7 @@ def test_the_sums_of_gradients_are_those_of_the_formula(menu, model, state, batc
     tokens = jnp.asarray(batches[1])
     got = np.stack(
         [
-            np.asarray(chosen_gradient(model, state, tokens, menu.own, seed)[0]["up"], np.float64)
+            np.asarray(chosen_gradient(model, state, tokens, menu.on, seed)[0]["up"], np.float64)
             for seed in seeds
         ]
     )
@@ -149,7 +149,7 @@ def test_the_sums_of_gradients_are_those_of_the_formula(menu, model, state, batc
     for name, value in expected.items():
         assert own[name][at] == pytest.approx(value, rel=1e-3), name
     with pytest.raises(ValueError, match="at least 2"):
-        next(gradients(model, state, batches, [menu.own], seeds[:1], 0.0))
+        next(gradients(model, state, batches, [menu.on], seeds[:1], 0.0))
 
 
 def test_the_menu_has_what_the_run_quantizes_and_its_ingredients():
@@ -159,7 +159,7 @@ def test_the_menu_has_what_the_run_quantizes_and_its_ingredients():
     assert set(plain.ingredients) == {"rht", "sr", "2d", SCALE_FORMAT}
     assert plain.arithmetics[0].recipe == "bf16"
     assert (plain.without(plain.units) == 0).all()
-    assert (plain.alone(plain.units) == plain.own).all()
+    assert (plain.alone(plain.units) == plain.on).all()
     assert len({unit.name for unit in plain.units}) == 9
     for name, missing in {
         "nvfp4_no_rht": "rht",
@@ -174,7 +174,7 @@ def test_the_menu_has_what_the_run_quantizes_and_its_ingredients():
 
 def test_a_fork_by_choice_has_the_losses_of_the_run_that_is_compiled_in(menu, model, state):
     run = Run(MIXED, corpus(), fast_bf16=True)
-    got = forked(model, Run(MIXED, corpus(), fast_bf16=True), state, menu.own, 0, 5)
+    got = forked(model, Run(MIXED, corpus(), fast_bf16=True), state, menu.on, 0, 5)
     output = run.advance(0, 5)
     np.testing.assert_array_equal(got.losses, np.asarray(output.rows)[:5, 1])
     moved = zip(

@@ -66,12 +66,12 @@ def test_a_unit_that_is_off_has_the_baselines_arithmetic():
     measured = subject(SPEC, FP8, 60, 10)
     assert measured.arithmetics[0].recipe == "bf16"
     assert (measured.without(measured.units) == measured.off).all()
-    assert (measured.alone(measured.units) == measured.own).all()
+    assert (measured.alone(measured.units) == measured.on).all()
     unit = measured.units[0]
     recipes = np.array([each.recipe for each in measured.arithmetics])
     assert recipes[measured.without([unit])[unit.place]] == "fp8_current"
     assert recipes[measured.alone([unit])[unit.place]] == "nvfp4"
-    assert (measured.without([unit]) != measured.own).sum() == 1
+    assert (measured.without([unit]) != measured.on).sum() == 1
     assert (subject(SPEC, None, 60, 10).off == 0).all()
 
 

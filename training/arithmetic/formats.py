@@ -250,8 +250,8 @@ def materialized(*values: jax.Array) -> tuple[jax.Array, ...]:
     It does not prevent fusion: the barrier is removed before that pass, so a value may still be
     recomputed inside a loop.
     """
-    kept: tuple[jax.Array, ...] = jax.lax.optimization_barrier(values)  # type: ignore[no-untyped-call]
-    return kept
+    result: tuple[jax.Array, ...] = jax.lax.optimization_barrier(values)  # type: ignore[no-untyped-call]
+    return result
 
 
 def e8m0_round_up(amax: jax.Array, fmt: Format) -> jax.Array:

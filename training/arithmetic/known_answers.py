@@ -107,12 +107,12 @@ def difference(answer: Answer, copy: Copy) -> Difference:
     """Counts what differs between a copy and the known one. The sign of an FP4 zero is free; a copy
     without a scalar has none compared.
     """
-    known = answer.copy
+    reference = answer.copy
     total = Difference()
-    codes = _unsigned_zero(answer, known.codes), _unsigned_zero(answer, copy.codes)
-    scalars = (None if copy.scalar is None else known.scalar), copy.scalar
+    codes = _unsigned_zero(answer, reference.codes), _unsigned_zero(answer, copy.codes)
+    scalars = (None if copy.scalar is None else reference.scalar), copy.scalar
     for kind, (expected, found) in zip(
-        KINDS, (codes, (known.scales, copy.scales), scalars), strict=True
+        KINDS, (codes, (reference.scales, copy.scales), scalars), strict=True
     ):
         if expected is not None:
             total.compared[kind] = expected.size
@@ -163,7 +163,7 @@ def format_of(quantizer: Quantizer) -> str | None:
     )
     if plain.scaling == "fp8_block":
         plain = replace(plain, scaling="mx", block=32, two_dimensional=False)
-    return next((name for name, known in QUANTIZERS.items() if known == plain), None)
+    return next((name for name, quantizer in QUANTIZERS.items() if quantizer == plain), None)
 
 
 def formats_of(quantizers: Iterable[Quantizer]) -> set[str]:
@@ -232,10 +232,10 @@ def _answer(arrays: Mapping[str, Array], case: str, name: str, axis: int) -> Ans
     )
 
 
-def _differing(known: Array | np.float32, other: Array | np.float32 | None) -> int:
-    if other is None or other.shape != known.shape:
-        return known.size
-    return int(np.sum(known != other))
+def _differing(expected: Array | np.float32, other: Array | np.float32 | None) -> int:
+    if other is None or other.shape != expected.shape:
+        return expected.size
+    return int(np.sum(expected != other))
 
 
 def _unsigned_zero(answer: Answer, codes: Array) -> Array:

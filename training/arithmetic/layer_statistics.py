@@ -86,7 +86,7 @@ def quiet_statistics(*layers: int) -> jax.Array:
 
 
 def layer_statistics(
-    wanted: bool,
+    watched: bool,
     quantizer: Quantizer | None,
     x_MK: jax.Array,
     operand: Operand,
@@ -101,7 +101,7 @@ def layer_statistics(
     """
     if quantizer is None:
         return jnp.full(len(STATISTICS), jnp.nan, jnp.float32)
-    if not wanted:
+    if not watched:
         return jnp.zeros(len(STATISTICS), jnp.float32)
     return statistics(x_MK, operand, axis, quantizer, scale if quantizer.delayed else None)
 
@@ -158,7 +158,7 @@ def gradient_comparison(dw_KN: jax.Array, reference_KN: jax.Array) -> jax.Array:
     )
     # so that no square is flushed to zero or overflows
     dw, reference = dw * whole, reference * whole
-    both, own, other, noise = (
+    dot, square, reference_square, noise = (
         jnp.sum(_sums(a * b))
         for a, b in (
             (dw, reference),
@@ -167,8 +167,10 @@ def gradient_comparison(dw_KN: jax.Array, reference_KN: jax.Array) -> jax.Array:
             (dw - reference, dw - reference),
         )
     )
-    decibels = jnp.where(noise == 0, jnp.float32(np.inf), 10 * jnp.log10(other / noise))
-    return jnp.stack([both / jnp.sqrt(own * other), both / other - 1, decibels])
+    decibels = jnp.where(noise == 0, jnp.float32(np.inf), 10 * jnp.log10(reference_square / noise))
+    return jnp.stack(
+        [dot / jnp.sqrt(square * reference_square), dot / reference_square - 1, decibels]
+    )
 
 
 def _every_fourth(x_MK: jax.Array, group: int) -> jax.Array:
@@ -187,15 +189,15 @@ def _sums(x: jax.Array) -> jax.Array:
     return jnp.ones((1, terms), jnp.float32) @ x.reshape(terms, -1)
 
 
-def _counts(*which: jax.Array) -> list[jax.Array]:
+def _counts(*masks: jax.Array) -> list[jax.Array]:
     """Counts the true elements (float32) of up to three arrays in one pass: three sums of 64 fit
     one float32 as digits to base 256.
     """
     digits = [
-        jnp.where(each, np.float32(256**place), np.float32(0)) for place, each in enumerate(which)
+        jnp.where(mask, np.float32(256**place), np.float32(0)) for place, mask in enumerate(masks)
     ]
     sums, counts = _sums(sum(digits[1:], digits[0])), []
-    for _ in which:
+    for _ in masks:
         rest = jnp.floor(sums / 256)
         counts.append(jnp.sum(sums - 256 * rest))
         sums = rest

@@ -199,10 +199,10 @@ def _of_wgrad(
     """The statistics of the copy for wgrad; those of the other copy if the two have the same codes
     (one scale for the tensor).
     """
-    other, own = quantizers
-    if own == other and own is not None and own.scaling == "tensor":
+    other, quantizer = quantizers
+    if quantizer == other and quantizer is not None and quantizer.scaling == "tensor":
         return of_other
-    return layer_statistics(recipe.watched, own, x, operand, 0, scale)
+    return layer_statistics(recipe.watched, quantizer, x, operand, 0, scale)
 
 
 def _compared(
@@ -230,7 +230,7 @@ def _reported(
     quantized = [(quantizer, operand) for quantizer, operand in copies if quantizer is not None]
     if not quantized:
         return jnp.float32(0), jnp.float32(0)
-    quantizer, operand = next((each for each in quantized if each[0].delayed), quantized[0])
+    quantizer, operand = next((copy for copy in quantized if copy[0].delayed), quantized[0])
     return operand.amax, count_nonfinite(x, operand.amax, quantizer)
 
 

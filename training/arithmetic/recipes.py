@@ -107,7 +107,7 @@ class LinearRecipe:
     @property
     def delayed(self) -> bool:
         """Whether the recipe needs the amaxes of earlier steps."""
-        return any(each.delayed for each in self.quantizers)
+        return any(quantizer.delayed for quantizer in self.quantizers)
 
     @property
     def quantized(self) -> bool:
@@ -149,16 +149,19 @@ def layer_recipe(layer: Layer, *, fast_bf16: bool) -> LinearRecipe:
     """Returns the recipe of one layer whose GEMMs may each have a recipe of their own: a GEMM's two
     operands come from its own.
     """
-    fprop, dgrad, wgrad = (linear_recipe(*each, fast_bf16=fast_bf16) for each in layer)
+    fprop, dgrad, wgrad = (linear_recipe(*arithmetic, fast_bf16=fast_bf16) for arithmetic in layer)
     return replace(
         fprop,
-        name=next((each.recipe for each in reversed(layer) if each.recipe != "bf16"), "bf16"),
+        name=next(
+            (arithmetic.recipe for arithmetic in reversed(layer) if arithmetic.recipe != "bf16"),
+            "bf16",
+        ),
         dgrad_g=dgrad.dgrad_g,
         dgrad_w=dgrad.dgrad_w,
         wgrad_x=wgrad.wgrad_x,
         wgrad_g=wgrad.wgrad_g,
         delayed_scaling=next(
-            (each.delayed_scaling for each in (fprop, dgrad, wgrad) if each.delayed),
+            (recipe.delayed_scaling for recipe in (fprop, dgrad, wgrad) if recipe.delayed),
             DEFAULT,
         ),
     )

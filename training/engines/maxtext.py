@@ -92,7 +92,7 @@ def manifest(spec: RunSpec, environment: Mapping[str, str] = os.environ) -> dict
         "layer_policy": spec.layer_policy,
         "maxtext.command_sha256": hashlib.sha256(common.encode()).hexdigest(),
         "maxtext.command": common,
-        f"maxtext.arm.{spec.recipe}": maxtext_command.own(spec),
+        f"maxtext.arm.{spec.recipe}": maxtext_command.arm_options(spec),
         "threads": str(device.usable_threads()),
     }
     return dict(sorted(facts.items()))
@@ -198,7 +198,7 @@ def data_digest(spec: RunSpec) -> str:
                 )
             known_by_name = known_by_name or is_data
             continue  # a name on a hub, a bucket, or a file of MaxText's own
-        files = sorted(each for name in glob.glob(text) for each in _files(Path(name)))  # noqa: PTH207
+        files = sorted(path for name in glob.glob(text) for path in _files(Path(name)))  # noqa: PTH207
         if not files:
             raise DataMissingError(
                 f"{field} is {text!r}, expected a file, a folder or a pattern of files on this "
@@ -327,7 +327,7 @@ def _children_peak_bytes() -> int:
 
 def _files(path: Path) -> list[Path]:
     if path.is_dir():
-        return [each for each in path.rglob("*") if each.is_file()]
+        return [file for file in path.rglob("*") if file.is_file()]
     return [path]
 
 

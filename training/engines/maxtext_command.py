@@ -119,7 +119,7 @@ def shared(spec: RunSpec) -> str:
     )
 
 
-def own(spec: RunSpec) -> str:
+def arm_options(spec: RunSpec) -> str:
     """Returns the options that only this arm's command has, as one text."""
     facts = _arm(spec) | {"first_parameters": "loaded" if loads_parameters(spec) else "drawn"}
     return " ".join(f"{name}={value}" for name, value in facts.items())
@@ -246,7 +246,7 @@ def _model(spec: RunSpec) -> dict[str, Value]:
 def _data(spec: RunSpec) -> dict[str, Value]:
     data, options = spec.data, spec.maxtext
     path = check_text("data.path", data.path or "")
-    own: dict[str, dict[str, Value]] = {
+    sources: dict[str, dict[str, Value]] = {
         "grain": {
             "grain_train_files": path,
             "grain_file_type": options.grain_file_type,
@@ -267,7 +267,7 @@ def _data(spec: RunSpec) -> dict[str, Value]:
     }
     return {
         "dataset_type": data.source,
-        **{name: value for name, value in own[data.source].items() if value != ""},
+        **{name: value for name, value in sources[data.source].items() if value != ""},
         "tokenizer_path": options.tokenizer_path,
         "tokenizer_type": options.tokenizer_type,
         "packing": options.packing,

@@ -33,7 +33,7 @@ def evaluations(launch: Launch, patience: Patience) -> Iterator[tuple[int, float
     """Yields (step, mean loss in nats per token) for every checkpoint of a run that has ended;
     raises a MaxTextError if a process fails.
     """
-    for folder in sorted(launch.checkpoints.glob("*"), key=lambda each: each.name.zfill(20)):
+    for folder in sorted(launch.checkpoints.glob("*"), key=lambda folder: folder.name.zfill(20)):
         if folder.name.isdecimal() and int(folder.name):
             step = int(folder.name)
             yield step, _evaluated(launch, step, patience)

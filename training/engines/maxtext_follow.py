@@ -100,9 +100,9 @@ class Log:
             self.lines_read += 1
             self.last_lines.append(line)
             self.out_of_memory |= "RESOURCE_EXHAUSTED" in line or "Out of memory" in line
-            if held := _HELD.search(line):  # each device's memory, after the parameters were made
+            if memory := _HELD.search(line):  # each device's memory, after the parameters were made
                 self.held_bytes = max(
-                    float(held[1]) * 2**30,
+                    float(memory[1]) * 2**30,
                     -math.inf if math.isnan(self.held_bytes) else self.held_bytes,
                 )
             if self._echo is not None:

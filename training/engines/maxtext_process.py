@@ -122,25 +122,25 @@ def process_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {**environment, "DECOUPLE_GCLOUD": "TRUE", "PYTHONUNBUFFERED": "1"}
 
 
-def meeting_place(environment: Mapping[str, str], own: Processes) -> dict[str, str]:
+def meeting_place(environment: Mapping[str, str], process: Processes) -> dict[str, str]:
     """Returns the environment in which MaxText's processes find each other (hardware:
     gpu_multiprocess).
 
     Raises WrapperError if the coordinator's address is missing.
     """
-    if own.count == 1:
+    if process.count == 1:
         return dict(environment)
-    host, _, port = own.coordinator.rpartition(":")
+    host, _, port = process.coordinator.rpartition(":")
     if not host or not port.isdecimal():
         raise WrapperError(
-            f"{COORDINATOR} is {own.coordinator!r}, expected host:port of the first of {own.count} "
-            "processes of MaxText"
+            f"{COORDINATOR} is {process.coordinator!r}, expected host:port of the first of "
+            f"{process.count} processes of MaxText"
         )
     variables = {
         "JAX_COORDINATOR_IP": host,
         "JAX_COORDINATOR_PORT": port,
-        "NNODES": str(own.count),
-        "NODE_RANK": str(own.number),
+        "NNODES": str(process.count),
+        "NODE_RANK": str(process.number),
     }
     return {**environment, **variables}
 

@@ -118,8 +118,8 @@ class MaxTextOptions(Strict):
 
     def __post_init__(self) -> None:
         hints = get_type_hints(type(self))
-        for own in fields(self):
-            _check(f"maxtext.{own.name}", getattr(self, own.name), hints[own.name])
+        for option in fields(self):
+            _check(f"maxtext.{option.name}", getattr(self, option.name), hints[option.name])
         if self.checkpoint_period < 1:
             raise SpecError(
                 "maxtext.checkpoint_period", self.checkpoint_period, "a number of steps from 1"
@@ -196,14 +196,14 @@ def mesh(options: MaxTextOptions, devices: int) -> dict[str, int]:
     """
     sizes = {name: getattr(options, name) for name in (f"{axis}_parallelism" for axis in _AXES)}
     open_axes = [name for name, size in sizes.items() if size == -1]
-    given = math.prod(size for size in sizes.values() if size != -1)
-    if len(open_axes) > 1 or given < 1 or devices % given or (not open_axes and given != devices):
+    fixed = math.prod(size for size in sizes.values() if size != -1)
+    if len(open_axes) > 1 or fixed < 1 or devices % fixed or (not open_axes and fixed != devices):
         raise SpecError(
             "maxtext parallelism",
             sizes,
             f"sizes whose product is devices = {devices}, of which one may be -1",
         )
-    return sizes | dict.fromkeys(open_axes, devices // given)
+    return sizes | dict.fromkeys(open_axes, devices // fixed)
 
 
 def quantization(field: str, recipe: str, options: MaxTextOptions) -> str:

@@ -75,24 +75,24 @@ def processes(environment: Mapping[str, str]) -> Processes:
 
 
 @contextmanager
-def joined(own: Processes) -> Iterator[None]:
+def joined(process: Processes) -> Iterator[None]:
     """Context in which jax sees the devices of all processes; enter it before jax first lists
     devices. No effect for one process.
 
     Raises WrapperError if the processes do not find each other.
     """
-    if own.count == 1:
+    if process.count == 1:
         yield
         return
     import jax  # noqa: PLC0415
 
     try:
         jax.distributed.initialize(
-            own.coordinator or None, num_processes=own.count, process_id=own.number
+            process.coordinator or None, num_processes=process.count, process_id=process.number
         )
     except (RuntimeError, ValueError) as error:
         raise WrapperError(
-            f"process {own.number} of {own.count} did not find the others: {error}; set "
+            f"process {process.number} of {process.count} did not find the others: {error}; set "
             f"{COORDINATOR}=host:port of the first"
         ) from error
     try:

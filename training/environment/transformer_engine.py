@@ -165,7 +165,7 @@ def _import() -> tuple[SimpleNamespace | None, str]:
         <= tuple(int(part) for part in re.findall(r"\d+", version)[:3])
         < FIRST_UNKNOWN
     ):
-        first, unknown = (".".join(map(str, each)) for each in (FIRST_VERSION, FIRST_UNKNOWN))
+        first, unknown = (".".join(map(str, version)) for version in (FIRST_VERSION, FIRST_UNKNOWN))
         return (
             None,
             (

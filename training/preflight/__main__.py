@@ -57,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
         help="examine the layers of a job, which stdin has as JSON, on its engine",
     )
     options = parser.parse_args(arguments)
-    began, layers, wanted = time.perf_counter(), {}, options.engine
+    began, layers, engine_name = time.perf_counter(), {}, options.engine
     if options.job:
         try:
             job = TypeAdapter(JobSpec).validate_json(sys.stdin.read())
@@ -70,12 +70,12 @@ def main(arguments: list[str] | None = None) -> int:
                 "other trainers are not called here\n"
             )
             return 2
-        layers, wanted = layers_of(job), job.engine
+        layers, engine_name = layers_of(job), job.engine
     machine = device.describe()
     engines = [
         engine
         for engine in (Emulated(), TransformerEngine(machine))
-        if wanted in (None, engine.name)
+        if engine_name in (None, engine.name)
     ]
     results = {engine.name: report(engine, layers, quiet=options.json) for engine in engines}
     checks = [check for of_engine in results.values() for check in of_engine]

@@ -266,7 +266,7 @@ def _largest_bias(x: Array, values: Array) -> float:
     """
     worst = -np.inf
     for value in np.unique(x):
-        below, above = (float(each) for each in _neighbours(value))
+        below, above = (float(neighbour) for neighbour in _neighbours(value))
         if below == above:
             continue
         sample, share = values[:, x == value], (value - below) / (above - below)
@@ -351,9 +351,9 @@ def products(kernels: Kernels, recipe: LinearRecipe, shape: Shape = _SMALL) -> S
     """The three products of known matrices against float64 products of their copies."""
     x, w, g = _matrices(shape)
     if _is_stochastic(recipe):
-        kept = _blocks_of(_ON_THE_GRID, shape)
-        worst = _errors(kernels, recipe, (x, w, kept)) | {
-            "dw": _errors(kernels, recipe, (x, w, _before_rotation(recipe, kept)))["dw"]
+        grid_g = _blocks_of(_ON_THE_GRID, shape)
+        worst = _errors(kernels, recipe, (x, w, grid_g)) | {
+            "dw": _errors(kernels, recipe, (x, w, _before_rotation(recipe, grid_g)))["dw"]
         }
     else:
         worst = _errors(kernels, recipe, (x, w, g))
@@ -372,7 +372,7 @@ def history(kernels: Kernels, recipe: LinearRecipe) -> Seen:
     *made, amaxes = kernels.delayed(recipe, matrices, scale)
     worst = _worst(made, _exact_products(recipe, matrices, scale))
     largest = [float(np.max(np.abs(matrix))) for matrix in matrices]
-    wrong = sum(float(found) != known for found, known in zip(amaxes, largest, strict=True))
+    wrong = sum(float(found) != expected for found, expected in zip(amaxes, largest, strict=True))
     detail = ", ".join(f"{name} {value:.2f}" for name, value in worst.items())
     return (
         max(worst.values()) <= 1 and not wrong,
@@ -395,11 +395,11 @@ def _errors(kernels: Kernels, recipe: LinearRecipe, matrices: Matrices) -> dict[
 
 def _worst(made: Iterable[Array], exact: Matrices) -> dict[str, float]:
     worst = {}
-    for name, whole, known in zip(("y", "dx", "dw"), made, exact, strict=True):
+    for name, whole, expected in zip(("y", "dx", "dw"), made, exact, strict=True):
         ours = whole[np.ix_(*map(_sample, whole.shape))]
-        ulp = 2.0 ** (np.floor(np.log2(np.max(np.abs(known)))) - 7)
+        ulp = 2.0 ** (np.floor(np.log2(np.max(np.abs(expected)))) - 7)
         worst[name] = (
-            float(np.max(np.abs(ours - known))) / ulp if np.isfinite(whole).all() else np.inf
+            float(np.max(np.abs(ours - expected))) / ulp if np.isfinite(whole).all() else np.inf
         )
     return worst
 

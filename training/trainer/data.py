@@ -267,7 +267,7 @@ def check_vocabulary(corpus: Corpus, vocab_size: int) -> None:
     """Raises VocabularyTooSmallError if a token of the corpus is not below `vocab_size`."""
     if corpus.largest >= vocab_size:
         parts = [(0, corpus.train), (len(corpus.train), corpus.validation)]
-        before, part = next(each for each in parts if _extremes(each[1])[1] >= vocab_size)
+        before, part = next(part for part in parts if _extremes(part[1])[1] >= vocab_size)
         position, found = _first(part, lambda chunk: chunk >= vocab_size)
         raise VocabularyTooSmallError(
             f"model.vocab_size is {vocab_size}, expected more than {corpus.largest}, the largest "

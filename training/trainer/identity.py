@@ -61,8 +61,8 @@ def identity(spec: RunSpec, corpus: Corpus) -> dict[str, str]:
     del facts["spec_sha256"]  # added below, field by field
     for name, value in spec.document().items():
         if isinstance(value, dict):
-            parts = {f"{name}.{part}": each for part, each in value.items()}
+            parts = {f"{name}.{part}": leaf for part, leaf in value.items()}
         else:
             parts = {name: value}
-        facts |= {part: str(each) for part, each in parts.items()}
+        facts |= {part: str(text) for part, text in parts.items()}
     return facts

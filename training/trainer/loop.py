@@ -106,9 +106,9 @@ def _least_bytes(spec: RunSpec) -> int:
     # Bytes per token that a block keeps for its backward pass: bfloat16 activations and a row of
     # attention weights for every head.
     if spec.remat:
-        kept = 0
+        activations = 0
     else:
-        kept = (
+        activations = (
             2 * (2 * (model.d_model + model.n_heads * model.head_size) + 3 * model.d_ff)
             + 4 * model.n_heads * length
         )
@@ -119,7 +119,7 @@ def _least_bytes(spec: RunSpec) -> int:
     return (
         _BYTES_PER_PARAMETER * model.parameters
         - spared
-        + (_BYTES_PER_LOGIT * model.vocab_size + kept * model.n_layers) * tokens
+        + (_BYTES_PER_LOGIT * model.vocab_size + activations * model.n_layers) * tokens
     )
 
 

@@ -108,8 +108,8 @@ class Decoder:
         return replace(
             self,
             recipes=tuple(
-                replace(each, watched=each.quantized, compared=compared and each.quantized)
-                for each in self.recipes
+                replace(recipe, watched=recipe.quantized, compared=compared and recipe.quantized)
+                for recipe in self.recipes
             ),
         )
 
@@ -144,17 +144,17 @@ def decoder(
     is f32).
     """
     whole = {
-        each: layer_recipe(each, fast_bf16=fast_bf16)
+        layer: layer_recipe(layer, fast_bf16=fast_bf16)
         for span in segment.spans
-        for each in span.layers
+        for layer in span.layers
     }
     recipes = tuple(dict.fromkeys(whole.values()))
     blocks = [
-        tuple(recipes.index(whole[each]) for each in span.layers)
+        tuple(recipes.index(whole[layer]) for layer in span.layers)
         for span in segment.spans
         for _ in range(span.first, span.last + 1)
     ]
-    float32 = any(each.activations == "float32" for each in recipes)
+    float32 = any(recipe.activations == "float32" for recipe in recipes)
     return Decoder(
         shape=shape,
         plain=linear_recipe("f32" if float32 else "bf16", fast_bf16=fast_bf16),
@@ -329,14 +329,18 @@ def _group(
         # XLA cannot merge the two computations of a block across a loop's ends
         block = jax.checkpoint(block, prevent_cse=count == 1)
 
-    def one(x_MD: jax.Array, own: tuple[Parameters, Any, Channel]) -> tuple[jax.Array, None]:
-        weights, index, channel = own
+    def one(
+        x_MD: jax.Array, block_inputs: tuple[Parameters, Any, Channel]
+    ) -> tuple[jax.Array, None]:
+        weights, index, channel = block_inputs
         return block(weights, x_MD, key.numbered(index, model.shape.n_layers), channel), None
 
     if count == 1:
         return one(x_MD, (weights, first, jax.tree.map(lambda part: part[first], channels)))[0]
-    own = jax.tree.map(lambda part: part[first : first + count], channels)
-    result: jax.Array = jax.lax.scan(one, x_MD, (weights, jnp.arange(first, first + count), own))[0]
+    group_channels = jax.tree.map(lambda part: part[first : first + count], channels)
+    result: jax.Array = jax.lax.scan(
+        one, x_MD, (weights, jnp.arange(first, first + count), group_channels)
+    )[0]
     return result
 
 
@@ -377,11 +381,11 @@ def _projection(
     x: jax.Array,
 ) -> jax.Array:
     number = PROJECTIONS.index(name)
-    own = jax.tree.map(lambda part: part[number], channel)
+    projection_channel = jax.tree.map(lambda part: part[number], channel)
     w = _narrow(block[name], model.dtype)
     recipe = model.recipe_of(index, name)
     layer = model.layer if recipe.quantized else linear
-    return layer(recipe, x, w, key.numbered(number, len(PROJECTIONS)), own)
+    return layer(recipe, x, w, key.numbered(number, len(PROJECTIONS)), projection_channel)
 
 
 def _narrow(x: jax.Array, dtype: Any) -> jax.Array:

@@ -174,8 +174,8 @@ def peak_memory_bytes() -> float:
         int((device.memory_stats() or {}).get("peak_bytes_in_use", 0))
         for device in jax.local_devices()
     ]
-    held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return float(max(peaks) or (held if sys.platform == "darwin" else held * 1024))
+    resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return float(max(peaks) or (resident if sys.platform == "darwin" else resident * 1024))
 
 
 def newest(folder: Path) -> dict[str, Any]:

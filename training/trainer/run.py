@@ -204,10 +204,10 @@ class Run:
                 if checkpoints and pending.snapshot:
                     checkpoints.save(pending.first + pending.steps, pending.snapshot)
                 if jax.process_count() == 1:
-                    wanted = round(_BLOCK_SECONDS / step_seconds)
+                    target = round(_BLOCK_SECONDS / step_seconds)
                 else:
-                    wanted = _JOINT_STEPS
-                count = max(1, min(self._capacity, wanted))
+                    target = _JOINT_STEPS
+                count = max(1, min(self._capacity, target))
             pending = following
 
     def _dispatch(self, first: int, count: int, checkpoints: Checkpoints | None) -> _Block:
@@ -232,9 +232,9 @@ class Run:
             checkpoints.is_kept(first + count) if at_the_end else checkpoints.due(first + count)
         ):
             # the next block overwrites them; slices of stacked blocks are copies already
-            held = set(map(id, jax.tree.leaves(self._state)))
+            leaves = set(map(id, jax.tree.leaves(self._state)))
             snapshot = jax.tree.map(
-                lambda leaf: jnp.copy(leaf) if id(leaf) in held else leaf, self.state
+                lambda leaf: jnp.copy(leaf) if id(leaf) in leaves else leaf, self.state
             )
         return _Block(first, count, output, kind > _PLAIN, validation, snapshot, waited)
 

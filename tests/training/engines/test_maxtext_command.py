@@ -87,7 +87,7 @@ def test_arms_differ_in_quantization_and_its_declared_consequences(job, folder):
     }
     assert maxtext_command.shared(runs[0]) == maxtext_command.shared(runs[1])
     assert (
-        maxtext_command.own(runs[1])
+        maxtext_command.arm_options(runs[1])
         == "quantization=fp8 remat_policy=minimal_with_quantization first_parameters=drawn"
     )
 
