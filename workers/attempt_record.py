@@ -166,7 +166,7 @@ def _changed_launcher(run: Run, manifest: Mapping[str, str]) -> str | None:
     """Why a run whose recorded steps another version of its launcher trained cannot go on; None if
     it can.
     """
-    before, now = ((each or {}).get("launcher_digest") for each in (run.manifest, manifest))
+    before, now = ((document or {}).get("launcher_digest") for document in (run.manifest, manifest))
     if not run.steps_done or before is None or before == now:
         return None
     return (

@@ -49,8 +49,8 @@ def main() -> int:
     request: TrainRequest = json.loads(
         _argument(sys.argv[1]) if len(sys.argv) > 1 else sys.stdin.readline()
     )
-    own = processes.processes(os.environ) if len(sys.argv) > 1 else processes.ALONE
-    if own.is_first:
+    process = processes.processes(os.environ) if len(sys.argv) > 1 else processes.ALONE
+    if process.is_first:
         threading.Thread(target=_end_with_supervisor, daemon=True).start()
     out = claim_stdout()
     # Imports and the tracing of a program make objects by the million and few cycles; looking for
@@ -58,7 +58,7 @@ def main() -> int:
     gc.set_threshold(50_000, 10, 10)
     if request["core"] is not None:
         os.sched_setaffinity(0, {request["core"]})
-    _train(_spec(request["spec"]), request, out, own)
+    _train(_spec(request["spec"]), request, out, process)
     return 0
 
 
@@ -75,13 +75,13 @@ def _argument(text: str) -> str:
         ) from error
 
 
-def _train(spec: RunSpec, request: TrainRequest, out: IO[str], own: Processes) -> None:
+def _train(spec: RunSpec, request: TrainRequest, out: IO[str], process: Processes) -> None:
     def send(message: Message) -> None:
-        if own.is_first:
+        if process.is_first:
             out.write(json.dumps(message) + "\n")
             out.flush()
         elif message["kind"] == "error":
-            sys.stderr.write(f"process {own.number} of {own.count}: {message['message']}\n")
+            sys.stderr.write(f"process {process.number} of {process.count}: {message['message']}\n")
 
     engine = _maxtext if spec.engine == "maxtext" else _own_engine
     try:
@@ -89,7 +89,7 @@ def _train(spec: RunSpec, request: TrainRequest, out: IO[str], own: Processes) -
             _measure(spec, request, send)
             send({"kind": "end"})
             return
-        trained = engine(spec, request, send, own)
+        trained = engine(spec, request, send, process)
         # MaxText stops itself, and then shows that no step was lost.
         is_whole = spec.engine == "maxtext" or request["steps"] >= spec.schedule.steps
         for step in trained if is_whole else _up_to(trained, request["steps"]):
@@ -107,7 +107,7 @@ def _train(spec: RunSpec, request: TrainRequest, out: IO[str], own: Processes) -
         # traceback in the log.
         code, is_retryable = getattr(error, "code", None), getattr(error, "transient", False)
         # a process that fails makes the wrapper end the others
-        if not isinstance(code, str) or (is_retryable and not own.is_first):
+        if not isinstance(code, str) or (is_retryable and not process.is_first):
             raise
         send(
             {"kind": "broke_off" if is_retryable else "error", "code": code, "message": str(error)}
@@ -136,14 +136,14 @@ def _up_to(trained: Iterator[StepStats], steps: int) -> Iterator[StepStats]:
 
 
 def _own_engine(
-    spec: RunSpec, request: TrainRequest, send: Send, own: Processes
+    spec: RunSpec, request: TrainRequest, send: Send, process: Processes
 ) -> Iterator[StepStats]:
-    with processes.joined(own):
-        yield from _trained(spec, request, send, own)
+    with processes.joined(process):
+        yield from _trained(spec, request, send, process)
 
 
 def _trained(
-    spec: RunSpec, request: TrainRequest, send: Send, own: Processes
+    spec: RunSpec, request: TrainRequest, send: Send, process: Processes
 ) -> Iterator[StepStats]:
     # Imported here, because the core must be set before jax counts the processors.
     import jax  # noqa: PLC0415
@@ -160,32 +160,32 @@ def _trained(
         resume_at_most=checkpoints["resume_at_most"],
         keep=tuple(checkpoints["keep"]),
     )
-    if own.count > 1 and spec.devices != jax.device_count():
+    if process.count > 1 and spec.devices != jax.device_count():
         raise WrapperError(
             f"devices is {spec.devices}, expected {jax.device_count()}, the number of devices of "
-            f"the {own.count} processes of the wrapper"
+            f"the {process.count} processes of the wrapper"
         )
     corpus = data.load(spec.data, spec.model.vocab_size)
-    _send_manifest(spec, identity.manifest(spec, corpus), own, send)
+    _send_manifest(spec, identity.manifest(spec, corpus), process, send)
     names = layer_names(spec.model.n_layers)
     send({"kind": "layers", "layers": [*names], "columns": [*COLUMNS]})
     tracing = profiling.Tracing(
-        folder=Path(request["artifacts"]), steps=request["profile_steps"] if own.is_first else 0
+        folder=Path(request["artifacts"]), steps=request["profile_steps"] if process.is_first else 0
     )
     yield from profiling.profiled(
-        _steps(spec, corpus, plan, send, own), tracing, partial(_send_profile, send)
+        _steps(spec, corpus, plan, send, process), tracing, partial(_send_profile, send)
     )
     if checkpoints["keep"]:
         send({"kind": "kept", "steps": kept_steps(folder)})
 
 
 def _steps(
-    spec: RunSpec, corpus: Corpus, plan: Checkpointing, send: Send, own: Processes
+    spec: RunSpec, corpus: Corpus, plan: Checkpointing, send: Send, process: Processes
 ) -> Iterator[StepStats]:
     from training.trainer import loop  # noqa: PLC0415
     from training.trainer.checkpoint import CheckpointRefusedError  # noqa: PLC0415
 
-    if own.count > 1:
+    if process.count > 1:
         # All processes would have to write a checkpoint together; instead, such a run starts again
         # after a failure.
         yield from loop.train(spec, corpus)
@@ -200,24 +200,24 @@ def _steps(
         yield from loop.train(spec, corpus, checkpointing=plan)
 
 
-def _send_manifest(spec: RunSpec, manifest: dict[str, str], own: Processes, send: Send) -> None:
-    if own.count > 1:
-        manifest |= {"processes": str(own.count)}  # the order of their sums decides bits
+def _send_manifest(spec: RunSpec, manifest: dict[str, str], process: Processes, send: Send) -> None:
+    if process.count > 1:
+        manifest |= {"processes": str(process.count)}  # the order of their sums decides bits
     send({"kind": "manifest", "manifest": manifest, "rounding": spec.rounding})
 
 
 def _maxtext(
-    spec: RunSpec, request: TrainRequest, send: Send, own: Processes
+    spec: RunSpec, request: TrainRequest, send: Send, process: Processes
 ) -> Iterator[StepStats]:
     checkpoints = request["checkpoints"]
-    _send_manifest(spec, maxtext.manifest(spec), own, send)
+    _send_manifest(spec, maxtext.manifest(spec), process, send)
     place = maxtext.Place(
         folder=Path(checkpoints["folder"]),
         resume_at_most=checkpoints["resume_at_most"],
         stop_after=request["steps"] if request["steps"] < spec.schedule.steps else None,
         # Before the supervisor does, whose message would lack the end of MaxText's log.
         silence_seconds=0.9 * request["silence_seconds"],
-        processes=own,
+        processes=process,
     )
     named = False
     for step in maxtext.train(
@@ -257,7 +257,7 @@ def _spec(values: Mapping[str, Any]) -> RunSpec:
         "maxtext": MaxTextOptions,
     }
     parts = {name: kind(**values[name]) for name, kind in kinds.items()}
-    overrides = tuple(from_document(each) for each in values.get("overrides", ()))
+    overrides = tuple(from_document(override) for override in values.get("overrides", ()))
     return RunSpec(**{**values, **parts, "overrides": overrides})
 
 

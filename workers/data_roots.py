@@ -16,7 +16,7 @@ from training.spec import RunSpec
 CODE = "PATH_NOT_ALLOWED"
 
 
-def in_force(settings: Settings) -> Sequence[str]:
+def allowed_roots(settings: Settings) -> Sequence[str]:
     """The folders and URL prefixes that jobs may read on this worker."""
     return settings.data_roots or (str(settings.state_dir.resolve()), str(CHECKOUT / "examples"))
 
@@ -27,7 +27,9 @@ def registered_roots(settings: Settings) -> list[str]:
     """
     return [
         *dict.fromkeys(
-            without_secrets(each) for root in in_force(settings) for each in (root, _resolved(root))
+            without_secrets(path)
+            for root in allowed_roots(settings)
+            for path in (root, _resolved(root))
         )
     ]
 

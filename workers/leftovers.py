@@ -60,11 +60,11 @@ def watched(pid: int, attempt: str, folder: Path, seconds: float, log: IO[str]) 
         stdout=subprocess.DEVNULL,
         stderr=log,
         start_new_session=True,
-    ) as own:
+    ) as watcher_process:
         try:
             yield
         finally:
-            own.kill()
+            watcher_process.kill()
             record.unlink(missing_ok=True)
 
 

@@ -56,18 +56,21 @@ class Schedulers:
             if row.run_id in followed or row.launcher in self._worker.device["launchers"]
         ]
         for place, scheduler in (
-            self._known() | {own.place: own for own in map(scheduler_of, ours)}
+            self._launcher_schedulers()
+            | {scheduler.place: scheduler for scheduler in map(scheduler_of, ours)}
         ).items():
             try:
                 self._sweep(scheduler, prefix)
             except UnreachableError as error:
                 self.is_away(place, str(error))
-                self._tell_waiting(place, rows, f"{error.code}: {error}")
+                self._note_unreachable(place, rows, f"{error.code}: {error}")
             else:
                 self.is_back(place)
         self._remove_folders(rows, followed)
 
-    def _tell_waiting(self, place: str, rows: Sequence[tuple[Submission, bool]], why: str) -> None:
+    def _note_unreachable(
+        self, place: str, rows: Sequence[tuple[Submission, bool]], why: str
+    ) -> None:
         """Note for jobs that wait at a scheduler that it does not answer: where they wait now,
         nobody knows.
         """
@@ -76,20 +79,20 @@ class Schedulers:
             for row, is_over in rows
             if not is_over and row.reason and not row.reason.startswith(UnreachableError.code)
         ]
-        if told := [row for row in waiting if scheduler_of(row).place == place]:
+        if unreachable := [row for row in waiting if scheduler_of(row).place == place]:
             with self._database.write() as session:
-                for row in told:
+                for row in unreachable:
                     submissions.change(session, row.run_id, row.number, reason=why)
 
-    def _known(self) -> dict[str, Scheduler]:
+    def _launcher_schedulers(self) -> dict[str, Scheduler]:
         """The schedulers of the launchers, by their places."""
         assert self._settings.launchers is not None  # noqa: S101
         with suppress(LauncherError):  # its operator may be writing it
             launchers = read_launchers(self._settings.launchers).values()
             schedulers = [
-                scheduler_named(each.scheduler, each.submits_with)
-                for each in launchers
-                if each.scheduler
+                scheduler_named(launcher.scheduler, launcher.submits_with)
+                for launcher in launchers
+                if launcher.scheduler
             ]
             return {scheduler.place: scheduler for scheduler in schedulers}
         return {}
@@ -104,9 +107,9 @@ class Schedulers:
         with self._database.read() as session:
             on_record = {row.key: (row, is_over) for row, is_over in submissions.open_ones(session)}
         here = {
-            key: each
-            for key, each in on_record.items()
-            if scheduler_of(each[0]).place == scheduler.place
+            key: entry
+            for key, entry in on_record.items()
+            if scheduler_of(entry[0]).place == scheduler.place
         }
         for row, is_over in here.values():
             if is_over:

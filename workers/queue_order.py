@@ -50,7 +50,7 @@ def next_run(
     launchers = None
     if worker.capability == COMMAND:
         launchers = tuple(
-            (name, "scheduler" in own) for name, own in worker.device["launchers"].items()
+            (name, "scheduler" in launcher) for name, launcher in worker.device["launchers"].items()
         )
     on = worker.device["device_class"], worker.device["threads_per_run"]
     highest, below, first = _statements(worker.capability, *on, able, devices, launchers, submitted)
@@ -85,24 +85,26 @@ def _statements(
     Cached, because building these statements takes longer than running them.
     """
     waiting = (Run.state == "queued", Run.capability == capability)
-    of_maxtext, of_others = (Job.devices.between(*counts) for counts in devices)
-    counts: ColumnElement[bool] = of_others
+    maxtext_fits, others_fit = (Job.devices.between(*counts) for counts in devices)
+    counts: ColumnElement[bool] = others_fit
     if devices[0] != devices[1]:
-        counts = case((Job.engine == "maxtext", of_maxtext), else_=of_others)
+        counts = case((Job.engine == "maxtext", maxtext_fits), else_=others_fit)
     on_device = (or_(Job.threads.is_(None), Job.threads == threads), counts)
     bound = (Job.device_class.is_(None), Job.device_class == device_class)
     open_jobs = exists().where(
         Job.capability == capability, Job.status.in_(sorted(JOB_OPEN)), *on_device
     )
-    any_fits = or_(*(open_jobs.where(each) for each in bound))
+    any_fits = or_(*(open_jobs.where(condition) for condition in bound))
     highest = select(func.max(Run.priority)).where(*waiting)
     fits = [or_(*bound), *on_device, Job.spec_version <= SPEC_VERSION]
     if able is not None:
         fits.append(tuple_(Job.engine, Arm.recipe).in_(able))
     if launchers is not None:
         names, has_a_job = Job.model.in_([name for name, _ in launchers]), submissions.is_open()
-        own = Job.model.in_([name for name, submits in launchers if submits == submitted])
-        fits.append(and_(names, or_(own, has_a_job)) if submitted else and_(own, ~has_a_job))
+        same_way = Job.model.in_([name for name, submits in launchers if submits == submitted])
+        fits.append(
+            and_(names, or_(same_way, has_a_job)) if submitted else and_(same_way, ~has_a_job)
+        )
     first = (
         select(Run)
         .join(Job, Run.job_id == Job.id)

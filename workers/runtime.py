@@ -151,7 +151,7 @@ class Runtime:
         with logs.bound(
             worker=self._worker.id, job=claim.job_id, run=claim.run_id, attempt=claim.attempt_number
         ):
-            refusal = data_roots.refusal(data_roots.in_force(self._settings), claim.spec)
+            refusal = data_roots.refusal(data_roots.allowed_roots(self._settings), claim.spec)
             if refusal is None:
                 supervisor.train(self._settings, self._database, claim, slot, self._stopping)
             else:

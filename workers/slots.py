@@ -102,16 +102,16 @@ def slots(settings: Settings) -> list[Slot]:
 
 
 def environment(
-    settings: Settings, slot: Slot, given: Mapping[str, str] = os.environ
+    settings: Settings, slot: Slot, inherited: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
     """The complete environment of a training process in this slot."""
     prefixes = (*_PREFIXES, *_WRAPPERS) if settings.wrapper else _PREFIXES
-    kept = {
+    variables = {
         name: value
-        for name, value in given.items()
+        for name, value in inherited.items()
         if name in _NAMES or name in _ENGINES or name.startswith(prefixes)
     }
-    kept |= {
+    variables |= {
         # An absolute path without links: the path is part of jax's cache key, so another name for
         # the same folder would find nothing.
         "JAX_COMPILATION_CACHE_DIR": str((settings.state_dir / "jax-cache").resolve()),
@@ -119,6 +119,6 @@ def environment(
         # CPU.
         "JAX_PLATFORMS": "cpu" if settings.capability == "cpu" else "cuda",
         "PYTHONUNBUFFERED": "1",
-        "GLIBC_TUNABLES": given.get("GLIBC_TUNABLES", HUGE_PAGES),
+        "GLIBC_TUNABLES": inherited.get("GLIBC_TUNABLES", HUGE_PAGES),
     }
-    return kept | ({"CUDA_VISIBLE_DEVICES": slot.gpu} if slot.gpu is not None else {})
+    return variables | ({"CUDA_VISIBLE_DEVICES": slot.gpu} if slot.gpu is not None else {})

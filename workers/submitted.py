@@ -4,8 +4,8 @@ one process that the worker is.
 `workers.submitting` has brought each to its scheduler. From then on the files of its job tell of
 its starts and its end (`workers.commands.script`), and the trainer's report of its steps. What
 these files say outranks the scheduler, which may call a job running that has ended; its word counts
-for a job that has told nothing for a while. A node writes what it likes: a file that is no such
-file is none, its times are brought to the clock of the record, and of one run's files no more is
+for a job that has told nothing for a while. A node writes what it likes: anything but a regular
+file is ignored, its times are brought to the clock of the record, and of one run's files no more is
 read at once than others can wait for.
 
 A start of the job after the first (it was preempted, or its node died) ends the attempt and begins
@@ -256,9 +256,9 @@ class Submitter:
 def _allow_many_files() -> None:
     with suppress(ValueError, OSError):
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        wanted = _FILES if hard == resource.RLIM_INFINITY else min(hard, _FILES)
-        if soft != resource.RLIM_INFINITY and soft < wanted:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        files = _FILES if hard == resource.RLIM_INFINITY else min(hard, _FILES)
+        if soft != resource.RLIM_INFINITY and soft < files:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
 
 
 def _seconds_until(submission: Submission) -> float:
@@ -278,7 +278,7 @@ def _exists(folder: int, name: str) -> bool:
 
 
 # The output of a start, what it prints, and its errors where the losses are printed.
-_OF_TRAINER, _OF_PROOF = (
+_TRAINER_FILES, _CONTROL_FILES = (
     ("output.{}", "stdout.{}", "stderr.{}"),
     ("without.{}/output", "without.{}/stdout", "without.{}/stderr"),
 )
@@ -381,7 +381,7 @@ class _Submitted:
         self._has_recorded = False
         self._skip_below = 0
         self._trainer: _Reported | None = None
-        self._proof: _Reported | None = None
+        self._control: _Reported | None = None
         self._folder: int | None = None
         self._next_flush = 0.0
         self._looks_at_rest = 0
@@ -456,7 +456,7 @@ class _Submitted:
         row, ended = self._submission, None
         if row.start is not None:
             ended = script.ended(self._folder, row.start)
-            self._prove(is_over=ended is not None)
+            self._check_negative_control(is_over=ended is not None)
             self._open()
         trainer = self._trainer
         if trainer is not None:
@@ -481,7 +481,7 @@ class _Submitted:
             self._check_time()
         self._check_job()
 
-    def _ended_at(self, told: float) -> float | None:
+    def _ended_at(self, node_time: float) -> float | None:
         """When the newest start ended, by this record's clock: it took as long as its node says;
         None where that is unknown.
         """
@@ -492,7 +492,9 @@ class _Submitted:
             started = script.started(self._folder, row.start)
         if started is None or row.started_at is None:
             return None
-        return min(row.started_at + max(0.0, told - started.at), max(time.time(), row.started_at))
+        return min(
+            row.started_at + max(0.0, node_time - started.at), max(time.time(), row.started_at)
+        )
 
     def is_due(self) -> bool:
         """Whether it has steps that are to be written now."""
@@ -538,15 +540,15 @@ class _Submitted:
             self._submission,
             -1 if self._submission.start is None else self._submission.start,
         )
-        told, looked_at = None, time.time()
+        start, looked_at = None, time.time()
         while number < _MOST_STARTS and (newer := script.started(self._folder, number + 1)):
-            number, told = number + 1, newer
-        if told is None:
+            number, start = number + 1, newer
+        if start is None:
             self._not_started_at = looked_at
             return
         # A node's clock may be wrong: it was not started before the last look, nor after this one.
         earliest = max(row.created_at, self._not_started_at, row.started_at or 0.0)
-        started_at = min(max(told.at, earliest), max(looked_at, earliest))
+        started_at = min(max(start.at, earliest), max(looked_at, earliest))
         columns: dict[str, Any] = {
             "start": number,
             "started_at": started_at,
@@ -558,11 +560,11 @@ class _Submitted:
             submitting.update(row, **columns)
             self._unwritten |= columns
         else:
-            self._begin_anew(columns)
+            self._begin_next_attempt(columns)
         self._skip_below = 0
         self._close_trainer()
 
-    def _begin_anew(self, columns: dict[str, Any]) -> None:
+    def _begin_next_attempt(self, columns: dict[str, Any]) -> None:
         """End the attempt of an earlier start and begin the next, in one transaction."""
         row, settings = self._submission, self._all.settings
         if self._trainer is not None:
@@ -589,39 +591,43 @@ class _Submitted:
     def _open(self) -> None:
         """Open what the newest start of the job reports and prints, once it is there."""
         row = self._submission
-        if self._trainer is None and self._proof is None and self._folder is not None:
+        if self._trainer is None and self._control is None and self._folder is not None:
             began = time.monotonic() - max(0.0, time.time() - (row.started_at or 0.0))
             self._trainer = _Reported.opened(
-                self._folder, row, _OF_TRAINER, self.claim.spec.schedule.steps, began
+                self._folder, row, _TRAINER_FILES, self.claim.spec.schedule.steps, began
             )
 
-    def _prove(self, *, is_over: bool) -> None:
+    def _check_negative_control(self, *, is_over: bool) -> None:
         """Look whether the launcher trains without the commit's files; the job starts with that
         where it was not known.
         """
         row, folder = self._submission, self._folder
-        if folder is None or self._trainer is not None or not (plan := plan_of(row)).proves:
+        if (
+            folder is None
+            or self._trainer is not None
+            or not (plan := plan_of(row)).negative_control
+        ):
             return
         settings, digest = self._all.settings, row.launcher_digest
-        if negative_controls.is_unproven(settings, digest, row.launcher, plan.paths):
-            if self._proof is None:
-                self._proof = _Reported.opened(
-                    folder, row, _OF_PROOF, self.claim.spec.schedule.steps, time.monotonic()
+        if negative_controls.is_needed(settings, digest, row.launcher, plan.paths):
+            if self._control is None:
+                self._control = _Reported.opened(
+                    folder, row, _CONTROL_FILES, self.claim.spec.schedule.steps, time.monotonic()
                 )
-            if self._proof is None:
+            if self._control is None:
                 return
             has_begun = is_over or _exists(folder, f"stdout.{row.start}")
-            reports = self._proof.watch.reports_a_step(ended=has_begun)
+            reports = self._control.watch.reports_a_step(ended=has_begun)
             if not reports and not has_begun:
-                self._proof.watch.check_limits()
+                self._control.watch.check_limits()
                 return
-            negative_controls.write_proof(
-                settings, digest, self._proof.watch.last_step if reports else None
+            negative_controls.write_result(
+                settings, digest, self._control.watch.last_step if reports else None
             )
-        if self._proof is not None:
-            self._proof.close()
-            self._proof = None
-        negative_controls.is_unproven(settings, digest, row.launcher, plan.paths)
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        negative_controls.is_needed(settings, digest, row.launcher, plan.paths)
 
     def _add(self, reports: Iterable[Report]) -> None:
         """Keep the new rows of reports that are not recorded yet."""
@@ -649,9 +655,13 @@ class _Submitted:
         allows; waiting is no training.
         """
         claim, row = self.claim, self._submission
-        own = None if claim.max_seconds is None else claim.max_seconds + claim.seconds_trained
+        job_limit = None if claim.max_seconds is None else claim.max_seconds + claim.seconds_trained
         allowed = min(
-            (limit for limit in (own, self._all.settings.max_run_seconds) if limit is not None),
+            (
+                limit
+                for limit in (job_limit, self._all.settings.max_run_seconds)
+                if limit is not None
+            ),
             default=None,
         )
         if allowed is not None and submissions.device_seconds(row, time.time()) > allowed:
@@ -733,12 +743,12 @@ class _Submitted:
                 scheduler = scheduler_of(self._row)
                 for job in scheduler.jobs(self._row.key):
                     scheduler.cancel(job.id)
-        code, told = getattr(error, "code", ""), f"{getattr(error, 'code', '')}: {error}"
+        code, message = getattr(error, "code", ""), f"{getattr(error, 'code', '')}: {error}"
         is_transient = (isinstance(error, EndedError) and error.kind == "broke_off") or (
             isinstance(error, CheckoutError) and error.transient
         )
         if is_transient:
-            self._give_back(told, "crashed")
+            self._give_back(message, "crashed")
         elif not isinstance(
             error, (EndedError, CheckoutError, LauncherError, LogRefusedError, RefusedError)
         ):
@@ -815,10 +825,10 @@ class _Submitted:
             self._folder = None
 
     def _close_trainer(self) -> None:
-        for own in (self._trainer, self._proof):
-            if own is not None:
-                own.close()
-        self._trainer = self._proof = None
+        for reported in (self._trainer, self._control):
+            if reported is not None:
+                reported.close()
+        self._trainer = self._control = None
 
     @property
     def _submission(self) -> Submission:

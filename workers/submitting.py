@@ -32,6 +32,7 @@ from server.database.sessions import Database
 from server.database.tables import Submission
 from server.jobs import submissions
 from server.settings import Settings
+from workers import negative_controls
 from workers.attempt_record import AttemptRecord
 from workers.commands import checkout, script
 from workers.commands.kubernetes import Kubernetes
@@ -40,7 +41,6 @@ from workers.commands.schedulers import Scheduler, best_effort
 from workers.commands.slurm import Slurm
 from workers.commands.watch import EndedError, launcher_of, manifest
 from workers.lease import Claim, LeaseLostError
-from workers.negative_controls import is_unproven
 
 
 @frozen
@@ -51,25 +51,28 @@ class Plan:
     limits: Limits
     paths: tuple[str, ...]
     scheduler: Mapping[str, Any]
-    proves: bool
+    negative_control: bool
 
     def document(self) -> dict[str, Any]:
         """The plan as JSON."""
-        return fields_of(self) | {
+        return {
             "reports": fields_of(self.reports),
             "limits": fields_of(self.limits),
+            "paths": self.paths,
+            "scheduler": self.scheduler,
+            "proves": self.negative_control,
         }
 
 
 def plan_of(row: Submission) -> Plan:
     """The plan of a submission."""
-    own = row.plan
+    plan = row.plan
     return Plan(
-        reports=Reports(**own["reports"]),
-        limits=Limits(**own["limits"]),
-        paths=tuple(own["paths"]),
-        scheduler=own["scheduler"],
-        proves=own["proves"],
+        reports=Reports(**plan["reports"]),
+        limits=Limits(**plan["limits"]),
+        paths=tuple(plan["paths"]),
+        scheduler=plan["scheduler"],
+        negative_control=plan["proves"],
     )
 
 
@@ -116,14 +119,23 @@ def intended(
     shutil.rmtree(folder, ignore_errors=True)  # of a worker that was killed before it wrote the row
     (folder / "source").mkdir(parents=True)
     checkout.write(launcher, mirror, tree, folder / "source")
-    proves = is_unproven(settings, launcher.digest, launcher.name, launcher.paths)
-    script.write(folder, key, launcher, spec, settings.checkpoints / claim.run_id, proves=proves)
+    negative_control = negative_controls.is_needed(
+        settings, launcher.digest, launcher.name, launcher.paths
+    )
+    script.write(
+        folder,
+        key,
+        launcher,
+        spec,
+        settings.checkpoints / claim.run_id,
+        negative_control=negative_control,
+    )
     plan = Plan(
         reports=launcher.reports,
         limits=launcher.limits,
         paths=launcher.paths,
         scheduler=launcher.submits_with,
-        proves=proves,
+        negative_control=negative_control,
     )
 
     def intend(session: Session) -> Submission:
@@ -194,5 +206,5 @@ def _found_or_submitted(scheduler: Scheduler, row: Submission) -> str:
     """
     found = [job.id for job in scheduler.jobs(row.key)]
     if found:
-        return min(found, key=lambda each: (len(each), each))
+        return min(found, key=lambda job_id: (len(job_id), job_id))
     return scheduler.submit(row.key, Path(row.folder))

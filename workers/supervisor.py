@@ -84,8 +84,8 @@ def clear_checkpoints(settings: Settings, database: Database, run_id: str) -> No
     if ended and not keeps:
         shutil.rmtree(folder, ignore_errors=True)
     elif ended:
-        for own in folder.glob("step-*"):
-            shutil.rmtree(own, ignore_errors=True)
+        for checkpoint in folder.glob("step-*"):
+            shutil.rmtree(checkpoint, ignore_errors=True)
 
 
 class Supervisor(AttemptRecord):

@@ -63,8 +63,8 @@ class TrainingProcess:
         """Bytes of memory of the process and its children; 0 once it has ended."""
         total = 0
         with suppress(psutil.NoSuchProcess):
-            own = psutil.Process(self._process.pid)
-            for process in (own, *own.children(recursive=True)):
+            root = psutil.Process(self._process.pid)
+            for process in (root, *root.children(recursive=True)):
                 with suppress(psutil.NoSuchProcess):
                     total += process.memory_info().rss
         return total

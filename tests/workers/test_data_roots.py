@@ -104,7 +104,7 @@ def test_without_declared_roots_a_job_reads_the_state_folder_and_the_examples(
         "state/corpus": str(settings.state_dir / "corpus"),
         "curves": str(CHECKOUT / "examples" / "curves"),
     }
-    refused = data_roots.refusal(data_roots.in_force(settings), spec(places.get(path, path)))
+    refused = data_roots.refusal(data_roots.allowed_roots(settings), spec(places.get(path, path)))
     assert (refused is None) == allowed
 
 
@@ -122,4 +122,4 @@ def test_a_worker_registers_its_roots_with_their_targets_and_without_secrets(set
 
 def test_declared_roots_replace_those(settings, spec):
     every = settings.model_copy(update={"data_roots": ("/",)})
-    assert data_roots.refusal(data_roots.in_force(every), spec("/etc/shadow")) is None
+    assert data_roots.refusal(data_roots.allowed_roots(every), spec("/etc/shadow")) is None

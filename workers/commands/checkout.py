@@ -99,13 +99,13 @@ def remove_unused(folder: Path, days: float) -> list[str]:
     removed = []
     for lock in sorted(folder.glob("*.lock")):
         mirror = lock.with_suffix(".git")
-        with suppress(OSError), lock.open("r+") as held:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with suppress(OSError), lock.open("r+") as lock_file:
+            fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # The lock stays: another worker may wait for it, and one that was removed would be a
             # second one.
             if (
                 mirror.is_dir()
-                and time.time() - os.fstat(held.fileno()).st_mtime > days * _DAY_SECONDS
+                and time.time() - os.fstat(lock_file.fileno()).st_mtime > days * _DAY_SECONDS
             ):
                 shutil.rmtree(mirror)
                 removed.append(mirror.name)
@@ -200,7 +200,7 @@ def _is_listed(git: "_Git", launcher: Launcher, revision: str) -> bool:
 
 
 def _fetch(git: "_Git", launcher: Launcher) -> None:
-    wanted = [f"+{ref}:{ref.replace('refs', _REFS, 1)}" for ref in launcher.refs]
+    refspecs = [f"+{ref}:{ref.replace('refs', _REFS, 1)}" for ref in launcher.refs]
     git.run(
         "fetch",
         "--quiet",
@@ -208,7 +208,7 @@ def _fetch(git: "_Git", launcher: Launcher) -> None:
         "--no-write-fetch-head",
         "--",
         launcher.repository,
-        *wanted,
+        *refspecs,
         seconds=_FETCH_SECONDS,
     )
 
@@ -352,11 +352,11 @@ class _Git:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-        ) as own:
+        ) as process:
             try:
-                yield _Reader(own)
+                yield _Reader(process)
             finally:
-                own.kill()
+                process.kill()
 
     def _command(self, *arguments: str, inside: bool) -> Sequence[str]:
         place = ("--git-dir", str(self._mirror)) if inside else ()

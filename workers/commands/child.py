@@ -105,7 +105,7 @@ def _run(request: CommandRequest, lines: "queue.Queue[str]", send: _Sender) -> N
     send("manifest", manifest=manifest(launcher, spec, tree), rounding=None)
     lines.get()  # the go-ahead
     folder = Path(request["folder"])
-    _prove(launcher, spec, request)
+    _run_negative_control(launcher, spec, request)
     source = folder / "source"
     source.mkdir(parents=True)
     checkout.write(launcher, mirror, tree, source)
@@ -121,9 +121,11 @@ def _run(request: CommandRequest, lines: "queue.Queue[str]", send: _Sender) -> N
 
 def _spec(values: Mapping[str, Any]) -> RunSpec:
     """A run from its document, which says nothing of a model or data."""
-    own = {name: values[name] for name in ("recipe", "engine", "seed", "replicate", "revision")}
+    run_fields = {
+        name: values[name] for name in ("recipe", "engine", "seed", "replicate", "revision")
+    }
     return RunSpec(
-        **own,
+        **run_fields,
         environment=values.get("environment", ""),
         command=Command(**values["command"]),
         schedule=Schedule(**values["schedule"]),
@@ -134,7 +136,7 @@ def _spec(values: Mapping[str, Any]) -> RunSpec:
     )
 
 
-def _prove(launcher: Launcher, spec: RunSpec, request: CommandRequest) -> None:
+def _run_negative_control(launcher: Launcher, spec: RunSpec, request: CommandRequest) -> None:
     """Start the launcher without the commit's files, once for its digest. Raises LauncherError if
     that trains.
     """
@@ -168,7 +170,7 @@ def _trainer(
             os.chown(place, account.pw_uid, account.pw_gid)
     places = {"source": str(source), "output": str(output), "checkpoints": str(checkpoints)}
     holder = os.open(output, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    own = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    run_folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     printed = _Printed(folder / STDOUT)
     try:
         try:
@@ -188,7 +190,7 @@ def _trainer(
                 f"launcher {launcher.name} cannot start {launcher.command[0]!r}: {error.strerror}"
             ) from None
         reports = launcher.reports
-        base, path = (own, STDOUT) if reports.path == STDOUT else (holder, reports.path)
+        base, path = (run_folder, STDOUT) if reports.path == STDOUT else (holder, reports.path)
         follower = Follower(base, path, reports.pattern, last_recorded(spec.schedule.steps))
         watch = Watch(
             launcher.limits,
@@ -208,7 +210,7 @@ def _trainer(
     finally:
         printed.close()
         os.close(holder)
-        os.close(own)
+        os.close(run_folder)
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
@@ -219,10 +221,10 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
     process.terminate()
     with suppress(subprocess.TimeoutExpired):
         process.wait(_TERMINATE_SECONDS)
-    for each in others:
+    for other in others:
         with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-            each.kill()
-    process.kill()
+            other.kill()
+    other.kill()
     process.wait()
 
 

@@ -164,7 +164,7 @@ class Follower:
                     for entry in entries
                     if entry.name.endswith(".jsonl") or entry.is_dir(follow_symlinks=False)
                 )
-            files = [each for each in there if each.endswith(".jsonl")]
+            files = [name for name in there if name.endswith(".jsonl")]
             name = (files or there or [""])[-1]
             inside = open_below(opened, name) if name else None
             os.close(opened)
@@ -279,7 +279,7 @@ class Follower:
         last = self._steps[-1] if len(self._steps) else -1.0
         if columns_read.absent is not None:
             whole &= ~columns_read.absent | (is_whole & (steps > last))
-        self._check_told(steps[whole & (steps <= last)], losses[whole & (steps <= last)])
+        self._check_recorded(steps[whole & (steps <= last)], losses[whole & (steps <= last)])
         new = np.flatnonzero(whole & (steps > last))
         if not len(new):
             return None
@@ -295,13 +295,13 @@ class Follower:
             np.append(self._losses, losses[new]),
         )
         others = {
-            name: np.asarray(each, np.float64)[new]
-            for name, each in values.items()
+            name: np.asarray(column, np.float64)[new]
+            for name, column in values.items()
             if name not in (STEP, LOSS, VALIDATION)
         }
         columns = {
             JUDGED: losses[new],
-            **{name: each for name, each in others.items() if np.isfinite(each).any()},
+            **{name: column for name, column in others.items() if np.isfinite(column).any()},
         }
         held_out = np.asarray(values.get(VALIDATION, np.full(len(steps), np.nan)), np.float64)[new]
         is_there = np.isfinite(held_out)
@@ -311,12 +311,12 @@ class Follower:
             validation={"step": ordered[is_there], "loss": held_out[is_there]},
         )
 
-    def _check_told(self, steps: FloatArray, losses: FloatArray) -> None:
+    def _check_recorded(self, steps: FloatArray, losses: FloatArray) -> None:
         """Refuse a recorded step that is told again with another loss, and one that comes late."""
         at = np.searchsorted(self._steps, steps)
-        known = at < len(self._steps)
+        recorded = at < len(self._steps)
         if len(self._steps):
-            late = ~known | (self._steps[np.minimum(at, max(len(self._steps) - 1, 0))] != steps)
+            late = ~recorded | (self._steps[np.minimum(at, max(len(self._steps) - 1, 0))] != steps)
         else:
             late = np.ones(len(steps), bool)
         if late.any():

@@ -72,7 +72,7 @@ class Kubernetes:
             labelled["labels"] = {**labelled.get("labels", {}), **_MANAGED, _KEY: key}
         spec["template"]["spec"]["containers"][0]["command"] = ["/bin/sh", str(folder / SCRIPT)]
         status, _, errors = self._called(
-            "create", "--validate=false", "--filename=-", given=json.dumps(manifest)
+            "create", "--validate=false", "--filename=-", stdin=json.dumps(manifest)
         )
         if status and "AlreadyExists" not in errors:
             _check_reachable(errors)
@@ -100,7 +100,7 @@ class Kubernetes:
             ) from None
         pods: dict[str, list[Mapping[str, Any]]] = {}
         for item in sorted(
-            items, key=lambda each: str(each["metadata"].get("creationTimestamp", ""))
+            items, key=lambda item: str(item["metadata"].get("creationTimestamp", ""))
         ):
             if item["kind"] == "Pod":
                 pods.setdefault(item["metadata"]["labels"][_KEY], []).append(item)
@@ -126,13 +126,13 @@ class Kubernetes:
         if status:
             _check_reachable(errors)
 
-    def _called(self, *command: str, given: str = "") -> tuple[int, str, str]:
+    def _called(self, *command: str, stdin: str = "") -> tuple[int, str, str]:
         in_a_pod = {
             name: value
             for name, value in os.environ.items()
             if name.startswith("KUBERNETES_SERVICE_")
         }
-        return called(("kubectl", *self._where, "--request-timeout=30s", *command), given, in_a_pod)
+        return called(("kubectl", *self._where, "--request-timeout=30s", *command), stdin, in_a_pod)
 
 
 def _check_reachable(errors: str) -> None:
@@ -162,11 +162,15 @@ def _state(item: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]) -> tuple[
     if phase == "Running":
         return "running", phase
     waits = [
-        each["state"]["waiting"]
-        for each in status.get("containerStatuses", ())
-        if "waiting" in each.get("state", {})
+        container["state"]["waiting"]
+        for container in status.get("containerStatuses", ())
+        if "waiting" in container.get("state", {})
     ]
-    unmet = [each for each in status.get("conditions", ()) if each.get("status") == "False"]
+    unmet = [
+        condition
+        for condition in status.get("conditions", ())
+        if condition.get("status") == "False"
+    ]
     return "waiting", _with_reason(phase, (*waits, *unmet, {})[0])
 
 

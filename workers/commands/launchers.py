@@ -226,7 +226,7 @@ class Launcher:
         """What the server is told of it: what a job may ask for, and no command, path or
         variable.
         """
-        asked = {name: own._expected() for name, own in self.parameters.items()}
+        asked = {name: parameter._expected() for name, parameter in self.parameters.items()}
         environments = sorted(self.environments)
         where = {"scheduler": self.scheduler} if self.scheduler else {}
         return {
@@ -254,20 +254,20 @@ class Launcher:
                 "RECIPE_REFUSED",
             )
         if spec.environment and spec.environment not in self.environments:
-            known = ", ".join(self.environments) or "none, as it has no environments"
+            names = ", ".join(self.environments) or "none, as it has no environments"
             raise LauncherError(
-                f"{where} has no environment {spec.environment!r}, expected {known}",
+                f"{where} has no environment {spec.environment!r}, expected {names}",
                 "PARAMETER_REFUSED",
             )
-        given = spec.command.parameters
-        if unknown := given.keys() - self.parameters.keys():
-            known = ", ".join(self.parameters) or "none"
+        parameters = spec.command.parameters
+        if unknown := parameters.keys() - self.parameters.keys():
+            names = ", ".join(self.parameters) or "none"
             raise LauncherError(
-                f"{where} has no parameter {min(unknown)!r}, expected {known}", "PARAMETER_REFUSED"
+                f"{where} has no parameter {min(unknown)!r}, expected {names}", "PARAMETER_REFUSED"
             )
         values = {}
         for name, parameter in self.parameters.items():
-            value = given.get(name, parameter.default)
+            value = parameters.get(name, parameter.default)
             if value is None:
                 raise LauncherError(
                     f"parameter {name} of {where} has no value and no default; set "
@@ -291,17 +291,17 @@ class Launcher:
             "recipe": spec.recipe,
         }
         return [
-            _BRACE.sub(lambda brace: values[brace[1]], each)
-            for each in (*self.command, *self.recipes[spec.recipe].arguments)
+            _BRACE.sub(lambda brace: values[brace[1]], argument)
+            for argument in (*self.command, *self.recipes[spec.recipe].arguments)
         ]
 
     def variables(
-        self, spec: RunSpec, places: Mapping[str, str], given: Mapping[str, str] = os.environ
+        self, spec: RunSpec, places: Mapping[str, str], inherited: Mapping[str, str] = os.environ
     ) -> dict[str, str]:
         """The complete environment of the trainer: of the worker's only what finds programs and
         libraries, none of its secrets.
         """
-        own = {name: given[name] for name in _INHERITED if name in given}
+        passed = {name: inherited[name] for name in _INHERITED if name in inherited}
         stated = {
             **self.environment,
             **self.recipes[spec.recipe].environment,
@@ -312,7 +312,7 @@ class Launcher:
             for name, value in stated.items()
         }
         home = {"HOME": places["output"], "PYTHONDONTWRITEBYTECODE": "1", "PYTHONUNBUFFERED": "1"}
-        return own | home | filled
+        return passed | home | filled
 
 
 def allows(launcher: Launcher, ref: str) -> bool:
@@ -345,16 +345,18 @@ def read_launchers(path: Path) -> dict[str, Launcher]:
 
 def _launcher(name: str, table: object) -> Launcher:
     place = f"launcher.{name}"
-    given = dict(known_keys(table, Launcher, place, _refusal))
-    for own in ("name", "digest"):
-        if own in given:
-            raise _refusal(f"{place}.{own}", given[own], "nothing: it follows from the table")
+    entries = dict(known_keys(table, Launcher, place, _refusal))
+    for derived in ("name", "digest"):
+        if derived in entries:
+            raise _refusal(
+                f"{place}.{derived}", entries[derived], "nothing: it follows from the table"
+            )
     try:
         check_name(place, name, "a name")
     except SpecError as error:
         raise LauncherError(str(error)) from None
     for needed in ("repository", "command", "recipes", "reports"):
-        if needed not in given:
+        if needed not in entries:
             raise _refusal(f"{place}.{needed}", None, "to be set")
     read = {
         "repository": lambda value, where: typed(
@@ -368,7 +370,8 @@ def _launcher(name: str, table: object) -> Launcher:
         "parameters": _parameters,
         "environment": _variables,
         "environments": lambda value, where: {
-            key: _variables(each, f"{where}.{key}") for key, each in _table(value, where).items()
+            key: _variables(variables, f"{where}.{key}")
+            for key, variables in _table(value, where).items()
         },
         "limits": _limits,
         "scheduler": _scheduler,
@@ -376,15 +379,15 @@ def _launcher(name: str, table: object) -> Launcher:
         "kubernetes": _kubernetes,
     }
     plain = {
-        own.name: bool if own.name == "isolated" else str
-        for own in fields(Launcher)
-        if own.name not in read
+        field.name: bool if field.name == "isolated" else str
+        for field in fields(Launcher)
+        if field.name not in read
     }
     values: dict[str, Any] = {
         key: read[key](value, f"{place}.{key}")
         if key in read
         else typed(value, plain[key], f"{place}.{key}", refuse=_refusal)
-        for key, value in given.items()
+        for key, value in entries.items()
     }
     template = values["kubernetes"].manifest if "kubernetes" in values else {}
     stated = {**_table(table, place), **({"template": template} if template else {})}
@@ -421,14 +424,14 @@ def _check(launcher: Launcher, place: str) -> None:
             "starts a container",
         )
     _check_scheduler(launcher, place)
-    known = _OURS | launcher.parameters.keys()
+    braces = _OURS | launcher.parameters.keys()
     if doubled := _OURS & launcher.parameters.keys():
         raise _refusal(
             f"{place}.parameters.{min(doubled)}", "a parameter", "another name: this one is ours"
         )
     for key, arguments in (
         ("command", launcher.command),
-        *((f"recipes.{name}", own.arguments) for name, own in launcher.recipes.items()),
+        *((f"recipes.{name}", recipe.arguments) for name, recipe in launcher.recipes.items()),
     ):
         for argument in arguments:
             if len(argument) > LONGEST_ARGUMENT or not argument.isprintable():
@@ -437,11 +440,11 @@ def _check(launcher: Launcher, place: str) -> None:
                     argument,
                     f"arguments of at most {LONGEST_ARGUMENT} printable characters",
                 )
-            if unknown := [brace for brace in _BRACE.findall(argument) if brace not in known]:
+            if unknown := [brace for brace in _BRACE.findall(argument) if brace not in braces]:
                 raise _refusal(
                     f"{place}.{key}",
                     argument,
-                    f"no brace but {{{'}, {'.join(sorted(known))}}}; {{{unknown[0]}}} is none",
+                    f"no brace but {{{'}, {'.join(sorted(braces))}}}; {{{unknown[0]}}} is none",
                 )
     if not launcher.command:
         raise _refusal(f"{place}.command", [], "a program and its arguments")
@@ -451,11 +454,11 @@ def _check(launcher: Launcher, place: str) -> None:
 
 def _check_scheduler(launcher: Launcher, place: str) -> None:
     """What a launcher that submits its trainers cannot have, or needs."""
-    for name, own in (
+    for name, is_set in (
         ("slurm", launcher.slurm != Slurm()),
         ("kubernetes", launcher.kubernetes != Kubernetes()),
     ):
-        if own and launcher.scheduler != name:
+        if is_set and launcher.scheduler != name:
             raise _refusal(
                 f"{place}.scheduler", launcher.scheduler, f'"{name}", as there is a table for it'
             )
@@ -485,8 +488,8 @@ def _table(value: object, where: str) -> Mapping[str, Any]:
 
 def _texts(value: object, where: str) -> tuple[str, ...]:
     return tuple(
-        typed(each, str, where, "a list of texts", _refusal)
-        for each in typed(value, list, where, "a list of texts", _refusal)
+        typed(text, str, where, "a list of texts", _refusal)
+        for text in typed(value, list, where, "a list of texts", _refusal)
     )
 
 
@@ -512,35 +515,35 @@ def _variables(value: object, where: str) -> Mapping[str, str]:
 
 def _recipes(value: object, where: str) -> Mapping[str, Added]:
     found = {}
-    for name, own in _table(value, where).items():
+    for name, recipe in _table(value, where).items():
         try:
             check_recipe(name, where)
         except RecipeError as error:
             raise LauncherError(str(error)) from None
-        if isinstance(own, list):
-            found[name] = Added(arguments=_texts(own, f"{where}.{name}"))
+        if isinstance(recipe, list):
+            found[name] = Added(arguments=_texts(recipe, f"{where}.{name}"))
             continue
-        given = known_keys(own, Added, f"{where}.{name}", _refusal)
-        arguments = _texts(given.get("arguments", []), f"{where}.{name}.arguments")
+        table = known_keys(recipe, Added, f"{where}.{name}", _refusal)
+        arguments = _texts(table.get("arguments", []), f"{where}.{name}.arguments")
         found[name] = Added(
             arguments=arguments,
-            environment=_variables(given.get("environment", {}), f"{where}.{name}.environment"),
+            environment=_variables(table.get("environment", {}), f"{where}.{name}.environment"),
         )
     return found
 
 
 def _reports(value: object, where: str) -> Reports:
-    given = known_keys(value, Reports, where, _refusal)
+    table = known_keys(value, Reports, where, _refusal)
     reports = Reports(
         path=typed(
-            given.get("path"),
+            table.get("path"),
             str,
             f"{where}.path",
             f"a file below the output folder, or {STDOUT}",
             _refusal,
         ),
         pattern=typed(
-            given.get("pattern", ""), str, f"{where}.pattern", "a regular expression", _refusal
+            table.get("pattern", ""), str, f"{where}.pattern", "a regular expression", _refusal
         ),
     )
     path = PurePosixPath(reports.path)
@@ -566,18 +569,18 @@ def _reports(value: object, where: str) -> Reports:
 
 def _parameters(value: object, where: str) -> Mapping[str, Parameter]:
     found = {}
-    for name, own in _table(value, where).items():
+    for name, table in _table(value, where).items():
         place = f"{where}.{name}"
         try:
             check_name(place, name, "a name")
         except SpecError as error:
             raise LauncherError(str(error)) from None
-        given = dict(known_keys(own, Parameter, place, _refusal))
-        if "type" not in given:
+        entries = dict(known_keys(table, Parameter, place, _refusal))
+        if "type" not in entries:
             raise _refusal(f"{place}.type", None, "int, float, bool, choice or name")
-        if "choices" in given:
-            given["choices"] = _texts(given["choices"], f"{place}.choices")
-        parameter = Parameter(**given)
+        if "choices" in entries:
+            entries["choices"] = _texts(entries["choices"], f"{place}.choices")
+        parameter = Parameter(**entries)
         check_words(parameter, place, _refusal)
         if (parameter.type == "choice") != bool(parameter.choices):
             raise _refusal(
@@ -588,11 +591,11 @@ def _parameters(value: object, where: str) -> Mapping[str, Parameter]:
         for limit in (parameter.min, parameter.max):
             if limit is not None:
                 typed(limit, float, place, "a number", _refusal)
-        for each in (
+        for word in (
             *parameter.choices,
             *([] if parameter.default is None else [parameter.default]),
         ):
-            parameter.checked(f"{place}.default", each)
+            parameter.checked(f"{place}.default", word)
         found[name] = parameter
     return found
 
@@ -608,8 +611,8 @@ def _scheduler(value: object, where: str) -> str:
 
 
 def _slurm(value: object, where: str) -> Slurm:
-    given = known_keys(value, Slurm, where, _refusal)
-    options = _texts(given.get("options", []), f"{where}.options")
+    table = known_keys(value, Slurm, where, _refusal)
+    options = _texts(table.get("options", []), f"{where}.options")
     for option in options:
         name = option.removeprefix("--").partition("=")[0]
         if not option.startswith("--") or not name or not option.isprintable():
@@ -619,7 +622,7 @@ def _slurm(value: object, where: str) -> Slurm:
                 "options of sbatch in their long form, such as --gpus-per-node=8",
             )
         # sbatch takes the first letters of an option for the whole.
-        if ours := next((each for each in _OUR_OPTIONS if each.startswith(name)), None):
+        if ours := next((option for option in _OUR_OPTIONS if option.startswith(name)), None):
             raise _refusal(f"{where}.options", option, f"other options: --{ours} is ours")
     return Slurm(options=options)
 
@@ -627,15 +630,15 @@ def _slurm(value: object, where: str) -> Slurm:
 def _kubernetes(value: object, where: str) -> Kubernetes:
     import yaml  # noqa: PLC0415
 
-    given = known_keys(value, Kubernetes, where, _refusal)
-    if "manifest" in given:
+    table = known_keys(value, Kubernetes, where, _refusal)
+    if "manifest" in table:
         raise _refusal(
             f"{where}.manifest",
-            given["manifest"],
+            table["manifest"],
             "a template: the path of a file of YAML with the Job",
         )
     named = {
-        name: typed(each, str, f"{where}.{name}", refuse=_refusal) for name, each in given.items()
+        name: typed(text, str, f"{where}.{name}", refuse=_refusal) for name, text in table.items()
     }
     try:
         manifest = yaml.safe_load(Path(named.get("template", "")).read_text(encoding="utf-8"))
@@ -669,17 +672,17 @@ def _check_template(manifest: object, where: str) -> None:
         raise _refusal(
             where, manifest, f"spec.template.spec.containers with a container in it ({error!r})"
         ) from None
-    for name, given in ours.items():
-        if given is not None:
-            raise _refusal(f"{where}, {name}", given, "nothing: it is ours")
-    for name, given in several.items():
-        if given not in (None, 1):
-            raise _refusal(f"{where}, spec.{name}", given, "1: a run is one pod at a time")
+    for name, entry in ours.items():
+        if entry is not None:
+            raise _refusal(f"{where}, {name}", entry, "nothing: it is ours")
+    for name, number in several.items():
+        if number not in (None, 1):
+            raise _refusal(f"{where}, spec.{name}", number, "1: a run is one pod at a time")
 
 
 def _limits(value: object, where: str) -> Limits:
-    given = known_keys(value, Limits, where, _refusal)
-    for name, limit in given.items():
+    table = known_keys(value, Limits, where, _refusal)
+    for name, limit in table.items():
         if typed(limit, float, f"{where}.{name}", "a number above 0", _refusal) <= 0:
             raise _refusal(f"{where}.{name}", limit, "a number above 0")
-    return Limits(**given)
+    return Limits(**table)

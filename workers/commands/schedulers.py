@@ -88,7 +88,7 @@ class Scheduler(Protocol):
 
 
 def called(
-    command: Sequence[str], given: str = "", more: Mapping[str, str] | None = None
+    command: Sequence[str], stdin: str = "", more: Mapping[str, str] | None = None
 ) -> tuple[int, str, str]:
     """The exit status, output and errors of a scheduler's program; `given` is its input. Raises
     UnreachableError where it cannot run.
@@ -102,7 +102,7 @@ def called(
         done = subprocess.run(
             command,
             env=environment,
-            input=given,
+            input=stdin,
             capture_output=True,
             text=True,
             errors="replace",

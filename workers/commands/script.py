@@ -77,12 +77,12 @@ await() {{
     child=
     [ -z "$stopped" ] || exit 143
 }}
-{proof}( begin {folder}/source {folder}/output.$n {checkpoints} ) < /dev/null > "stdout.$n" 2> {errors} &
+{negative_control}( begin {folder}/source {folder}/output.$n {checkpoints} ) < /dev/null > "stdout.$n" 2> {errors} &
 await
 printf '%s %s\\n' "$status" "$(date +%s)" > ".ended.$n" && mv ".ended.$n" "ended.$n"
 exit "$status"
 """  # noqa: E501
-_PROOF = """mkdir -p "without.$n"
+_NEGATIVE_CONTROL = """mkdir -p "without.$n"
 ( begin {folder}/without.$n/source {folder}/without.$n/output {folder}/without.$n/checkpoints ) \\
     < /dev/null > "without.$n/stdout" 2> {errors} &
 await
@@ -90,24 +90,32 @@ await
 
 
 def write(
-    folder: Path, key: str, launcher: Launcher, spec: RunSpec, checkpoints: Path, *, proves: bool
+    folder: Path,
+    key: str,
+    launcher: Launcher,
+    spec: RunSpec,
+    checkpoints: Path,
+    *,
+    negative_control: bool,
 ) -> None:
-    """Write the script of a run into its folder. `proves`: the launcher is started without the
-    commit's files first.
+    """Write the script of a run into its folder. `negative_control`: the launcher is first
+    started without the commit's files.
     """
     places = {name: f"\ue000{name}\ue001" for name in _PLACES}
     variables = launcher.variables(spec, places)
     prints = launcher.reports.path == STDOUT
-    own = shlex.quote(str(folder))
+    quoted = shlex.quote(str(folder))
     text = _TEXT.format(
-        folder=own,
+        folder=quoted,
         key=key,
         variables="\n".join(
             f"    export {name}={_quoted(value)}" for name, value in variables.items()
         ),
         command=" ".join(_quoted(argument) for argument in launcher.argv(spec, places)),
-        proof=_PROOF.format(folder=own, errors='"without.$n/stderr"' if prints else "&1")
-        if proves
+        negative_control=_NEGATIVE_CONTROL.format(
+            folder=quoted, errors='"without.$n/stderr"' if prints else "&1"
+        )
+        if negative_control
         else "",
         checkpoints=shlex.quote(str(checkpoints)),
         errors='"stderr.$n"' if prints else "&1",
@@ -129,30 +137,30 @@ def _quoted(text: str) -> str:
 
 
 @frozen
-class Told:
+class StatusFile:
     """A file of the script: its first word and its time (unix seconds, by the node's clock)."""
 
     word: str
     at: float
 
 
-def started(folder: int, number: int) -> Told | None:
+def started(folder: int, number: int) -> StatusFile | None:
     """The file of a start of the job (`folder`: open); None if it has not been started so often."""
-    return _told(folder, f"started.{number}")
+    return _status_file(folder, f"started.{number}")
 
 
-def ended(folder: int, number: int) -> Told | None:
+def ended(folder: int, number: int) -> StatusFile | None:
     """The exit status of the trainer of a start, a signal as a negative number; None before its
     end.
     """
-    told = _told(folder, f"ended.{number}")
-    if told is None or not _STATUS.fullmatch(told.word):
+    end = _status_file(folder, f"ended.{number}")
+    if end is None or not _STATUS.fullmatch(end.word):
         return None
-    status = int(told.word)
-    return Told(word=str(status if status <= 128 else 128 - status), at=told.at)
+    status = int(end.word)
+    return StatusFile(word=str(status if status <= 128 else 128 - status), at=end.at)
 
 
-def _told(folder: int, name: str) -> Told | None:
+def _status_file(folder: int, name: str) -> StatusFile | None:
     try:
         opened = open_below(folder, name)
     except (LogRefusedError, OSError):
@@ -168,4 +176,4 @@ def _told(folder: int, name: str) -> Told | None:
     parts = words.split()
     if not words.endswith("\n") or len(parts) < 2 or not _TIME.fullmatch(parts[1]):
         return None
-    return Told(word=parts[0], at=float(parts[1]))
+    return StatusFile(word=parts[0], at=float(parts[1]))

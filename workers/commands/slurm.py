@@ -123,8 +123,8 @@ def _is_away(said: str) -> bool:
 
 
 def _called(*command: str) -> tuple[int, str, str]:
-    given = {"SLURM_CONF": os.environ["SLURM_CONF"]} if "SLURM_CONF" in os.environ else {}
-    return called(command, more=given)
+    variables = {"SLURM_CONF": os.environ["SLURM_CONF"]} if "SLURM_CONF" in os.environ else {}
+    return called(command, more=variables)
 
 
 def _job(line: str) -> Job:

@@ -48,9 +48,9 @@ def launcher_of(spec: RunSpec, file: Path) -> Launcher:
         raise EndedError(error.code, str(error), "broke_off") from None
     launcher = launchers.get(spec.command.launcher)
     if launcher is None:
-        known = ", ".join(launchers)
+        names = ", ".join(launchers)
         raise LauncherError(
-            f"this worker has no launcher {spec.command.launcher!r}, expected one of {known}",
+            f"this worker has no launcher {spec.command.launcher!r}, expected one of {names}",
             "LAUNCHER_UNKNOWN",
         )
     launcher.check(spec)

@@ -115,12 +115,12 @@ def running(settings: Settings, console: Console) -> Iterator[Keeper]:
         commands = _commands(settings)
 
         def begin(name: str) -> Part:
-            own = {"PARITY_CAPABILITY": COMMAND} if name == "launchers" else {}
+            variables = {"PARITY_CAPABILITY": COMMAND} if name == "launchers" else {}
             return start(
                 name,
                 commands[name],
                 settings.state_dir / "logs" / f"{name}.log",
-                _environment(settings) | own,
+                _environment(settings) | variables,
             )
 
         keeper = Keeper(begin, lambda line: console.print(line, markup=False, highlight=False))

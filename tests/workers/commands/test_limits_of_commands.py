@@ -96,5 +96,5 @@ def test_500_characters_of_what_a_scheduler_says_are_told():
 @pytest.mark.parametrize(("size", "word"), [(200, "ended"), (201, None)])
 def test_a_note_of_a_job_has_200_bytes(folder, tmp_path, size, word):
     (tmp_path / "ended.0").write_text("ended 12".ljust(size - 1) + "\n")
-    told = script._told(folder, "ended.0")
-    assert (told and told.word) == word
+    end = script._status_file(folder, "ended.0")
+    assert (end and end.word) == word

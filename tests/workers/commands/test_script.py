@@ -30,7 +30,7 @@ def written(tmp_path, write_launchers):
     the folder.
     """
 
-    def write(status: int = 0, *, proves: bool = False):
+    def write(status: int = 0, *, negative_control: bool = False):
         folder = tmp_path / "it's here"
         (folder / "source" / "train").mkdir(parents=True)
         (folder / "source" / "train" / "loop.py").write_text(TRAINER)
@@ -49,7 +49,14 @@ def written(tmp_path, write_launchers):
                 environment=f'{{STATUS = "{status}", ODD = "a \'b\' $PATH"}}',
             )
         )["loop"]
-        script.write(folder, "parity-key", launcher, _run(), tmp_path / "kept", proves=proves)
+        script.write(
+            folder,
+            "parity-key",
+            launcher,
+            _run(),
+            tmp_path / "kept",
+            negative_control=negative_control,
+        )
         return folder
 
     return write
@@ -134,7 +141,7 @@ def test_a_start_that_the_scheduler_lost_is_ended_by_the_next(written):
 
 
 def test_the_launcher_is_started_without_the_commit_first_where_that_is_not_proven(written):
-    folder = written(proves=True)
+    folder = written(negative_control=True)
     assert _start(folder).wait() == 0
     assert not (folder / "without.0" / "output" / "argv").exists()
     assert "loop.py" in (folder / "without.0" / "stdout").read_text()
