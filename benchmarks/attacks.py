@@ -146,7 +146,7 @@ def serving(checkout: Path, settings: Settings) -> Iterator[tuple[int, int]]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    own = {
+    variables = {
         "PYTHONPATH": str(checkout),
         "PARITY_STATE_DIR": str(settings.state_dir),
         "PARITY_REDIS_URL": settings.redis_url,
@@ -164,7 +164,7 @@ def serving(checkout: Path, settings: Settings) -> Iterator[tuple[int, int]]:
         server = subprocess.Popen(
             [*serve, *options],
             cwd=checkout,
-            env={**os.environ, **own, "PARITY_REQUIRE_TOKENS": "true", "PARITY_LOG": "text"},
+            env={**os.environ, **variables, "PARITY_REQUIRE_TOKENS": "true", "PARITY_LOG": "text"},
             stderr=log,
         )
         try:

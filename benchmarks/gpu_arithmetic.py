@@ -114,10 +114,10 @@ def step_of(size: Size, name: str) -> Callable[[], Any]:
     inputs = step.Inputs(
         jnp.asarray(tokens), jnp.int32(0), jnp.int32(1), jnp.zeros(2, jnp.uint32), settings
     )
-    held = [step.State(parameters, optimizer.initial_state(parameters), scales)]
+    states = [step.State(parameters, optimizer.initial_state(parameters), scales)]
 
     def run() -> step.BlockOutput:
-        held[0], output = step.block(model, step.Sharing(1, 1), held[0], inputs)
+        states[0], output = step.block(model, step.Sharing(1, 1), states[0], inputs)
         done: step.BlockOutput = jax.block_until_ready(output)
         return done
 

@@ -127,8 +127,8 @@ def write(database: Database, jobs: int, steps: int) -> None:
     for _ in range(jobs):
         with database.write() as session:
             policy = policy_from_mapping({"margin": "1%", "question": new_id("q")})
-            wanted = Submission(spec=spec, policy=policy, order=Order(reuse=False))
-            job, _ = submit_job_once(session, wanted, "t", new_id("k"), 60.0)
+            submission = Submission(spec=spec, policy=policy, order=Order(reuse=False))
+            job, _ = submit_job_once(session, submission, "t", new_id("k"), 60.0)
         for _ in range(RUNS_A_JOB):
             with database.write() as session:
                 claim = lease.claim(session, worker, 3600.0)
@@ -147,19 +147,19 @@ def sizes(database: Database) -> dict[str, int]:
             isolation_level="AUTOCOMMIT"
         ) as connection:
             connection.execute(text("vacuum full"))
-            each = (
+            statement = (
                 "select tablename, pg_total_relation_size(tablename::regclass) from pg_tables "
                 "where schemaname = 'public'"
             )
-            return {name: int(size) for name, size in connection.execute(text(each))}
+            return {name: int(size) for name, size in connection.execute(text(statement))}
     database.close()
     with closing(sqlite3.connect(str(make_url(database.url).database))) as file:
         file.execute("vacuum")
-        each = (
+        statement = (
             "select m.tbl_name, sum(s.pgsize) from dbstat s join sqlite_master m on m.name = "
             "s.name group by 1"
         )
-        return {name: int(size) for name, size in file.execute(each)}
+        return {name: int(size) for name, size in file.execute(statement)}
 
 
 def parts(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
@@ -251,8 +251,8 @@ def measure(name: str, settings: Settings, runs_a_day: int, jobs: int, steps: in
         row = [
             size,
             *(
-                size * runs_a_day * kept / 1e9
-                for kept in (DAYS, days, days if part == PERMANENT_PART else min(days, 90))
+                size * runs_a_day * retained / 1e9
+                for retained in (DAYS, days, days if part == PERMANENT_PART else min(days, 90))
             ),
         ]
         totals = [total + value for total, value in zip(totals, row, strict=True)]

@@ -138,7 +138,7 @@ def fill(database: Database, jobs: int, spec: JobSpec = _WAITING) -> None:
 
 
 def processor_seconds(
-    own: Callable[[], object],
+    call: Callable[[], object],
     server: psutil.Process | None,
     repeats: int = _REPEATS,
     calls: int = 1,
@@ -149,16 +149,16 @@ def processor_seconds(
 
     def used() -> dict[int, float]:
         by_process = {os.getpid(): time.process_time()}
-        for each in [server, *server.children(recursive=True)] if server else []:
+        for process in [server, *server.children(recursive=True)] if server else []:
             with contextlib.suppress(psutil.NoSuchProcess):  # a process of the database that ended
-                by_process[each.pid] = sum(each.cpu_times()[:2])
+                by_process[process.pid] = sum(process.cpu_times()[:2])
         return by_process
 
     least = float("inf")
     for _ in range(repeats):
         begin = used()
         for _ in range(calls):
-            own()
+            call()
         least = min(
             least, sum(seconds - begin.get(process, 0.0) for process, seconds in used().items())
         )
@@ -325,9 +325,9 @@ def gate(
 
 def large_job(database: Database) -> str:
     """A job of many runs that have ended, with their curves and without a verdict; its id."""
-    each = _RUNS // (1 + len(_CANDIDATES))
-    candidates = tuple(ArmSpec(recipe=recipe, replicates=each) for recipe in _CANDIDATES)
-    baseline = ArmSpec(recipe="bf16", replicates=each)
+    replicates = _RUNS // (1 + len(_CANDIDATES))
+    candidates = tuple(ArmSpec(recipe=recipe, replicates=replicates) for recipe in _CANDIDATES)
+    baseline = ArmSpec(recipe="bf16", replicates=replicates)
     spec = JobSpec(
         name="many", baseline=baseline, candidates=candidates, schedule=Schedule(steps=_STEPS)
     )

@@ -186,7 +186,7 @@ async def watch_memory(process: psutil.Process, sizes: list[int]) -> None:
     """Note the resident bytes of a process and its children each second."""
     while True:
         sizes.append(
-            sum(each.memory_info().rss for each in (process, *process.children(recursive=True)))
+            sum(member.memory_info().rss for member in (process, *process.children(recursive=True)))
         )
         await asyncio.sleep(1.0)
 
@@ -290,9 +290,9 @@ def main() -> int:
 def _listener(port: int) -> psutil.Process:
     """The process that listens on a port."""
     found: list[Any] = [
-        each
-        for each in psutil.net_connections("tcp")
-        if each.status == psutil.CONN_LISTEN and each.laddr.port == port
+        connection
+        for connection in psutil.net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port
     ]
     return psutil.Process(found[0].pid)
 

@@ -317,14 +317,14 @@ def checksums(url: str, kind: str) -> None:
                     values,
                 )
             times.append((spent, time.perf_counter() - began))
-        own, whole = (statistics.median(each) for each in zip(*times, strict=True))
+        checksum, whole = (statistics.median(parts) for parts in zip(*times, strict=True))
         text = (
-            f"{1e6 * own:.0f} us of {1e6 * whole:.0f}: {own / whole:.2%} (limit "
+            f"{1e6 * checksum:.0f} us of {1e6 * whole:.0f}: {checksum / whole:.2%} (limit "
             f"{_CHECKSUM_SHARE:.0%})"
         )
         report(
             f"checksums of {steps} steps a transaction, {kind}",
-            own / whole <= _CHECKSUM_SHARE,
+            checksum / whole <= _CHECKSUM_SHARE,
             text,
         )
     checksums_module.checksum = chunk_rows.checksum = real
@@ -391,7 +391,7 @@ def reading(folder: Path, url: str) -> None:
                 (best_of(1, buckets), best_of(1, lambda: numpy_pass(database, runs, 2000)))
                 for _ in range(9)
             ]
-        seconds, bare = (min(each) for each in zip(*times, strict=True))
+        seconds, bare = (min(rounds) for rounds in zip(*times, strict=True))
         ratio = seconds / bare
         text = (
             f"{1000 * seconds:.0f} ms, {ratio:.1f} x numpy's pass over the same chunks "
@@ -408,7 +408,7 @@ def reading(folder: Path, url: str) -> None:
             (best_of(1, raw), best_of(1, lambda: numpy_pass(database, runs, 2000)))
             for _ in range(9)
         ]
-        seconds, bare = (min(each) for each in zip(*times, strict=True))
+        seconds, bare = (min(rounds) for rounds in zip(*times, strict=True))
         ratio = seconds / bare
         text = (
             f"{1000 * seconds:.0f} ms, {ratio:.1f} x numpy's pass (limit {_RAW_READ:g}), "

@@ -204,9 +204,9 @@ def _measured(
             worst = max(
                 worst,
                 *(
-                    now - own[done[run_id]]
-                    for run_id, own in written.items()
-                    if done[run_id] < len(own)
+                    now - times[done[run_id]]
+                    for run_id, times in written.items()
+                    if done[run_id] < len(times)
                 ),
                 0.0,
             )

@@ -102,10 +102,10 @@ class Bench:
             "device": describe().device_class,
         }
         self._measured = subject(self._candidate(0), self._spec(0, 0), FORKS_AT[0], FORK_STEPS)
-        own, off = self._measured.on, self._measured.off
-        taken = 1 + int(max(own.max(), off.max()))
+        on, off = self._measured.on, self._measured.off
+        taken = 1 + int(max(on.max(), off.max()))
         self._model = menu_decoder(
-            trial.model, self._measured.arithmetics[:taken], [own, off], fast_bf16=self._fast
+            trial.model, self._measured.arithmetics[:taken], [on, off], fast_bf16=self._fast
         )
 
     def run(self) -> None:
@@ -139,12 +139,14 @@ class Bench:
             if self._find("verdict", fault=kind, units=list(units), seed=seed) is None:
                 case = Case(kind=kind, units=units, seed=seed, step=0)
                 arms = [
-                    [self._curve(each, replicate) for replicate in range(PARENTS)]
-                    for each in (healthy(case), case)
+                    [self._curve(arm, replicate) for replicate in range(PARENTS)]
+                    for arm in (healthy(case), case)
                 ]
                 (verdict,) = judge(arms[0], {"planted": arms[1]}, POLICY, planned_steps=STEPS)
-                own = verdict.document()["gap"]
-                gap = None if own is None else [own["mean"], own["lo"], own["hi"]]
+                interval = verdict.document()["gap"]
+                gap = (
+                    None if interval is None else [interval["mean"], interval["lo"], interval["hi"]]
+                )
                 self._write(
                     "verdict",
                     fault=kind,
@@ -219,12 +221,15 @@ class Bench:
                 WORK / "planted" / self._trial.folder / case.kind / str(replicate),
             )
             like = Run(spec, self._corpus, fast_bf16=self._fast).state
-            own = identity(spec, self._corpus)
-            writer = Checkpoints(Checkpointing(folder=folder, keep=(case.step,)), own)
+            run_identity = identity(spec, self._corpus)
+            writer = Checkpoints(Checkpointing(folder=folder, keep=(case.step,)), run_identity)
             writer.save(
                 case.step,
                 _with(
-                    read_kept(self._folder / f"{case.seed}-{replicate}", case.step, own, like), case
+                    read_kept(
+                        self._folder / f"{case.seed}-{replicate}", case.step, run_identity, like
+                    ),
+                    case,
                 ),
             )
             writer.close()
@@ -271,9 +276,9 @@ class Bench:
                 lambda spec: spec,
                 keep,
             )
-        own = answer(setup, results)
-        kept = {
-            name: own[name]
+        found = answer(setup, results)
+        columns = {
+            name: found[name]
             for name in ("effect", "noise", "interaction", "unexplained", "stopped", "steps_spent")
         }  # type: ignore[literal-required]
         self._write(
@@ -283,16 +288,16 @@ class Bench:
             units=list(case.units),
             seed=case.seed,
             step=case.step,
-            named=[each["gemms"] for each in own["named"]],
-            estimates=[[each["without"], each["alone"]] for each in own["named"]],
-            untested=own["untested"],
-            **kept,
+            named=[part["gemms"] for part in found["named"]],
+            estimates=[[part["without"], part["alone"]] for part in found["named"]],
+            untested=found["untested"],
+            **columns,
             pair_steps=2 * STEPS,
             forks={
                 key: round(value, 6) for key, value in results.items() if key.startswith("fork/")
             },
             gradient_errors={
-                each["name"]: round(each["error"]["value"], 5) for each in own["gradients"] or []
+                part["name"]: round(part["error"]["value"], 5) for part in found["gradients"] or []
             },
         )
 
@@ -371,12 +376,12 @@ class Bench:
         )
 
     def _find(self, kind: str, **values: Any) -> Mapping[str, Any] | None:
-        wanted = {"kind": kind, **values}
+        fields = {"kind": kind, **values}
         return next(
             (
                 line
                 for line in self._lines
-                if all(line.get(name) == value for name, value in wanted.items())
+                if all(line.get(name) == value for name, value in fields.items())
             ),
             None,
         )
@@ -419,7 +424,7 @@ def main() -> int:
     what = parser.parse_args().what
     trial = {"larger": LARGER, "recipes": RECIPES}.get(what, PLANTED)
     if what in ("list", "table"):
-        planted_lines = [line for each in (PLANTED, LARGER) for line in records(each)]
+        planted_lines = [line for size in (PLANTED, LARGER) for line in records(size)]
         shown = (
             table(planted_lines, list(records(RECIPES)))
             if what == "table"
@@ -430,8 +435,8 @@ def main() -> int:
     jax.config.update("jax_compilation_cache_dir", str(WORK / "compiled"))
     with planted():
         if what == "verdicts":
-            for each in (PLANTED, LARGER):
-                Bench(each).verdicts()
+            for size in (PLANTED, LARGER):
+                Bench(size).verdicts()
         elif what == "recipes":
             Bench(trial).recipes()
         else:

@@ -103,7 +103,7 @@ def spoiled(
     kind = code % _BASE if axis == 1 else code // _BASE
     different, number = _different(_variants(quantizer))
     branches: list[Callable[[jax.Array], Operand]] = [
-        partial(_operand, recipe, each, axis, scale, seed) for each in different
+        partial(_operand, recipe, variant, axis, scale, seed) for variant in different
     ]
     operand: Operand = jax.lax.switch(
         jnp.asarray(number, jnp.int32)[kind], branches, _clipped(x, axis, kind)

@@ -103,7 +103,7 @@ def _forgotten(state: State) -> State:
 
 def _halved(state: State) -> State:
     return state._replace(
-        moments=state.moments._replace(mu=jax.tree.map(lambda m: m / 2, state.moments.mu))
+        moments=state.moments._replace(mu=jax.tree.map(lambda moment: moment / 2, state.moments.mu))
     )
 
 
@@ -156,8 +156,8 @@ def _schedules() -> Iterator[Cause]:
         "z_loss": (0.0, 1e-2),
         "steps": (440,),
     }
-    for name, own in values.items():
-        for value in own:
+    for name, settings in values.items():
+        for value in settings:
             yield Cause(name=f"{name} {value:g}", schedule={name: value})
 
 
@@ -234,13 +234,17 @@ class Caused(Run):
         self._cause = cause
 
     def _tokens(self, first: int, count: int, capacity: int | None = None) -> jax.Array:
-        cause, own = self._cause, self._data_seed
+        cause, data_seed = self._cause, self._data_seed
         tokens = np.zeros(
             (capacity or self._capacity, DATA.batch_size, DATA.sequence_length + 1), np.int32
         )
         for number in range(first, first + count):
             acts = cause.first <= number < cause.end
-            seed = random_bits.integer_fold(own, cause.seed) if acts and cause.seed else own
+            seed = (
+                random_bits.integer_fold(data_seed, cause.seed)
+                if acts and cause.seed
+                else data_seed
+            )
             batch = data.batches(
                 _corpus().train, DATA, seed, cause.at(number) if acts else number, 1
             )
@@ -429,17 +433,17 @@ class Bench:
         """What this build says of the records of another one."""
         for line in [line for line in self._lines if line["kind"] == "build"]:
             if not self._has("other build", line["case"]):
-                own = _windows(
+                replays = _windows(
                     spec_of(line["recipe"], line["seed"]),
                     WORK,
                     line["losses"],
                     "candidate",
                     exact=False,
                 )
-                result = own.replayed[-1].result
+                result = replays.replayed[-1].result
                 about = {
                     "recipe": line["recipe"],
-                    "outcome": own.outcome,
+                    "outcome": replays.outcome,
                     "departs": result["departs"],
                     "first": result["first"],
                 }
@@ -464,7 +468,7 @@ def _folder(case: Outside) -> Path:
 def _parting(baseline: Path, candidate: Path) -> dict[str, Any]:
     """Where the records in two folders part, and how."""
     rows = (np.load(folder / "rows.npy") for folder in (baseline, candidate))
-    found = parts_at(*({name: own[:, ROW.index(name)] for name in COLUMNS} for own in rows))
+    found = parts_at(*({name: row[:, ROW.index(name)] for name in COLUMNS} for row in rows))
     return {"parts": found and found.step, "how": found and found.how}
 
 
@@ -484,22 +488,26 @@ def _windows(
     """What the replays of a record say; `exact`: whether equal bits are expected, whatever the
     manifest says.
     """
-    kept = (KEPT,) if len(losses) > KEPT else ()
-    plan = planned([Recorded(run=folder.name, arm=arm, steps=len(losses), kept=kept)], whole)
+    checkpoints = (KEPT,) if len(losses) > KEPT else ()
+    plan = planned([Recorded(run=folder.name, arm=arm, steps=len(losses), kept=checkpoints)], whole)
     record: Any = {
         "spec": spec,
         "manifest": manifest(spec, _corpus()),
-        "losses": {str(each.first): losses[each.first : each.first + each.steps] for each in plan},
+        "losses": {
+            str(replay.first): losses[replay.first : replay.first + replay.steps] for replay in plan
+        },
     }
-    replays = Replays({folder.name: record}, folder.parent, lambda own: own, _corpus())
+    replays = Replays({folder.name: record}, folder.parent, lambda path: path, _corpus())
     results: dict[str, Any] = {}
-    while (wanted := check(plan, results, accept_noise=True).pending) is not None:
-        own = wanted.replay
-        results[wanted.key] = (
-            replays.rerun(own, wanted.draw, _quiet) if wanted.draw else replays.replay(own, _quiet)
+    while (pending := check(plan, results, accept_noise=True).pending) is not None:
+        replay = pending.replay
+        results[pending.key] = (
+            replays.rerun(replay, pending.draw, _quiet)
+            if pending.draw
+            else replays.replay(replay, _quiet)
         )
-        if exact is not None and not wanted.draw:
-            results[wanted.key]["exact"] = exact
+        if exact is not None and not pending.draw:
+            results[pending.key]["exact"] = exact
     return check(plan, results, accept_noise=True)
 
 

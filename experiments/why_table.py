@@ -39,9 +39,9 @@ def table(lines: Sequence[Line], of_recipes: Sequence[Line]) -> Iterator[str]:
     """
     models = list(dict.fromkeys(line["settings"] for line in lines))
     effects = {
-        fault: own
+        fault: effect
         for model in models
-        for fault, own in full_effects(
+        for fault, effect in full_effects(
             [line for line in lines if line["settings"] == model]
         ).items()
     }

@@ -224,10 +224,10 @@ class Pair:
             return
         self._written = time.monotonic()
         with self._database.read() as session:
-            known: Collection[str] = {
+            judged: Collection[str] = {
                 verdict["candidate"]["name"] for verdict in self.facts.get("verdicts", [])
             }
-            early = settled(session, self.facts["job"], known)
+            early = settled(session, self.facts["job"], judged)
         if early:
             self._keep_verdicts([*self.facts.get("verdicts", []), *early])
         self._keep_runs()
