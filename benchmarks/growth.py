@@ -54,7 +54,7 @@ MANIFEST = {
     f"version.package_{index}": f"1.2.3+{hashlib.sha256(bytes([index])).hexdigest()[:16]}"
     for index in range(45)
 }
-# Tables by what they hold, in the order of the printed table. Those of BY_STEPS grow with the steps
+# Tables by what they hold, in the order of the printed table. Those of STEP_PARTS grow with the steps
 # of a run, the others with jobs.
 PARTS = {
     "curves": ("chunks", "chunk_columns"),
@@ -62,7 +62,7 @@ PARTS = {
     "jobs, runs, attempts, verdicts": ("jobs", "arms", "runs", "attempts", "verdicts"),
     "keys and deliveries": ("idempotency_keys", "webhook_deliveries"),
 }
-BY_STEPS = ("curves", "events")
+STEP_PARTS = ("curves", "events")
 # judged jobs stay as looks at their question, without their curves
 PERMANENT_PART = "jobs, runs, attempts, verdicts"
 _DAY = 86_400.0
@@ -226,14 +226,14 @@ def measure(name: str, settings: Settings, runs_a_day: int, jobs: int, steps: in
         deliveries.register(session, {"h1": ["job.ended", "verdict.given"]})
     before = sizes(database)
     write(database, jobs, steps)
-    of_steps = sizes(database)
+    step_bytes = sizes(database)
     write(database, SHORT_JOBS, SHORT_STEPS)
-    of_jobs, added = parts(of_steps, sizes(database)), parts(before, sizes(database))
+    job_bytes, added = parts(step_bytes, sizes(database)), parts(before, sizes(database))
     a_run = {
         part: size / (jobs * RUNS_A_JOB)
-        if part in BY_STEPS
-        else of_jobs[part] / (SHORT_JOBS * RUNS_A_JOB)
-        for part, size in parts(before, of_steps).items()
+        if part in STEP_PARTS
+        else job_bytes[part] / (SHORT_JOBS * RUNS_A_JOB)
+        for part, size in parts(before, step_bytes).items()
     }
     kept_days = {
         "events": settings.retention_event_days,

@@ -202,7 +202,7 @@ def queue(
     bind(database)
     name = "claim by a worker that fits none"
     return missed + report(
-        name, processor_seconds(lambda: in_vain(database), server, calls=_CLAIMS), _MARKS[name]
+        name, processor_seconds(lambda: futile_claim(database), server, calls=_CLAIMS), _MARKS[name]
     )
 
 
@@ -243,7 +243,7 @@ def polls(
         for tick in range(round(seconds / _PERIOD_SECONDS)):
             one_pass()
             for number in range(_WORKERS):
-                in_vain(database)
+                futile_claim(database)
                 offer(number)
                 for _ in range(round(_PERIOD_SECONDS / _HEARTBEAT_SECONDS)):
                     beat((number + tick) % _WORKERS)
@@ -398,7 +398,7 @@ def house(settings: Settings, database: Database) -> Callable[[], None]:
     return one_pass
 
 
-def in_vain(database: Database) -> None:
+def futile_claim(database: Database) -> None:
     """A claim by a worker of a device class that no job is bound to."""
     with database.write() as session:
         lease.claim(session, worker("other"), 60.0)

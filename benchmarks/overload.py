@@ -162,7 +162,7 @@ async def as_fast_as_answered(clients: list[Trainer], seconds: float) -> tuple[f
     return answers.statuses[200] / seconds, answers
 
 
-async def at_rate(clients: list[Trainer], rate: float, seconds: float) -> tuple[float, Answers]:
+async def steady_load(clients: list[Trainer], rate: float, seconds: float) -> tuple[float, Answers]:
     """All clients together ask `rate` times a second, each for one thing at a time; what is served
     a second, and the answers.
     """
@@ -206,7 +206,7 @@ async def measure(
     )
     sizes: list[int] = []
     watching = asyncio.create_task(watch_memory(process, sizes))
-    rate, answers = await at_rate(clients, 2 * sustained, options.seconds)
+    rate, answers = await steady_load(clients, 2 * sustained, options.seconds)
     watching.cancel()
     middle, late = np.quantile(answers.seconds, (0.5, 0.99))
     text = f"{dict(answers.statuses)}, wrong: {answers.wrong[:3] or 'none'}"

@@ -157,20 +157,20 @@ def _clipped(x: jax.Array, axis: int, kind: jax.Array) -> jax.Array:
     bound = jnp.where(
         kind == _STALE,
         jnp.max(size) / 8,
-        jnp.where(kind == _CLIPPED, _of_blocks(size, axis) / 4, jnp.inf),
+        jnp.where(kind == _CLIPPED, _block_variants(size, axis) / 4, jnp.inf),
     )
     return jnp.clip(x.astype(jnp.float32), -bound, bound).astype(x.dtype)
 
 
 def _misplaced(value: jax.Array, axis: int) -> jax.Array:
-    largest = _of_blocks(jnp.abs(value.astype(jnp.float32)), axis)
+    largest = _block_variants(jnp.abs(value.astype(jnp.float32)), axis)
     other = jnp.roll(largest, _BLOCK, axis)
     return (value.astype(jnp.float32) * jnp.where(largest > 0, other / largest, 1)).astype(
         value.dtype
     )
 
 
-def _of_blocks(size: jax.Array, axis: int) -> jax.Array:
+def _block_variants(size: jax.Array, axis: int) -> jax.Array:
     """The largest value of its block along the contracted axis, for each element."""
     rows, columns = size.shape
     view = size.reshape(

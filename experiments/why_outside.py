@@ -523,7 +523,7 @@ def _faulty() -> Iterator[Callable[[str, Any], None]]:
         {"kind": "healthy", "units": ()},
     )
 
-    def with_fault(run: Run) -> State:
+    def faulty_state(run: Run) -> State:
         state = initial(run)
         scale = jnp.asarray(codes(state.scales.scale.shape, planted["kind"], planted["units"]))  # type: ignore[arg-type]
         return state._replace(scales=state.scales._replace(scale=scale))
@@ -532,7 +532,7 @@ def _faulty() -> Iterator[Callable[[str, Any], None]]:
         planted.update(kind=kind, units=units)
 
     names["operand_of"] = spoiled
-    Run._initial_state = with_fault  # type: ignore[method-assign, assignment]
+    Run._initial_state = faulty_state  # type: ignore[method-assign, assignment]
     jax.clear_caches()
     try:
         yield plant

@@ -33,7 +33,7 @@ Line = Mapping[str, Any]
 _Z = 1.96
 
 
-def table(lines: Sequence[Line], of_recipes: Sequence[Line]) -> Iterator[str]:
+def table(lines: Sequence[Line], recipe_lines: Sequence[Line]) -> Iterator[str]:
     """Lines of Markdown, from the planted and healthy cases and from those of really different
     recipes.
     """
@@ -70,7 +70,7 @@ def table(lines: Sequence[Line], of_recipes: Sequence[Line]) -> Iterator[str]:
     )
     yield ""
     yield from _other_rows(counted, planted, answers)
-    yield from _recipe_rows(of_recipes)
+    yield from _recipe_rows(recipe_lines)
 
 
 def share(count: int, total: int) -> str:

@@ -29,7 +29,7 @@ AROUND, SPAN, STRETCH = 16, 24, 128
 FIRST_SEEN = 50
 OTHER_DATA, JUMP = 0.8, 12.0
 COLUMNS = ("lm_loss", "param_norm", "update_norm")
-_TO_SD, _FEWEST = 1.4826, 16
+_SD_PER_MAD, _FEWEST = 1.4826, 16
 
 
 @frozen
@@ -98,7 +98,7 @@ def _is_jump(values: FloatArray) -> npt.NDArray[np.bool_]:
         )
         changes = changes[changes != 0.0]  # the runs are equal until something differs
         if len(changes) >= _FEWEST:
-            scale = _TO_SD * float(np.median(np.abs(changes - np.median(changes))))
+            scale = _SD_PER_MAD * float(np.median(np.abs(changes - np.median(changes))))
             found[first : first + STRETCH] = np.abs(values[first : first + STRETCH]) > JUMP * scale
     return found
 

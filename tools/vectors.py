@@ -150,7 +150,7 @@ def _compare_blocks(arrays: Arrays, case: str, name: str, side: str) -> Comparis
         arrays[f"{prefix}_codes"],
     )
     if quantizer.scaling == "nvfp4":
-        codes, their_codes = _without_zero_sign(codes), _without_zero_sign(their_codes)
+        codes, their_codes = _unsigned_zero(codes), _unsigned_zero(their_codes)
     if codes.shape[1] % 2 and their_codes.shape[1] == codes.shape[1] - 1:
         # codes lie in pairs of one byte: of an odd number the last may be missing
         codes = codes[:, :-1]
@@ -219,7 +219,7 @@ def _other_order(x: jax.Array, axis: int, quantizer: Quantizer, amax: jax.Array)
     return formats.encode(formats.nearest(jnp.asarray(scale), E4M3), E4M3)
 
 
-def _without_zero_sign(codes: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _unsigned_zero(codes: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.where(codes == 8, 0, codes)
 
 

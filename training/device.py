@@ -290,11 +290,11 @@ def main(arguments: list[str] | None = None) -> int:
         f"{'; '.join(f'{name}: {what}' for name, what in wrong.items()) or 'the same in every format'}\n"  # noqa: E501
     )
     for engine, answers in runs.items():
-        sys.stdout.write(f"\n{_ENGINES[engine]}\n" + "".join(_in_words(answers)))
+        sys.stdout.write(f"\n{_ENGINES[engine]}\n" + "".join(_answer_lines(answers)))
     return 0
 
 
-def _in_words(answers: Mapping[str, tuple[bool, str]]) -> Iterator[str]:
+def _answer_lines(answers: Mapping[str, tuple[bool, str]]) -> Iterator[str]:
     """One line per reason, starting with the recipes that can run."""
     for ok, reason in sorted(dict.fromkeys(answers.values()), key=lambda answer: not answer[0]):
         recipes = ", ".join(recipe for recipe, answer in answers.items() if answer == (ok, reason))

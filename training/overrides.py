@@ -25,7 +25,7 @@ from training.rules import (
     Recipe,
     SpecError,
     Strict,
-    at_most,
+    max_items,
 )
 from training.step_values import PROJECTIONS, Projection
 from training.switches import NO_SWITCHES, Switches, features, label
@@ -47,9 +47,9 @@ class Override(Strict):
     from_step: the 0-based step from which the rule holds; from the first one by default.
     """
 
-    blocks: tuple[int | str, ...] = field(default=(), metadata=at_most(1000))
-    projections: tuple[Projection, ...] = field(default=(), metadata=at_most(64))
-    gemms: tuple[Gemm, ...] = field(default=(), metadata=at_most(64))
+    blocks: tuple[int | str, ...] = field(default=(), metadata=max_items(1000))
+    projections: tuple[Projection, ...] = field(default=(), metadata=max_items(64))
+    gemms: tuple[Gemm, ...] = field(default=(), metadata=max_items(64))
     recipe: Recipe | None = None
     switches: Switches = NO_SWITCHES
     from_step: int | None = None

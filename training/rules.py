@@ -80,7 +80,7 @@ _NEAR = 0.7  # how similar a word must be to be a slip of the pen: "fp3" is none
 _LARGEST = 2.0**53  # beyond it a whole number is no longer exact as a float
 
 
-def at_most(items: int) -> dict[str, Any]:
+def max_items(items: int) -> dict[str, Any]:
     """The metadata of a list in a specification: whoever reads one from JSON counts its items
     before it looks at them.
     """

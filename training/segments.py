@@ -160,7 +160,7 @@ def labels(plan: Plan) -> list[tuple[int, str]]:
     """
     left_out = [
         (number, rule)
-        for number, rule in _rules(_of_the_job(plan))
+        for number, rule in _rules(_job_plan(plan))
         if rule.from_step is None and number < 0
     ]
     found = []
@@ -192,7 +192,7 @@ def labels(plan: Plan) -> list[tuple[int, str]]:
     return found
 
 
-def _of_the_job(plan: Plan) -> Plan:
+def _job_plan(plan: Plan) -> Plan:
     """The plan without what its arm says of single GEMMs and steps: what the job itself leaves in
     bf16.
     """
@@ -201,8 +201,8 @@ def _of_the_job(plan: Plan) -> Plan:
 
 def _holds(rule: Override, block: int, projection: str, n_layers: int) -> bool:
     """Whether a rule holds for a layer of a block."""
-    in_block = any(first <= block <= last for first, last in block_ranges(-1, rule, n_layers))
-    return in_block and (not rule.projections or projection in rule.projections)
+    is_in_block = any(first <= block <= last for first, last in block_ranges(-1, rule, n_layers))
+    return is_in_block and (not rule.projections or projection in rule.projections)
 
 
 def rounding(parts: Sequence[Segment]) -> Rounding:

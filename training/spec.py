@@ -42,7 +42,7 @@ MOST_CANDIDATES = 64
 _MOST_OVERRIDES = 256
 
 
-def _of_the_preset(what: str) -> Any:
+def _preset_field(what: str) -> Any:
     """Declares a field of Model whose default is the preset's value."""
     return field(
         default_factory=lambda: None,
@@ -70,14 +70,14 @@ class Model(Strict):
             "layer fits Transformer Engine's NVFP4 kernels"
         },
     )
-    vocab_size: int = _of_the_preset("number of token ids")
-    d_model: int = _of_the_preset("width of the residual stream")
-    n_layers: int = _of_the_preset("number of blocks")
-    n_heads: int = _of_the_preset("query heads in a block")
-    n_kv_heads: int = _of_the_preset("key-value heads in a block")
-    d_ff: int = _of_the_preset("width of the MLP")
-    rope_theta: float = _of_the_preset("base of the rotary frequencies")
-    tied_embeddings: bool = _of_the_preset("whether the logits use the input embedding")
+    vocab_size: int = _preset_field("number of token ids")
+    d_model: int = _preset_field("width of the residual stream")
+    n_layers: int = _preset_field("number of blocks")
+    n_heads: int = _preset_field("query heads in a block")
+    n_kv_heads: int = _preset_field("key-value heads in a block")
+    d_ff: int = _preset_field("width of the MLP")
+    rope_theta: float = _preset_field("base of the rotary frequencies")
+    tied_embeddings: bool = _preset_field("whether the logits use the input embedding")
     head_dim: int | None = field(
         default=None, metadata={"description": "size of a head; default: d_model / n_heads"}
     )
@@ -145,10 +145,10 @@ class Model(Strict):
         """The model as a JSON-able dict; what came later only if it is set, so that the hash of a
         job is that of earlier versions.
         """
-        return _without_unset(asdict(self), head_dim=None, qk_norm=False)
+        return _set_fields(asdict(self), head_dim=None, qk_norm=False)
 
 
-def _without_unset(document: dict[str, Any], **defaults: object) -> dict[str, Any]:
+def _set_fields(document: dict[str, Any], **defaults: object) -> dict[str, Any]:
     """A document without those of its fields that have these defaults."""
     return {
         name: value
@@ -208,7 +208,7 @@ class Data(Strict):
 
     def document(self) -> dict[str, Any]:
         """The data as a JSON-able dict, like `Model.document`."""
-        return _without_unset(asdict(self), dtype=None)
+        return _set_fields(asdict(self), dtype=None)
 
 
 @frozen
@@ -275,7 +275,7 @@ class Schedule(Strict):
 
     def document(self) -> dict[str, Any]:
         """The schedule as a JSON-able dict, like `Model.document`."""
-        return _without_unset(asdict(self), gradients_every=0, decay_steps=0, optimizer="adamw")
+        return _set_fields(asdict(self), gradients_every=0, decay_steps=0, optimizer="adamw")
 
 
 @frozen
@@ -334,7 +334,7 @@ class Arm(Strict):
     replicates: int = 1
     name: str = ""
     switches: Switches = NO_SWITCHES
-    overrides: tuple[Override, ...] = field(default=(), metadata=rules.at_most(_MOST_OVERRIDES))
+    overrides: tuple[Override, ...] = field(default=(), metadata=rules.max_items(_MOST_OVERRIDES))
     bf16_from_step: int | None = None
     bf16_scope: Scope = "all"
     revision: str = ""
@@ -458,7 +458,7 @@ class RunSpec:
         """The run as a JSON-able dict; `overrides` and later switches only if set, so that its hash
         is that of earlier versions.
         """
-        return _of_engine(_short_form(asdict(self), self) | _documents_of_parts(self))
+        return _engine_fields(_short_form(asdict(self), self) | _documents_of_parts(self))
 
 
 @frozen
@@ -479,7 +479,7 @@ class JobSpec(Strict):
 
     name: str
     baseline: Arm
-    candidates: tuple[Arm, ...] = field(metadata=rules.at_most(MOST_CANDIDATES))
+    candidates: tuple[Arm, ...] = field(metadata=rules.max_items(MOST_CANDIDATES))
     engine: Engine = "emulated"
     layer_policy: LayerPolicy = "all_linears"
     model: Model = Model()
@@ -495,7 +495,7 @@ class JobSpec(Strict):
     maxtext: MaxTextOptions = NO_OPTIONS
     short_reruns: ShortReruns | None = None
     family: str | None = None
-    keep_checkpoints: tuple[int, ...] = field(default=(), metadata=rules.at_most(rules.MOST_KEPT))
+    keep_checkpoints: tuple[int, ...] = field(default=(), metadata=rules.max_items(rules.MOST_KEPT))
     command: Command | None = None
 
     def __post_init__(self) -> None:
@@ -581,7 +581,7 @@ class JobSpec(Strict):
         document["baseline"] = _short_form(document["baseline"], self.baseline)
         arms = zip(document["candidates"], self.candidates, strict=True)
         document["candidates"] = tuple(_short_form(written, arm) for written, arm in arms)
-        return _of_engine(document)
+        return _engine_fields(document)
 
     def comparisons(self) -> dict[str, tuple[str, Compared]]:
         """By candidate: the arm that it is judged against, and in what they differ. But for engine
@@ -611,7 +611,7 @@ class JobSpec(Strict):
             shared["seed"] += replicate
         return RunSpec(
             replicate=replicate,
-            **{name: getattr(arm, name) for name in (*_OF_THE_ARM, *_OF_A_COMMAND)},
+            **{name: getattr(arm, name) for name in (*_ARM_FIELDS, *_COMMAND_FIELDS)},
             **shared,
         )
 
@@ -650,13 +650,13 @@ def labels_of(job: Mapping[str, Any], arm: Mapping[str, Any]) -> list[tuple[int,
 
 
 # Fields that a run takes from its arm, and fields that it takes from the job.
-_OF_THE_ARM = ("recipe", "switches", "overrides", "bf16_from_step", "bf16_scope")
-_OF_A_COMMAND = ("revision", "environment")
+_ARM_FIELDS = ("recipe", "switches", "overrides", "bf16_from_step", "bf16_scope")
+_COMMAND_FIELDS = ("revision", "environment")
 _SHARED = tuple(
     sorted({field.name for field in fields(RunSpec)} & {field.name for field in fields(JobSpec)})
 )
 # What a job of engine command says nothing about: the trainer has its own.
-OF_OUR_TRAINERS = frozenset(
+TRAINER_FIELDS = frozenset(
     {
         "layer_policy",
         "model",
@@ -670,7 +670,7 @@ OF_OUR_TRAINERS = frozenset(
         "maxtext",
     }
 )
-_OF_ANY_SCHEDULE = ("steps", "warmup_steps")
+_COMMON_SCHEDULE_FIELDS = ("steps", "warmup_steps")
 
 
 def capability(job: JobSpec) -> tuple[Capability, str]:
@@ -720,11 +720,11 @@ def _check_command(spec: JobSpec | RunSpec) -> None:
         raise SpecError(
             "command", None, "the launcher that starts the trainer", "command: {launcher: NAME}"
         )
-    stated = [name for name in sorted(OF_OUR_TRAINERS) if getattr(spec, name) != _DEFAULTS[name]]
+    stated = [name for name in sorted(TRAINER_FIELDS) if getattr(spec, name) != _DEFAULTS[name]]
     stated += [
         f"schedule.{setting.name}"
         for setting in fields(Schedule)
-        if setting.name not in _OF_ANY_SCHEDULE and _differs(spec.schedule, setting.name)
+        if setting.name not in _COMMON_SCHEDULE_FIELDS and _differs(spec.schedule, setting.name)
     ]
     if isinstance(spec, JobSpec):
         most = max(arm.replicates for arm in spec.arms) - 1
@@ -818,7 +818,7 @@ def _check_arm(spec: JobSpec | RunSpec, arm: Arm | RunSpec) -> None:
 _DEFAULTS = {field.name: field.default for field in fields(JobSpec)}
 
 
-def _of_engine(document: dict[str, Any]) -> dict[str, Any]:
+def _engine_fields(document: dict[str, Any]) -> dict[str, Any]:
     """A document of a job or a run without what its engine has not: `command` and its fields are of
     engine command alone.
     """
@@ -826,17 +826,17 @@ def _of_engine(document: dict[str, Any]) -> dict[str, Any]:
         return {
             name: value
             for name, value in document.items()
-            if name not in ("command", *_OF_A_COMMAND)
+            if name not in ("command", *_COMMAND_FIELDS)
         }
-    schedule = {name: document["schedule"][name] for name in _OF_ANY_SCHEDULE}
-    return {name: value for name, value in document.items() if name not in OF_OUR_TRAINERS} | {
+    schedule = {name: document["schedule"][name] for name in _COMMON_SCHEDULE_FIELDS}
+    return {name: value for name, value in document.items() if name not in TRAINER_FIELDS} | {
         "schedule": schedule
     }
 
 
 def _plan(spec: JobSpec | RunSpec, arm: Arm | RunSpec) -> Plan:
     return Plan(
-        **{name: getattr(arm, name) for name in _OF_THE_ARM},
+        **{name: getattr(arm, name) for name in _ARM_FIELDS},
         quantized=spec.projections.quantized(spec.layer_policy),
         keep_first=spec.keep_first,
         keep_last=spec.keep_last,
@@ -857,7 +857,7 @@ def _short_form(written: dict[str, Any], arm: Arm | RunSpec) -> dict[str, Any]:
     """The document of an arm or run, with later switches, a revision and its like only if set, and
     overrides only if there are some.
     """
-    rare = {"overrides", *(name for name in (*_OF_A_COMMAND, "against") if not written.get(name))}
+    rare = {"overrides", *(name for name in (*_COMMAND_FIELDS, "against") if not written.get(name))}
     rest = {name: value for name, value in written.items() if name not in rare} | {
         "switches": arm.switches.document()
     }

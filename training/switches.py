@@ -168,15 +168,15 @@ _FEATURES: Mapping[str, Features] = {
     "mxfp4": _MXFP4,
     "mxfp4_rht_sr": replace(_MXFP4, rht=True, stochastic_rounding=True),
 }
-_OF_BLOCKS = ("stochastic_rounding", "rht", "weight_scaling", "block_size", "sr_bits", "nan")
+_BLOCK_SWITCHES = ("stochastic_rounding", "rht", "weight_scaling", "block_size", "sr_bits", "nan")
 _4OVER6 = ("nvfp4_4over6", "nvfp4_4over6_e4m3_use_256", "nvfp4_4over6_err_mode")
-_OF_FAMILY: Mapping[str, tuple[str, ...]] = {
+_FAMILY_SWITCHES: Mapping[str, tuple[str, ...]] = {
     "fp8_current": ("gradient_format", "nan"),
     "fp8_delayed": ("gradient_format", "margin", "amax_history_len", "amax_compute_algo", "nan"),
-    "mxfp8": (*_OF_BLOCKS, "gradient_format"),
-    "fp8_block": (*_OF_BLOCKS, "gradient_format"),
-    "nvfp4": (*_OF_BLOCKS, "row_scaled_activation", *_4OVER6),
-    "mxfp4": _OF_BLOCKS,
+    "mxfp8": (*_BLOCK_SWITCHES, "gradient_format"),
+    "fp8_block": (*_BLOCK_SWITCHES, "gradient_format"),
+    "nvfp4": (*_BLOCK_SWITCHES, "row_scaled_activation", *_4OVER6),
+    "mxfp4": _BLOCK_SWITCHES,
 }
 
 
@@ -185,7 +185,7 @@ def switches_of(recipe: str) -> tuple[str, ...]:
     plain = _FEATURES.get(recipe)
     if not plain:
         return ()
-    return _OF_FAMILY[plain.family]
+    return _FAMILY_SWITCHES[plain.family]
 
 
 @lru_cache(1000)

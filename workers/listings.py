@@ -105,10 +105,10 @@ class Schedulers:
         )
         # after the jobs were listed: each had its row before the scheduler was asked for it
         with self._database.read() as session:
-            on_record = {row.key: (row, is_over) for row, is_over in submissions.open_ones(session)}
+            recorded = {row.key: (row, is_over) for row, is_over in submissions.open_ones(session)}
         here = {
             key: entry
-            for key, entry in on_record.items()
+            for key, entry in recorded.items()
             if scheduler_of(entry[0]).place == scheduler.place
         }
         for row, is_over in here.values():
@@ -118,7 +118,7 @@ class Schedulers:
                         scheduler.cancel(job.id)
                 with self._database.write() as session:
                     submissions.end(session, row.run_id, row.number, ended_at=last_change(row))
-        self._end_unrecorded(scheduler, jobs, on_record)
+        self._end_unrecorded(scheduler, jobs, recorded)
         for job in jobs:  # its controller died, and came back with an older state
             if (
                 scheduler.forgets
@@ -143,18 +143,18 @@ class Schedulers:
         self,
         scheduler: Scheduler,
         jobs: Sequence[Job],
-        on_record: Mapping[str, tuple[Submission, bool]],
+        recorded: Mapping[str, tuple[Submission, bool]],
     ) -> None:
         """End jobs that were on no record at two listings in a row."""
         place = scheduler.place
         stays = [job for job in jobs if scheduler.keeps_ended or job.state not in OVER]
-        unrecorded = {job.id for job in stays if not _is_on_record(job, on_record)}
-        to_end = unrecorded & self._unrecorded.get(place, set())
-        for job_id in to_end:
+        unrecorded = {job.id for job in stays if not _is_on_record(job, recorded)}
+        ending = unrecorded & self._unrecorded.get(place, set())
+        for job_id in ending:
             if job_id not in self._cancelled.get(place, ()):  # it takes some time to end
                 _log.info("job %s of %s is on no open record and was cancelled", job_id, place)
             scheduler.cancel(job_id)
-        self._unrecorded[place], self._cancelled[place] = unrecorded, to_end
+        self._unrecorded[place], self._cancelled[place] = unrecorded, ending
 
     def is_away(self, place: str, why: str) -> None:
         """Say once that a scheduler does not answer."""
@@ -194,8 +194,8 @@ class Schedulers:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def _is_on_record(job: Job, on_record: Mapping[str, tuple[Submission, bool]]) -> bool:
-    row = on_record[job.key][0] if job.key in on_record else None
+def _is_on_record(job: Job, recorded: Mapping[str, tuple[Submission, bool]]) -> bool:
+    row = recorded[job.key][0] if job.key in recorded else None
     return row is not None and row.scheduler_id in (None, job.id)
 
 

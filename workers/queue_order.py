@@ -89,14 +89,14 @@ def _statements(
     counts: ColumnElement[bool] = others_fit
     if devices[0] != devices[1]:
         counts = case((Job.engine == "maxtext", maxtext_fits), else_=others_fit)
-    on_device = (or_(Job.threads.is_(None), Job.threads == threads), counts)
+    device_fits = (or_(Job.threads.is_(None), Job.threads == threads), counts)
     bound = (Job.device_class.is_(None), Job.device_class == device_class)
     open_jobs = exists().where(
-        Job.capability == capability, Job.status.in_(sorted(JOB_OPEN)), *on_device
+        Job.capability == capability, Job.status.in_(sorted(JOB_OPEN)), *device_fits
     )
     any_fits = or_(*(open_jobs.where(condition) for condition in bound))
     highest = select(func.max(Run.priority)).where(*waiting)
-    fits = [or_(*bound), *on_device, Job.spec_version <= SPEC_VERSION]
+    fits = [or_(*bound), *device_fits, Job.spec_version <= SPEC_VERSION]
     if able is not None:
         fits.append(tuple_(Job.engine, Arm.recipe).in_(able))
     if launchers is not None:

@@ -37,7 +37,7 @@ def groups_of(family: str) -> tuple[RerunGroup, ...]:
 
 
 def pair(
-    lender: Lender, runs: tuple[FloatArray, FloatArray], of_candidate: Lender | None = None
+    lender: Lender, runs: tuple[FloatArray, FloatArray], candidate_curve: Lender | None = None
 ) -> tuple[Interval, bool]:
     """The judge's interval of two arms' run means, and whether they contradict the lender, which is
     that of both or of the baseline.
@@ -50,7 +50,7 @@ def pair(
         gap_df=0,
         gap_runs=(len(runs[0]), len(runs[1])),
     )
-    priors = borrow((ASSUMED, ASSUMED), (lender, of_candidate or lender), own_runs, 1.0)
+    priors = borrow((ASSUMED, ASSUMED), (lender, candidate_curve or lender), own_runs, 1.0)
     noise_table = [
         run_floor(prior, arm, [0] * len(arm)) for prior, arm in zip(priors, runs, strict=True)
     ]

@@ -48,7 +48,7 @@ JOB = yaml.safe_load((ROOT / "examples" / "demo.yaml").read_text(encoding="utf-8
 BASELINE, WITHIN, BEYOND = "fp8_current", "mxfp8", "nvfp4"
 EXPECTED = {WITHIN: "pass", BEYOND: "fail"}
 TARGET = 29 / 30
-BY_CHANCE = 0.025  # of pairs without a gap lie above a 95 % interval
+CHANCE_SHARE = 0.025  # of pairs without a gap lie above a 95 % interval
 SIMULATED = 5000
 Runs = dict[str, dict[int, list[Curve]]]
 Gaps = dict[str, FloatArray]
@@ -178,7 +178,7 @@ def measured(runs: Runs, policy: Policy) -> Iterator[Line]:
     yield Line(
         what=line.what, value=line.value, mark="shown: one pair shows no run-to-run noise", ok=True
     )
-    most = int(stats.binom.ppf(0.99, len(outcomes), BY_CHANCE))
+    most = int(stats.binom.ppf(0.99, len(outcomes), CHANCE_SHARE))
     what = "D3 that fail, or are said to be better than noise explains"
     yield Line(
         what=what, value=str(accused), mark=f"<= {most}: 2.5 % by chance", ok=accused <= most

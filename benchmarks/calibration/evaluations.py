@@ -68,7 +68,7 @@ def measured(baseline: Sequence[Curve], candidate: Sequence[Curve]) -> MeasuredE
     )
 
 
-def of_values(x: FloatArray, y: FloatArray, prior: Prior) -> Interval:
+def runs_gap(x: FloatArray, y: FloatArray, prior: Prior) -> Interval:
     """The gap of the runs' losses (n_x,) and (n_y,)."""
     seeds = np.zeros(len(x), np.int64), np.zeros(len(y), np.int64)
     return gap_interval((x[:, None], y[:, None]), (prior, prior), seeds, 0.0)
@@ -105,7 +105,7 @@ def small_splits(name: str, runs: Sequence[Curve], size: int, rng: np.random.Gen
     covered = 0
     for _ in range(SPLITS):
         drawn = rng.permutation(measurements.baseline)[: 2 * size]
-        lo, hi = of_values(drawn[:size], drawn[size:], measurements.priors[0]).bounds(0.95)
+        lo, hi = runs_gap(drawn[:size], drawn[size:], measurements.priors[0]).bounds(0.95)
         covered += lo <= 0.0 <= hi
     print(f"{name} against {name}, {size} and {size} runs: covers 0 in {covered / SPLITS:.1%}")
 
@@ -127,7 +127,7 @@ def groups(path: Path, rng: np.random.Generator) -> bool:
                 rng.normal(0.0, spreads[(draw * 7 + shift) % len(spreads)], runs)
                 for shift in (0, 3)
             )
-            lo, hi = of_values(1.0 + x, 1.0 + y, prior).bounds(0.95)
+            lo, hi = runs_gap(1.0 + x, 1.0 + y, prior).bounds(0.95)
             covered += lo <= 0.0 <= hi
             passes += hi < 0.0  # a true gap of the margin shifts the interval and the margin alike
         ok = covered / DRAWS >= LOW and passes / DRAWS <= 0.035

@@ -50,17 +50,23 @@ _LORA, _FLUX, _GPT3 = (
 _MI355X, _NANOGPT = (
     f"public_pairs/{name}.csv" for name in ("llama31_8b_mi355x", "nanogpt_fp8_down_projection")
 )
-_OF_8B = {"runs": ("system", "run"), "step": "samples", "loss": "eval_loss_nats"}
-_OF_GPT3 = {
+_8B_COLUMNS = {"runs": ("system", "run"), "step": "samples", "loss": "eval_loss_nats"}
+_GPT3_COLUMNS = {
     "runs": ("round", "system", "run"),
     "step": "samples",
     "where": ("batch", "2048"),
     "loaded": True,
 }
 GROUPS = (
-    Group(name="8B, batch 16, FP8", table=_8B, arm=("precision", "FP8"), recipe="fp8", **_OF_8B),
     Group(
-        name="8B, batch 16, NVFP4", table=_8B, arm=("precision", "NVFP4"), recipe="nvfp4", **_OF_8B
+        name="8B, batch 16, FP8", table=_8B, arm=("precision", "FP8"), recipe="fp8", **_8B_COLUMNS
+    ),
+    Group(
+        name="8B, batch 16, NVFP4",
+        table=_8B,
+        arm=("precision", "NVFP4"),
+        recipe="nvfp4",
+        **_8B_COLUMNS,
     ),
     Group(
         name="8B, batch 32, FP8", table=_MI355X, arm=("arm", "FP8"), recipe="fp8", step="evaluation"
@@ -104,8 +110,10 @@ GROUPS = (
         runs=("system", "run"),
         step="samples",
     ),
-    Group(name="175B, FP8", table=_GPT3, arm=("arm", "FP8"), recipe="fp8", **_OF_GPT3),
-    Group(name="175B, INT8", table=_GPT3, arm=("arm", "INT8"), recipe="other:int8", **_OF_GPT3),
+    Group(name="175B, FP8", table=_GPT3, arm=("arm", "FP8"), recipe="fp8", **_GPT3_COLUMNS),
+    Group(
+        name="175B, INT8", table=_GPT3, arm=("arm", "INT8"), recipe="other:int8", **_GPT3_COLUMNS
+    ),
     Group(
         name="nanogpt, BF16", table=_NANOGPT, arm=("arm", "bf16_down"), recipe="bf16", finished=True
     ),

@@ -59,7 +59,7 @@ def seeds(rng: np.random.Generator, count: int = 3) -> tuple[Losses, Losses]:
     return arms
 
 
-def in_another_order(rng: np.random.Generator, losses: Losses) -> Losses:
+def reordered(rng: np.random.Generator, losses: Losses) -> Losses:
     """The runs with the blocks of their window in another order, the same for all."""
     first = STEPS * 4 // 5
     blocks = np.arange(first, STEPS).reshape(-1, BLOCK)
@@ -96,7 +96,7 @@ def r1(quick: bool) -> Iterator[Line]:
             rng = np.random.default_rng((number, every))
             arms = seeds(rng)
             order = np.random.default_rng(number)
-            base, cand = (in_another_order(np.random.default_rng(number), arm) for arm in arms)
+            base, cand = (reordered(np.random.default_rng(number), arm) for arm in arms)
             runs = (
                 curves(order, base, every, stated=stated),
                 curves(order, cand, every, stated=stated),

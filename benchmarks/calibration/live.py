@@ -299,17 +299,17 @@ def l4(quick: bool) -> Iterator[Line]:
         stops = alarms(
             paths(np.random.default_rng(4), count, floors, model, 0.01 * margins), floors
         )
-        before_half = sum(at < 0.5 for at in stops) / count
+        first_half = sum(at < 0.5 for at in stops) / count
         saved = sum(1.0 - at for at in stops) / count
         median = f", median at {share(float(np.median(stops)))}" if stops else ""
         mark, ok = "reported", True
         if margins == 2.0 and floors not in BEYOND_ASSUMED:
-            mark, ok = ">= 80 %", before_half >= 0.80
+            mark, ok = ">= 80 %", first_half >= 0.80
         if margins == 3.0 and floors not in BEYOND_ASSUMED:
-            mark, ok = ">= 95 %, >= 40 % saved", before_half >= 0.95 and saved >= 0.40
+            mark, ok = ">= 95 %, >= 40 % saved", first_half >= 0.95 and saved >= 0.40
         yield Line(
             what=f"constant gap of {margins:g} margins, {floors.name}: stopped before half",
-            value=f"{share(before_half)}{median}, candidate's steps saved {share(saved)}",
+            value=f"{share(first_half)}{median}, candidate's steps saved {share(saved)}",
             mark=mark,
             ok=ok,
         )
@@ -388,8 +388,10 @@ def l5(quick: bool) -> Iterator[Line]:
         )
     totals = []
     for parts in emulated().values():
-        of_group = emulated_pairs(parts[:6] if quick else parts)
-        truths = [(progress, float(np.array(progress.gaps)[-16:].mean())) for progress in of_group]
+        group_rows = emulated_pairs(parts[:6] if quick else parts)
+        truths = [
+            (progress, float(np.array(progress.gaps)[-16:].mean())) for progress in group_rows
+        ]
         totals.append(coverage(truths, measured_arms(parts)))
     late, soon = (float(np.mean(column)) for column in zip(*totals, strict=True))
     percentages = ", ".join(f"{100 * one:.0f}" for one, _ in totals)

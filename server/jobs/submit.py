@@ -30,7 +30,7 @@ from server.jobs.tags import checked_branch, checked_tags
 from server.records import digest
 from training.command import ENGINE as COMMAND
 from training.model_shapes import PRESETS
-from training.spec import OF_OUR_TRAINERS, JobSpec, Model, capability
+from training.spec import TRAINER_FIELDS, JobSpec, Model, capability
 
 _OF_EVERY_JOB = frozenset({"name", "engine", "baseline", "candidates"})
 _PARTS = frozenset({"model", "data", "schedule"})
@@ -180,7 +180,7 @@ def _check_command(wanted: Submission) -> None:
     """InvalidError for a job of engine command that states a model or data, be it the default."""
     if wanted.spec.engine != COMMAND:
         return
-    stated = sorted(OF_OUR_TRAINERS & (wanted.sent or {}).keys())
+    stated = sorted(TRAINER_FIELDS & (wanted.sent or {}).keys())
     if stated:
         raise InvalidError(
             f"job.{stated[0]} is set, expected nothing under engine {COMMAND}, whose trainer has a "

@@ -21,7 +21,7 @@ from training.switches import Switches
 from training.trainer.data import Corpus, validation_batches
 from training.trainer.model import decoder
 from training.trainer.run import Run
-from training.trainer.step import _of_piece
+from training.trainer.step import _piece_gradients
 
 SPEC = RunSpec(
     recipe="nvfp4",
@@ -93,7 +93,7 @@ def test_a_choice_gives_the_bits_of_what_is_compiled_in(menu, model, state, batc
     """Every GEMM takes a recipe of its own: the loss, and the gradients of all layers."""
     compiled = decoder(SPEC.model, MIXED.segments[0], fast_bf16=True)
     tokens = jnp.asarray(batches[0])
-    piece = jax.jit(_of_piece, static_argnums=0)(
+    piece = jax.jit(_piece_gradients, static_argnums=0)(
         compiled, state, tokens, random_bits.key(run=(0, SEED)), jnp.float32(0)
     )
     loss = next(losses(model, state, batches, [menu.on]))

@@ -151,7 +151,7 @@ def main() -> int:
     kernels: Kernels = (
         TransformerEngine(machine) if options.engine == "transformer_engine" else emulation
     )
-    on_a_gpu = machine.platform == "gpu"
+    has_gpu = machine.platform == "gpu"
     accumulation = os.environ.get("NVTE_FP8_GEMM_HIGH_PRECISION_ACCUMULATION", "0") == "1"
     facts: dict[str, Any] = {
         "engine": options.engine,
@@ -167,7 +167,7 @@ def main() -> int:
             facts["refused"][name] = refusal
             continue
         able.append(name)
-        for shape in _SHAPES if on_a_gpu else _SMALL:
+        for shape in _SHAPES if has_gpu else _SMALL:
             found = compared(kernels, emulation, recipe, shape)
             facts["layers"].append({"recipe": name, "shape": shape, "differences": found})
             wrong += [f"{name} {shape}: {line}" for line in exceeded(found)]
@@ -183,7 +183,7 @@ def main() -> int:
         )
     if options.seconds and able:
         facts["times"] = times(
-            options.engine, able, _TIMED if on_a_gpu else _SMALL[0], options.seconds
+            options.engine, able, _TIMED if has_gpu else _SMALL[0], options.seconds
         )
         facts["summary"] = [
             f"{name}: {time['ms']:.3f} ms, {time['tflops']:.1f} TFLOP/s"

@@ -280,7 +280,7 @@ class Pair:
             table.writerow(("arm", "replicate", "seed", "step", *_COLUMNS.values()))
             table.writerows(rows)
         self.facts["runs"] = runs
-        self.facts["summary"] = [*self.facts.get("lines", []), _in_one_line(runs)]
+        self.facts["summary"] = [*self.facts.get("lines", []), _progress_line(runs)]
         write_facts(self._file, self.facts)
 
 
@@ -297,7 +297,7 @@ def check_devices(runs: Sequence[dict[str, Any]], expected: str) -> None:
         )
 
 
-def _in_one_line(runs: Sequence[dict[str, Any]]) -> str:
+def _progress_line(runs: Sequence[dict[str, Any]]) -> str:
     done = sum(run["state"] == "finished" for run in runs)
     devices = (
         ", ".join(sorted({str(run["device_class"]) for run in runs if run["steps"]}))
@@ -354,11 +354,9 @@ def main() -> int:
     parser.add_argument("--facts", type=Path)
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
-    on_a_processor = os.environ.get("JAX_PLATFORMS") == "cpu"
+    is_processor = os.environ.get("JAX_PLATFORMS") == "cpu"
     capability = (
-        "cpu"
-        if on_a_processor
-        else {"emulated": "gpu", "transformer_engine": "sm90"}[options.engine]
+        "cpu" if is_processor else {"emulated": "gpu", "transformer_engine": "sm90"}[options.engine]
     )
     job = job_of(
         options.engine,
@@ -376,7 +374,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     try:
         pair.train(job)
-        check_devices(pair.facts.get("runs", []), "cpu" if on_a_processor else "gpu")
+        check_devices(pair.facts.get("runs", []), "cpu" if is_processor else "gpu")
     except (
         DeviceError,
         StartError,

@@ -90,9 +90,9 @@ def prepare(
     sizes = write_manifest(folder)
     for name, size in sorted(sizes.items(), key=lambda item: -item[1]):
         sys.stdout.write(f"{size / 1e6:9.1f} MB  {name}\n")
-    of_wheels = sum(size for name, size in sizes.items() if name != TOKENS)
+    wheel_bytes = sum(size for name, size in sizes.items() if name != TOKENS)
     sys.stdout.write(
-        f"{of_wheels / 1e6:9.1f} MB of wheels, {sizes[TOKENS] / 1e6:.1f} MB of tokens\n"
+        f"{wheel_bytes / 1e6:9.1f} MB of wheels, {sizes[TOKENS] / 1e6:.1f} MB of tokens\n"
     )
     return 0
 
@@ -115,19 +115,21 @@ def _wheels(wheels: Path, python: Path, *, with_jax: bool, slim: int | None, scr
     """Collect the wheels: of the service, of Transformer Engine, and with jax also what a machine
     with a GPU has.
     """
-    service, of_te = (path.read_text(encoding="utf-8") for path in (_STANDALONE, extension.LOCK))
+    service, engine_lock = (
+        path.read_text(encoding="utf-8") for path in (_STANDALONE, extension.LOCK)
+    )
     there = set(json.loads(run((str(python), "-c", _REQUIRED, *_THERE), "run it again")))
     missing_names = names_of(service) - there
     added = {
         *_ENGINE_PACKAGES,
         *(_LIBRARIES if slim is None else ()),
-        *(there & names_of(of_te) if with_jax else ()),
+        *(there & names_of(engine_lock) if with_jax else ()),
     } - missing_names
     _download(python, entries(service, missing_names), wheels)
-    _download(python, entries(of_te, added), wheels)
+    _download(python, entries(engine_lock, added), wheels)
     for built in (ENVIRONMENT / WHEELS).glob("*.whl"):
         shutil.copy(built, wheels)
-    _download(python, entries(of_te, {_CORE}), wheels if slim is None else scratch)
+    _download(python, entries(engine_lock, {_CORE}), wheels if slim is None else scratch)
     if slim is not None:
         for core in scratch.glob("*.whl"):
             slim_wheel(core, wheels, slim)

@@ -69,11 +69,11 @@ def steps(out: Path, tokens: Path | None) -> list[Step]:
     data = () if tokens is None else ("--tokens", str(tokens))
 
     def pair(
-        name: str, job: str, count: float, start: float, of_step: float, **more: object
+        name: str, job: str, count: float, start: float, step_seconds: float, **more: object
     ) -> Step:
         module = ("-m", "tools.gpu_evidence.pair", job, "--folder", str(out / name), *data)
         sizes = tuple(
-            Size(seconds=start + _SEEDS * number * of_step, arguments=("--steps", str(number)))
+            Size(seconds=start + _SEEDS * number * step_seconds, arguments=("--steps", str(number)))
             for number in STEPS
             if number <= count
         )
@@ -120,7 +120,7 @@ def rehearsal(out: Path, tokens: Path | None, seconds: float) -> list[Step]:
     """
     data = () if tokens is None else ("--tokens", str(tokens))
     small = ("--steps", str(max(20, round(3 * seconds))), "--small")
-    at_once = (Size(seconds=0),)
+    immediate = (Size(seconds=0),)
 
     def pair(name: str, folder: str, arms: Sequence[str]) -> tuple[str, ...]:
         return (
@@ -150,40 +150,40 @@ def rehearsal(out: Path, tokens: Path | None, seconds: float) -> list[Step]:
         Step(
             name="te_preflight",
             module=_preflight("transformer_engine"),
-            sizes=at_once,
+            sizes=immediate,
             facts="json",
             refusal=2,
         ),
         Step(
             name="pair",
             module=pair("emulated", "pair", ("fp8_current", "nvfp4")),
-            sizes=at_once,
+            sizes=immediate,
             background=True,
         ),
         Step(
             name="abilities",
             module=("-m", "training.device", "--json"),
-            sizes=at_once,
+            sizes=immediate,
             facts="json",
         ),
-        Step(name="te_layers", module=layers, sizes=at_once, refusal=2),
+        Step(name="te_layers", module=layers, sizes=immediate, refusal=2),
         Step(
             name="te_vectors",
             module=("tools/make_te_vectors.py", str(out / "te_kernels.npz")),
-            sizes=at_once,
+            sizes=immediate,
             facts="lines",
             refusal=2,
         ),
         Step(
             name="te_pair",
             module=pair("emulated", "te_pair", ("fp8_current",)),
-            sizes=at_once,
+            sizes=immediate,
             patient=True,
         ),
         Step(
             name="speeds_20m",
             module=("benchmarks/gpu_arithmetic.py", *small_speeds),
-            sizes=at_once,
+            sizes=immediate,
             facts="lines",
             fine=(0, 1),
             alone=True,
@@ -191,7 +191,7 @@ def rehearsal(out: Path, tokens: Path | None, seconds: float) -> list[Step]:
         Step(
             name="te_speeds",
             module=(*layers, "--seconds", f"{seconds / 60:g}"),
-            sizes=at_once,
+            sizes=immediate,
             refusal=2,
             alone=True,
         ),

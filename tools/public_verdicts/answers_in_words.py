@@ -45,7 +45,7 @@ def gap_words(answer: Answer) -> str:
     return minus(f"{signed(mean, 2)} % ({interval_words(lo, hi, 2)})")
 
 
-def in_margins(answer: Answer) -> tuple[float, float, float]:
+def gap_in_margins(answer: Answer) -> tuple[float, float, float]:
     """The gap and its interval in margins."""
     margin = answer.document["margin"]["nats"]
     mean, lo, hi = (answer.gap[key] / margin for key in ("mean", "lo", "hi"))

@@ -7,7 +7,7 @@ from html import escape
 import numpy as np
 
 from parity.wording import minus, signed
-from tools.public_verdicts.answers_in_words import gap_words, in_margins, label, ordered
+from tools.public_verdicts.answers_in_words import gap_in_margins, gap_words, label, ordered
 from tools.public_verdicts.ladders import Ladder, ladders
 
 _STYLE = """\
@@ -46,7 +46,7 @@ def plot() -> str:
         for at, word in ((0.0, "0"), (1.0, "margin"), (4.0, "4"), (8.0, "8"), (-4.0, "−4"))
     ]
     for place, answer in enumerate(shown):
-        mean, lo, hi = in_margins(answer)
+        mean, lo, hi = gap_in_margins(answer)
         top, y, state = 38 + _ROW * place, 60 + _ROW * place, answer.document["verdict"]
         arrows = [f"M{_x(_LOW) + 6} {y - 4}l-6 4l6 4"] if lo < _LOW else []
         arrows += [f"M{_x(_HIGH) - 6} {y - 4}l6 4l-6 4"] if hi > _HIGH else []

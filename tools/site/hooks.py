@@ -100,7 +100,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     ):
         files.append(File.generated(config, name, content=content))
     texts = [
-        (_in_checkout(file.src_uri), file.content_string)
+        (_checkout_path(file.src_uri), file.content_string)
         for file in files
         if file.src_uri.endswith(".md")
     ]
@@ -109,7 +109,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     while texts:
         page, text = texts.pop()
         for path in _linked(page, text):
-            uri = _in_site(path)
+            uri = _site_path(path)
             if not path.startswith("docs/") and files.get_file_from_path(uri) is None:
                 target = CHECKOUT / path
                 if target.suffix == ".md":
@@ -124,7 +124,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """Let links outside docs/ lead to the page or copy in the site."""
-    here = _in_checkout(page.file.src_uri)
+    here = _checkout_path(page.file.src_uri)
 
     def inside(match: re.Match[str]) -> str:
         path = _target(here, match[2])
@@ -132,7 +132,7 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
             return match[0]
         return (
             match[1]
-            + posixpath.relpath(_in_site(path), posixpath.dirname(page.file.src_uri))
+            + posixpath.relpath(_site_path(path), posixpath.dirname(page.file.src_uri))
             + match[3]
         )
 
@@ -182,10 +182,10 @@ def _finished(html: str, config: MkDocsConfig, root: str) -> str:
         'data-md-component="search" role="dialog"',
         'data-md-component="search" role="dialog" aria-label="Search"',
     )
-    return without_inline_scripts(_CANONICAL.sub("", named), Path(config.site_dir), root)
+    return extract_inline_scripts(_CANONICAL.sub("", named), Path(config.site_dir), root)
 
 
-def without_inline_scripts(html: str, site: Path, root: str) -> str:
+def extract_inline_scripts(html: str, site: Path, root: str) -> str:
     """The page with its inline scripts as files of the site, whose address from this page is
     `root`.
     """
@@ -349,7 +349,7 @@ def python_page() -> str:
     return "\n".join(lines)
 
 
-def _in_checkout(uri: str) -> str:
+def _checkout_path(uri: str) -> str:
     """The path in the checkout of a page of the site."""
     if uri == "index.md":
         return "README.md"
@@ -360,7 +360,7 @@ def _in_checkout(uri: str) -> str:
     )
 
 
-def _in_site(path: str) -> str:
+def _site_path(path: str) -> str:
     """The page or file of the site for a path in the checkout."""
     if path == "README.md":
         return "index.md"

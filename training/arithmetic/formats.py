@@ -207,16 +207,16 @@ def largest_magnitude(x: jax.Array, axes: tuple[int, ...] | None = None) -> jax.
     reduction of their own, which LLVM turns into one load and a GPU's compiler may write to memory.
     """
     keep = axes is not None
-    in_pairs = x.ndim > 0 and x.shape[-1] % 2 == 0 and on_cpu()
+    is_paired = x.ndim > 0 and x.shape[-1] % 2 == 0 and on_cpu()
     last = axes is None or x.ndim - 1 in axes
     if x.dtype == jnp.bfloat16 and not last:
         magnitude = jax.lax.bitcast_convert_type(x, jnp.uint16) & jnp.uint16(0x7FFF)
         return float_of(jnp.max(magnitude, axis=axes, keepdims=keep).astype(jnp.int32) << 16)
-    if x.dtype == jnp.bfloat16 and in_pairs:
+    if x.dtype == jnp.bfloat16 and is_paired:
         pairs = jax.lax.bitcast_convert_type(x.reshape(*x.shape[:-1], -1, 2), jnp.int32)
         larger = jnp.maximum(pairs & 0x7FFF0000, (pairs << 16) & 0x7FFF0000)
         return float_of(jnp.max(larger, axis=axes, keepdims=keep))
-    if x.dtype == jnp.float32 and in_pairs and axes == (x.ndim - 1,):
+    if x.dtype == jnp.float32 and is_paired and axes == (x.ndim - 1,):
         return _largest_of_pairs(x)
     if x.dtype == jnp.float32 and last:
         return jnp.max(jnp.abs(x), axis=axes, keepdims=keep)

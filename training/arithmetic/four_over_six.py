@@ -70,8 +70,8 @@ def block_scale(
     view: x in the blocked view, along `axis` or square; largest: each block's amax; encode_scale:
     the factor by which x is multiplied under a block scale.
     """
-    to_6 = constant_quotient(largest, E2M1.largest) * tensor.encode
-    scales = [formats.nearest(scale, E4M3) for scale in (to_6 * _EXPANSION, to_6)]
+    scale_for_6 = constant_quotient(largest, E2M1.largest) * tensor.encode
+    scales = [formats.nearest(scale, E4M3) for scale in (scale_for_6 * _EXPANSION, scale_for_6)]
     x = view.astype(jnp.float32)
     error_4, error_6 = (
         _error(x, axis, scale, encode_scale(scale), tensor, measure) for scale in scales
@@ -107,8 +107,8 @@ def _error(
     error = _rounded(difference, difference) if measure == "mse" else jnp.abs(difference)
     if x.ndim == _SQUARE:
         along, across = (1, 3) if axis == 0 else (3, 1)
-        return _in_tree(_in_order(error, along), across)
-    return _in_order(error, 1 if axis == 0 else 2)
+        return _tree_sum(_sequential_sum(error, along), across)
+    return _sequential_sum(error, 1 if axis == 0 else 2)
 
 
 def _rounded(a: jax.Array, b: jax.Array | np.float32) -> jax.Array:
@@ -120,14 +120,14 @@ def _rounded(a: jax.Array, b: jax.Array | np.float32) -> jax.Array:
     return jnp.where(jnp.isnan(a), a, a * b)
 
 
-def _in_order(error: jax.Array, axis: int) -> jax.Array:
+def _sequential_sum(error: jax.Array, axis: int) -> jax.Array:
     total = jax.lax.index_in_dim(error, 0, axis)
     for i in range(1, BLOCK):
         total = total + jax.lax.index_in_dim(error, i, axis)
     return total
 
 
-def _in_tree(error: jax.Array, axis: int) -> jax.Array:
+def _tree_sum(error: jax.Array, axis: int) -> jax.Array:
     while error.shape[axis] > 1:
         half = error.shape[axis] // 2
         error = jax.lax.slice_in_dim(error, 0, half, axis=axis) + jax.lax.slice_in_dim(

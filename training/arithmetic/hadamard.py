@@ -72,10 +72,10 @@ def rotate(x_MK: jax.Array) -> jax.Array:
     bfloat16.
     """
     if formats.on_cpu():
-        return _rotated(x_MK, _by_stages)
+        return _rotated(x_MK, _staged_rotation)
     # Whole arrays before and after: otherwise XLA computes x again for each of the sixteen terms,
     # and the terms again for each use.
-    return formats.materialized(_rotated(formats.materialized(x_MK)[0], _by_trees))[0]
+    return formats.materialized(_rotated(formats.materialized(x_MK)[0], _summed_rotation))[0]
 
 
 def _rotated(x_MK: jax.Array, rotation: Callable[[jax.Array], jax.Array]) -> jax.Array:
@@ -88,7 +88,7 @@ def _rotated(x_MK: jax.Array, rotation: Callable[[jax.Array], jax.Array]) -> jax
     return rotated
 
 
-def _by_stages(x_GSK: jax.Array) -> jax.Array:
+def _staged_rotation(x_GSK: jax.Array) -> jax.Array:
     """x R for every group, by two stages of 4 x 4."""
     groups, _, columns = x_GSK.shape
     # scaled first: sums near the largest float would overflow
@@ -98,7 +98,7 @@ def _by_stages(x_GSK: jax.Array) -> jax.Array:
     return jnp.stack(_stage([fast[:, i] for i in range(4)]), axis=1).reshape(x_GSK.shape)
 
 
-def _by_trees(x_GSK: jax.Array) -> jax.Array:
+def _summed_rotation(x_GSK: jax.Array) -> jax.Array:
     """x R for every group, each number by itself: sixteen terms, added in the order of the two
     stages, so that the bits are the same.
 

@@ -100,9 +100,11 @@ def _forward(
     x_amax, x_nonfinite = _reported(x_MK, (recipe.fprop_x, x), (recipe.wgrad_x, saved_x))
     w_amax, w_nonfinite = _reported(w_KN, (recipe.fprop_w, w), (recipe.dgrad_w, saved_w))
     amaxes, nonfinite = (x_amax, w_amax), x_nonfinite + w_nonfinite
-    of_x = layer_statistics(recipe.watched, recipe.fprop_x, x_MK, x, 1, x_scale)
-    of_w = layer_statistics(recipe.watched, recipe.fprop_w, w_KN, w, 0, w_scale)
-    of_saved_x = _of_wgrad(recipe, (recipe.fprop_x, recipe.wgrad_x), of_x, x_MK, saved_x, x_scale)
+    x_statistics = layer_statistics(recipe.watched, recipe.fprop_x, x_MK, x, 1, x_scale)
+    w_statistics = layer_statistics(recipe.watched, recipe.fprop_w, w_KN, w, 0, w_scale)
+    saved_x_statistics = _wgrad_statistics(
+        recipe, (recipe.fprop_x, recipe.wgrad_x), x_statistics, x_MK, saved_x, x_scale
+    )
     original = x_MK if recipe.compared else None
     return y_MN, (
         (saved_x, saved_w),
@@ -110,7 +112,7 @@ def _forward(
         key,
         channel._replace(scale=g_scale),
         nonfinite,
-        (of_x, of_w, of_saved_x),
+        (x_statistics, w_statistics, saved_x_statistics),
         original,
     )
 
@@ -119,10 +121,18 @@ def _forward(
 def _backward(
     recipe: LinearRecipe, saved: Any, g_MN: jax.Array
 ) -> tuple[jax.Array, jax.Array, None, Channel]:
-    (x, w), amaxes, key, channel, nonfinite, (of_x, of_w, of_saved_x), original_x = saved
+    (
+        (x, w),
+        amaxes,
+        key,
+        channel,
+        nonfinite,
+        (x_statistics, w_statistics, saved_x_statistics),
+        original_x,
+    ) = saved
     scale = channel.scale
     g = operand_of(recipe, recipe.dgrad_g, g_MN, 1, scale, key.numbered(DGRAD, 2))
-    of_g = layer_statistics(recipe.watched, recipe.dgrad_g, g_MN, g, 1, scale)
+    g_statistics = layer_statistics(recipe.watched, recipe.dgrad_g, g_MN, g, 1, scale)
     dx_MK = finished(product(g.value, w.value, transpose_b=True), g, w, g_MN.dtype)
     narrow = g_MN.shape[1] < x.value.shape[1] and g_MN.shape[1] % PANEL == 0
     # on a GPU a branch would wait for the host
@@ -137,9 +147,13 @@ def _backward(
         dw_KN = finished(
             product(transposed(x.value), g.value), x._replace(factor=x.factor.T), g, g_MN.dtype
         )
-    of_wgrad_g = _of_wgrad(recipe, (recipe.dgrad_g, recipe.wgrad_g), of_g, g_MN, g, scale)
+    wgrad_g_statistics = _wgrad_statistics(
+        recipe, (recipe.dgrad_g, recipe.wgrad_g), g_statistics, g_MN, g, scale
+    )
     compared = _compared(recipe, dw_KN, original_x, g_MN)
-    statistics = jnp.concatenate([of_x, of_w, of_g, of_saved_x, of_wgrad_g, compared])
+    statistics = jnp.concatenate(
+        [x_statistics, w_statistics, g_statistics, saved_x_statistics, wgrad_g_statistics, compared]
+    )
     return dx_MK, dw_KN, None, Channel(jnp.zeros(3, jnp.float32), report, statistics)
 
 
@@ -188,10 +202,10 @@ def _wgrad_g(
     return operand
 
 
-def _of_wgrad(
+def _wgrad_statistics(
     recipe: LinearRecipe,
     quantizers: tuple[Quantizer | None, Quantizer | None],
-    of_other: jax.Array,
+    other_statistics: jax.Array,
     x: jax.Array,
     operand: Operand,
     scale: jax.Array,
@@ -201,7 +215,7 @@ def _of_wgrad(
     """
     other, quantizer = quantizers
     if quantizer == other and quantizer is not None and quantizer.scaling == "tensor":
-        return of_other
+        return other_statistics
     return layer_statistics(recipe.watched, quantizer, x, operand, 0, scale)
 
 

@@ -188,7 +188,7 @@ def quantize(
     rows, columns = x_MK.shape
     x = _prepared(x_MK, axis, quantizer)
     code, scales = _round(x, axis, quantizer, key, scale)
-    sign_of = _without_nan(x.astype(jnp.float32)) if quantizer.drops_nan else x.astype(jnp.float32)
+    sign_of = _zeroed_nan(x.astype(jnp.float32)) if quantizer.drops_nan else x.astype(jnp.float32)
     codes = formats.encode(code.reshape(x.shape), quantizer.format, sign_of=sign_of)[
         :rows, :columns
     ]
@@ -385,7 +385,7 @@ def _tensor_scales(
     x: jax.Array, quantizer: Quantizer, scale: jax.Array | None, amax: jax.Array | None
 ) -> _Scales:
     if amax is None:
-        amax = _tensor_amax(_without_nan(x) if quantizer.drops_nan else x)
+        amax = _tensor_amax(_zeroed_nan(x) if quantizer.drops_nan else x)
     scale = tensor_scale(amax, quantizer.format) if scale is None else scale
     return _Scales(
         scale,
@@ -398,10 +398,10 @@ def _tensor_scales(
 
 def _largest(view: jax.Array, within: tuple[int, ...], quantizer: Quantizer) -> jax.Array:
     """Returns the largest magnitude of every block, in the blocked view."""
-    return formats.largest_magnitude(_without_nan(view) if quantizer.drops_nan else view, within)
+    return formats.largest_magnitude(_zeroed_nan(view) if quantizer.drops_nan else view, within)
 
 
-def _without_nan(x: jax.Array) -> jax.Array:
+def _zeroed_nan(x: jax.Array) -> jax.Array:
     return jnp.where(jnp.isnan(x), jnp.zeros((), x.dtype), x)
 
 
@@ -468,9 +468,9 @@ def _nvfp4_scales(
     factor = formats.materialized(amax * np.float32(1 / both))[0]
     if quantizer.four_over_six:
         tensor = Tensor(amax, encode, both)
-        of_scale = _encode_scale(encode)
-        scale = block_scale(view, axis, largest, tensor, of_scale, quantizer.four_over_six)
-        return _Scales(of_scale(scale), scale, formats.encode(scale, E4M3), factor, amax)
+        scale_encoding = _encode_scale(encode)
+        scale = block_scale(view, axis, largest, tensor, scale_encoding, quantizer.four_over_six)
+        return _Scales(scale_encoding(scale), scale, formats.encode(scale, E4M3), factor, amax)
     encode_scale, scale = _nvfp4_block_scales(largest, encode)
     return _Scales(encode_scale, scale, formats.encode(scale, E4M3), factor, amax)
 
@@ -491,15 +491,15 @@ def _nvfp4_block_scales(largest: jax.Array, encode: jax.Array) -> tuple[jax.Arra
         scale = formats.nearest(largest * sixth, E4M3)
         return jnp.minimum(formats.quotient(jnp.float32(1), scale * decode), _FLOAT32_MAX), scale
 
-    def on_the_grid(largest: jax.Array, encode: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def grid_scales(largest: jax.Array, encode: jax.Array) -> tuple[jax.Array, jax.Array]:
         scale = formats.nearest(largest * formats.materialized(encode * _SIXTH)[0], E4M3)
         return _encode_scale(encode)(scale), scale
 
     if encode.ndim or not formats.on_cpu():
-        return on_the_grid(largest, encode)
+        return grid_scales(largest, encode)
     # a short last axis is slow
     encode_scale, scale = jax.lax.cond(
-        encode > _LIFTED, on_the_grid, plain, largest.reshape(-1), encode
+        encode > _LIFTED, grid_scales, plain, largest.reshape(-1), encode
     )
     return encode_scale.reshape(largest.shape), scale.reshape(largest.shape)
 
@@ -513,7 +513,7 @@ def _encode_scale(encode: jax.Array) -> Callable[[jax.Array], jax.Array]:
 
     def encode_scale(scale: jax.Array) -> jax.Array:
         return jnp.minimum(
-            formats.quotient(lift, _on_float32_grid(scale * decode, lift)), _FLOAT32_MAX
+            formats.quotient(lift, _float32_rounded(scale * decode, lift)), _FLOAT32_MAX
         )
 
     return encode_scale
@@ -528,7 +528,7 @@ def _decode_scale(encode: jax.Array, lift: jax.Array) -> jax.Array:
     dividend's lowest 32 bits are 0, and those of the remainder are all of it.
     """
     quotient = formats.quotient(lift, encode)
-    near = _on_float32_grid(quotient, lift)
+    near = _float32_rounded(quotient, lift)
     mantissa = (formats.bits_of(encode) & 0x7FFFFF) | (1 << 23)
     units = (near * np.float32(2.0**149 / _LIFT)).astype(jnp.int32)
     doubled = -2 * (units * mantissa)
@@ -540,7 +540,7 @@ def _decode_scale(encode: jax.Array, lift: jax.Array) -> jax.Array:
     )
 
 
-def _on_float32_grid(lifted: jax.Array, lift: jax.Array) -> jax.Array:
+def _float32_rounded(lifted: jax.Array, lift: jax.Array) -> jax.Array:
     """Returns x * lift, rounded as float32 rounds x: below 2^-126 the grid of float32 is 2^-149,
     and XLA on CPUs would return 0.
     """

@@ -94,7 +94,7 @@ def _query(python: str) -> Installed:
         versions, base_yml = json.loads(answer.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         raise NotInstalledError(
-            f"{VARIABLE} is {python!r}, expected a Python that starts: {_in_words(error)}"
+            f"{VARIABLE} is {python!r}, expected a Python that starts: {_failure_words(error)}"
         ) from None
     if base_yml is None or "maxtext" not in versions:
         raise NotInstalledError(
@@ -110,7 +110,7 @@ def _query(python: str) -> Installed:
     return Installed(python=python, base_yml=base_yml, versions=versions)
 
 
-def _in_words(error: Exception) -> str:
+def _failure_words(error: Exception) -> str:
     """Returns why the configured Python failed, without the program text that it was called
     with.
     """

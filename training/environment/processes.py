@@ -57,14 +57,14 @@ def processes(environment: Mapping[str, str]) -> Processes:
     """Returns the process that the wrapper's variables describe, ALONE if none are set; raises
     WrapperError for invalid values.
     """
-    for of_this, of_all in VARIABLES:
-        if of_this not in environment or of_all not in environment:
+    for number_name, count_name in VARIABLES:
+        if number_name not in environment or count_name not in environment:
             continue
-        values = environment[of_this], environment[of_all]
+        values = environment[number_name], environment[count_name]
         if not all(value.isdecimal() for value in values) or not int(values[0]) < int(values[1]):
             raise WrapperError(
-                f"{of_this} is {values[0]!r} and {of_all} is {values[1]!r}, expected a process "
-                "number from 0 and the number of processes"
+                f"{number_name} is {values[0]!r} and {count_name} is {values[1]!r}, expected a "
+                "process number from 0 and the number of processes"
             )
         return Processes(
             number=int(values[0]),

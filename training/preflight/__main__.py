@@ -78,12 +78,13 @@ def main(arguments: list[str] | None = None) -> int:
         if engine_name in (None, engine.name)
     ]
     results = {engine.name: report(engine, layers, quiet=options.json) for engine in engines}
-    checks = [check for of_engine in results.values() for check in of_engine]
+    checks = [check for engine_checks in results.values() for check in engine_checks]
     failed, ran = sum(not check.passed for check in checks), sum(check.ran for check in checks)
     seconds = time.perf_counter() - began
     if options.json:
         listed = {
-            name: [asdict(check) for check in of_engine] for name, of_engine in results.items()
+            name: [asdict(check) for check in engine_checks]
+            for name, engine_checks in results.items()
         }
         sys.stdout.write(
             json.dumps(

@@ -79,7 +79,7 @@ _SPREAD = 1.3
 # numbers where a rotation is undone.
 _BETWEEN = (0.1, 0.25, 0.4, 0.6, 0.75, 0.9, 1.1, 1.25, 1.75, 2.25, 2.75, 3.5, 4.5, 5.5)
 _QUARTERS = (0.25, 0.75, 1.25, 1.75, 2.25, 2.5, 2.75, 3.25, 3.5, 3.75, 4.5, 4.75, 5.25, 5.5)
-_ON_THE_GRID = (0.0, 0.5, 0.5, 0.5, 1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 3.0, 4.0, 4.0)
+_GRID = (0.0, 0.5, 0.5, 0.5, 1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 3.0, 4.0, 4.0)
 
 
 Seen = tuple[bool, str]
@@ -197,7 +197,7 @@ def rounding(kernels: Kernels, recipe: LinearRecipe) -> Seen:
     """
     rows = _blocks_of(_BETWEEN, _SMALL)
     columns = _blocks_of(_QUARTERS, _SMALL) if _rotates(recipe) else rows
-    before = _before_rotation(recipe, columns)
+    before = _unrotated(recipe, columns)
     seeds = [_two_copies(kernels, recipe, rows, before, seed) for seed in range(_DRAWS)]
     again = _two_copies(kernels, recipe, rows, before, 0)
     faults: list[str] = []
@@ -309,7 +309,7 @@ def accumulation(kernels: Kernels, recipe: LinearRecipe) -> Seen:
     nothing = np.zeros((TOKENS, OUTPUTS), np.float32)
     a, b = _cancelling(recipe, TOKENS, INPUTS)
     long, short = _cancelling(recipe, INPUTS, TOKENS)
-    x, g = (_before_rotation(recipe, part) for part in (long.T, short))
+    x, g = (_unrotated(recipe, part) for part in (long.T, short))
     sums = {
         "y": (a, b, kernels.layer(recipe, a, b, nothing, 0)[0]),
         "dx": (a, b, kernels.layer(recipe, np.zeros_like(a), np.ascontiguousarray(b.T), a, 0)[1]),
@@ -351,9 +351,9 @@ def products(kernels: Kernels, recipe: LinearRecipe, shape: Shape = _SMALL) -> S
     """The three products of known matrices against float64 products of their copies."""
     x, w, g = _matrices(shape)
     if _is_stochastic(recipe):
-        grid_g = _blocks_of(_ON_THE_GRID, shape)
+        grid_g = _blocks_of(_GRID, shape)
         worst = _errors(kernels, recipe, (x, w, grid_g)) | {
-            "dw": _errors(kernels, recipe, (x, w, _before_rotation(recipe, grid_g)))["dw"]
+            "dw": _errors(kernels, recipe, (x, w, _unrotated(recipe, grid_g)))["dw"]
         }
     else:
         worst = _errors(kernels, recipe, (x, w, g))
@@ -448,7 +448,7 @@ def _rotates(recipe: LinearRecipe) -> bool:
     return recipe.wgrad_g is not None and recipe.wgrad_g.rotated
 
 
-def _before_rotation(recipe: LinearRecipe, rotated: Array) -> Array:
+def _unrotated(recipe: LinearRecipe, rotated: Array) -> Array:
     """The matrix whose groups of sixteen rows a recipe rotates into `rotated`; the same matrix if
     the recipe does not rotate.
     """

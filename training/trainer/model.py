@@ -186,7 +186,7 @@ def grouped(model: Decoder, tree: Any) -> Any:
             for first, count in model.groups
         ]
 
-    return _with_blocks(group, tree)
+    return _blocks_changed(group, tree)
 
 
 def ungrouped(model: Decoder, tree: Any) -> Any:
@@ -199,10 +199,10 @@ def ungrouped(model: Decoder, tree: Any) -> Any:
             for at in range(count)
         ]
 
-    return _with_blocks(single, tree)
+    return _blocks_changed(single, tree)
 
 
-def _with_blocks(change: Callable[[list[Parameters]], list[Parameters]], tree: Any) -> Any:
+def _blocks_changed(change: Callable[[list[Parameters]], list[Parameters]], tree: Any) -> Any:
     """Returns a tree with every list in it changed: only the blocks of parameters are lists."""
     return jax.tree.map(
         lambda node: change(node) if isinstance(node, list) else node,

@@ -44,7 +44,7 @@ _PLAIN, _WATCHED, _COMPARED = range(3)  # kinds of steps
 _JOINT_STEPS = 8
 _MOST_TOKENS = 1 << 22  # in a block, unless a single step has more
 _BATCHES = 2  # hashed with a seed
-_OF_A_FORK = 1 << 31  # seeds are smaller
+_FORK_SEEDS = 1 << 31  # seeds are smaller
 
 
 def rounding_words(seed: int, replicate: int) -> tuple[int, int]:
@@ -61,7 +61,7 @@ def fork_words(fork: Fork) -> tuple[int, int]:
     parent = fork.parent
     if not fork.draw:
         return rounding_words(parent.seed, parent.replicate)
-    return parent.seed | _OF_A_FORK, random_bits.integer_fold(
+    return parent.seed | _FORK_SEEDS, random_bits.integer_fold(
         parent.replicate, fork.step, fork.draw
     )
 
@@ -215,21 +215,21 @@ class Run:
         saved = checkpoints.steps_until_due(first) if checkpoints else None
         kind = self._kind(first)
         schedule = self._spec.schedule
-        until_validation = self._until(schedule.validation_every, first)
+        steps_to_validation = self._until(schedule.validation_every, first)
         switch = min((start for start in self._models if start > first), default=schedule.steps)
         # a watched step is a block of its own
-        until_watched = 1 if kind else self._until(schedule.statistics_every, first)
-        count = min(count, until_validation, switch - first, until_watched, saved or count)
+        steps_to_watched = 1 if kind else self._until(schedule.statistics_every, first)
+        count = min(count, steps_to_validation, switch - first, steps_to_watched, saved or count)
         began = time.perf_counter()
         tokens = self._tokens(first, count)
         waited = (time.perf_counter() - began) / count
         output = self._start(first, count, tokens, kind)
         validation = snapshot = None
-        if self._held_out is not None and until_validation == count:
+        if self._held_out is not None and steps_to_validation == count:
             validation = step.validation_loss(self._model_at(first), self._state, self._held_out)
-        at_the_end = first + count == schedule.steps
+        is_last = first + count == schedule.steps
         if checkpoints and (
-            checkpoints.is_kept(first + count) if at_the_end else checkpoints.due(first + count)
+            checkpoints.is_kept(first + count) if is_last else checkpoints.due(first + count)
         ):
             # the next block overwrites them; slices of stacked blocks are copies already
             leaves = set(map(id, jax.tree.leaves(self._state)))

@@ -170,13 +170,13 @@ def block(
 
 
 def _layer_grad_norms(model: Decoder, gradient: Any) -> jax.Array:
-    def of_one(block: Any) -> jax.Array:
+    def block_norms(block: Any) -> jax.Array:
         return jnp.stack([gradient_norms(block[name]) for name in PROJECTIONS])
 
     groups = zip(model.groups, gradient["blocks"], strict=True)
     return jnp.concatenate(
         [
-            of_one(block)[None] if count == 1 else jax.lax.map(of_one, block)
+            block_norms(block)[None] if count == 1 else jax.lax.map(block_norms, block)
             for (_, count), block in groups
         ]
     )
@@ -194,31 +194,31 @@ def _gradient(
     on the first device.
     """
     if sharing.devices == 1:
-        return _of_pieces(model, sharing.pieces, state, tokens_BT, key, z_loss)
+        return _pieces_gradients(model, sharing.pieces, state, tokens_BT, key, z_loss)
 
-    def on_one(
+    def device_gradients(
         state: State, tokens_BT: jax.Array, key: random_bits.Key, z_loss: jax.Array
     ) -> _Gradients:
         place = jax.lax.axis_index(_AXIS)
-        gradients = _of_pieces(
+        gradients = _pieces_gradients(
             model, sharing.pieces, state, tokens_BT, key.numbered(place, sharing.devices), z_loss
         )
         loss, lm_loss, gradient = _mean((gradients.loss, gradients.lm_loss, gradients.gradient))
         amax, nonfinite = _largest(gradients.report[..., :3]), _sum(gradients.report[..., 3:])
-        of_first = _sum(jnp.where(place == 0, gradients.statistics, jnp.float32(0)))
+        first_statistics = _sum(jnp.where(place == 0, gradients.statistics, jnp.float32(0)))
         return _Gradients(
-            loss, lm_loss, gradient, jnp.concatenate([amax, nonfinite], axis=-1), of_first
+            loss, lm_loss, gradient, jnp.concatenate([amax, nonfinite], axis=-1), first_statistics
         )
 
     specs = (_WHOLE, _SPLIT, _WHOLE, _WHOLE)
     shared = jax.shard_map(
-        on_one, mesh=sharing.mesh, in_specs=specs, out_specs=_WHOLE, check_vma=False
+        device_gradients, mesh=sharing.mesh, in_specs=specs, out_specs=_WHOLE, check_vma=False
     )
     result: _Gradients = shared(state, tokens_BT, key, z_loss)
     return result
 
 
-def _of_pieces(
+def _pieces_gradients(
     model: Decoder,
     pieces: int,
     state: State,
@@ -228,11 +228,11 @@ def _of_pieces(
 ) -> _Gradients:
     """Returns means over a device's pieces, computed one after another."""
     if pieces == 1:
-        return _of_piece(model, state, tokens_BT, key, z_loss)
+        return _piece_gradients(model, state, tokens_BT, key, z_loss)
 
     def add(total: _Gradients, piece: tuple[jax.Array, jax.Array]) -> tuple[_Gradients, None]:
         number, tokens_BT = piece
-        gradients = _of_piece(model, state, tokens_BT, key.numbered(number, pieces), z_loss)
+        gradients = _piece_gradients(model, state, tokens_BT, key.numbered(number, pieces), z_loss)
         summed = jax.tree.map(jnp.add, total, gradients)
         amax = jnp.maximum(total.report[..., :3], gradients.report[..., :3])
         statistics = jnp.where(number == 0, gradients.statistics, total.statistics)
@@ -241,7 +241,7 @@ def _of_pieces(
         ), None
 
     tokens = tokens_BT.reshape(pieces, -1, tokens_BT.shape[1])
-    shapes = jax.eval_shape(partial(_of_piece, model), state, tokens[0], key, z_loss)
+    shapes = jax.eval_shape(partial(_piece_gradients, model), state, tokens[0], key, z_loss)
     zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
     total, _ = jax.lax.scan(add, zeros, (jnp.arange(pieces), tokens))
     share = jnp.float32(1 / pieces)
@@ -252,7 +252,7 @@ def _of_pieces(
     return result
 
 
-def _of_piece(
+def _piece_gradients(
     model: Decoder, state: State, tokens_BT: jax.Array, key: random_bits.Key, z_loss: jax.Array
 ) -> _Gradients:
     channels = _channels(state)

@@ -26,9 +26,11 @@ from parity.readers.formats import growing
 from parity.readers.logs.pattern import PATTERN
 
 _PIECE = 1 << 20  # bytes read at once
-_AT_ONCE = 4 * _PIECE  # of one poll, so that a report that grows fast does not keep others waiting
+_MOST_AT_ONCE = (
+    4 * _PIECE
+)  # of one poll, so that a report that grows fast does not keep others waiting
 _MOST_BYTES = 4 * 2**30  # of all that one attempt reports
-_MOST_POLLS = 2 * _MOST_BYTES // _AT_ONCE
+_MOST_POLLS = 2 * _MOST_BYTES // _MOST_AT_ONCE
 _LONGEST_LINE = 1 << 20
 _DEPTH = 2  # folders that a report may be in
 _END_BYTES = 256  # before the place that was read up to: other bytes there are another file
@@ -218,7 +220,7 @@ class Follower:
                     "run; log less often"
                 )
             self._feed(self._decode(piece))
-            if read >= _AT_ONCE:
+            if read >= _MOST_AT_ONCE:
                 self.is_behind = True
                 break
         return read > 0

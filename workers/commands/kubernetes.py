@@ -127,12 +127,14 @@ class Kubernetes:
             _check_reachable(errors)
 
     def _called(self, *command: str, stdin: str = "") -> tuple[int, str, str]:
-        in_a_pod = {
+        pod_variables = {
             name: value
             for name, value in os.environ.items()
             if name.startswith("KUBERNETES_SERVICE_")
         }
-        return called(("kubectl", *self._where, "--request-timeout=30s", *command), stdin, in_a_pod)
+        return called(
+            ("kubectl", *self._where, "--request-timeout=30s", *command), stdin, pod_variables
+        )
 
 
 def _check_reachable(errors: str) -> None:
@@ -152,7 +154,7 @@ def _state(item: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]) -> tuple[
     """The state of a Job and why, from its conditions and its newest pod."""
     for condition in item.get("status", {}).get("conditions", ()):
         if condition["type"] in ("Complete", "Failed") and condition["status"] == "True":
-            return "ended", _with_reason(condition["type"], condition)
+            return "ended", _state_with_reason(condition["type"], condition)
     if item["spec"].get("suspend"):
         return "held", "Suspended"
     if not pods:
@@ -171,10 +173,10 @@ def _state(item: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]) -> tuple[
         for condition in status.get("conditions", ())
         if condition.get("status") == "False"
     ]
-    return "waiting", _with_reason(phase, (*waits, *unmet, {})[0])
+    return "waiting", _state_with_reason(phase, (*waits, *unmet, {})[0])
 
 
-def _with_reason(word: str, why: Mapping[str, Any]) -> str:
+def _state_with_reason(word: str, why: Mapping[str, Any]) -> str:
     parts = [str(why[name]) for name in ("reason", "message") if why.get(name)]
     if parts:
         return f"{word} ({': '.join(parts)[:300]})"

@@ -20,7 +20,7 @@ from server.records import digest
 from tests.changed import called, changed, indifferent, leaves
 from training.command import Command
 from training.overrides import Override
-from training.spec import OF_OUR_TRAINERS, Arm, Data, JobSpec, Model, Schedule, ShortReruns
+from training.spec import TRAINER_FIELDS, Arm, Data, JobSpec, Model, Schedule, ShortReruns
 
 RULE = Override(recipe="bf16", projections=("down",))
 SPECS = {
@@ -49,7 +49,7 @@ OWN = JobSpec(
 RUNS = {name: next(run for _, run in spec.runs()) for name, spec in SPECS.items()}
 POLICY = Policy(margin=Amount(value=0.01, unit="relative"))
 # Which model, data and step a trainer of somebody else's has, it knows alone.
-ITS_OWN = {*OF_OUR_TRAINERS, "schedule"}
+ITS_OWN = {*TRAINER_FIELDS, "schedule"}
 STATED = {"schedule.steps", "schedule.warmup_steps"}
 
 

@@ -266,7 +266,7 @@ def test_a_log_of_every_nth_step_reaches_the_plan(folder, tmp_path, steps, plann
 
 def test_a_poll_is_bounded_and_the_end_is_whole(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(follow, "_PIECE", 100)
-    monkeypatch.setattr(follow, "_AT_ONCE", 300)
+    monkeypatch.setattr(follow, "_MOST_AT_ONCE", 300)
     text = "".join(_line(step, 3.0) for step in range(100))
     (tmp_path / "log.jsonl").write_text(text[:-1])  # no end of its last line
     follower = Follower(folder, "log.jsonl")

@@ -604,7 +604,7 @@ def test_starts_that_a_trainer_invents_are_believed_up_to_a_number(
 def test_a_report_that_is_refused_or_huge_costs_the_other_runs_nothing(
     on_slurm, base, repository, monkeypatch
 ):
-    monkeypatch.setattr(follow, "_AT_ONCE", 1 << 18)
+    monkeypatch.setattr(follow, "_MOST_AT_ONCE", 1 << 18)
     monkeypatch.setattr(follow, "_PIECE", 1 << 17)
     own = on_slurm()
     line = repository.commit(
