@@ -54,8 +54,8 @@ MANIFEST = {
     f"version.package_{index}": f"1.2.3+{hashlib.sha256(bytes([index])).hexdigest()[:16]}"
     for index in range(45)
 }
-# Tables by what they hold, in the order of the printed table. Those of STEP_PARTS grow with the steps
-# of a run, the others with jobs.
+# Tables by what they hold, in the order of the printed table. Those of STEP_PARTS grow with the
+# steps of a run, the others with jobs.
 PARTS = {
     "curves": ("chunks", "chunk_columns"),
     "events": ("events",),
