@@ -33,7 +33,7 @@ from training.arithmetic.quantize import Quantizer, to_bfloat16
 from training.rules import Recipe
 from training.spec import Data, Model, RunSpec, Schedule
 from training.trainer.data import Corpus
-from training.trainer.run import Run
+from training.trainer.run import TrainingRun
 
 BARS: Mapping[str, Mapping[str, Mapping[str, float]]] = {
     "avx512_bf16": {
@@ -101,7 +101,7 @@ def step_of(
         replicate=0,
         devices=1,
     )
-    run = Run(spec, corpus, fast_bf16=device.describe().fast_bf16)
+    run = TrainingRun(spec, corpus, fast_bf16=device.describe().fast_bf16)
     return lambda: jax.block_until_ready(run.advance(0, count))
 
 

@@ -32,7 +32,7 @@ def child(recipe: str, depth: int, remat: bool) -> None:
     from training.trainer import step  # noqa: PLC0415
     from training.trainer.data import Corpus  # noqa: PLC0415
     from training.trainer.model import grouped  # noqa: PLC0415
-    from training.trainer.run import Run  # noqa: PLC0415
+    from training.trainer.run import TrainingRun  # noqa: PLC0415
 
     tokens = np.random.default_rng(0).integers(0, 256, 1 << 18).astype(np.uint8)
     corpus = Corpus(
@@ -51,7 +51,7 @@ def child(recipe: str, depth: int, remat: bool) -> None:
         devices=1,
         remat=remat,
     )
-    run, again = (Run(spec, corpus, fast_bf16=fast) for _ in range(2))
+    run, again = (TrainingRun(spec, corpus, fast_bf16=fast) for _ in range(2))
     model, inputs = run._model_at(0), run.inputs(0, 3, 3)
     began = time.process_time()
     program = step.block.lower(model, run._sharing, grouped(model, run.state), inputs).compile()

@@ -48,7 +48,7 @@ BAR = 1.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Size:
+class ModelSize:
     """A model and the tokens of one step."""
 
     model: Model
@@ -61,16 +61,16 @@ class Size:
         return 6 * self.model.parameters * self.batch * self.sequence
 
 
-SIZES: Mapping[str, Size] = {
+SIZES: Mapping[str, ModelSize] = {
     # for a rehearsal on a processor
-    "0.3M": Size(model=Model(preset="llama3-0.3m"), batch=8, sequence=64),
-    "20M": Size(model=Model(preset="llama3-20m"), batch=32, sequence=512),
-    "150M": Size(
+    "0.3M": ModelSize(model=Model(preset="llama3-0.3m"), batch=8, sequence=64),
+    "20M": ModelSize(model=Model(preset="llama3-20m"), batch=32, sequence=512),
+    "150M": ModelSize(
         model=Model(d_model=1024, n_layers=13, n_heads=16, n_kv_heads=4, d_ff=2816),
         batch=16,
         sequence=1024,
     ),
-    "1B": Size(model=Model(preset="llama3-1b"), batch=2, sequence=2048),
+    "1B": ModelSize(model=Model(preset="llama3-1b"), batch=2, sequence=2048),
 }
 
 
@@ -90,7 +90,7 @@ def plain(
     return jnp.matmul(x_MK, w_KN)
 
 
-def model_of(size: Size, name: str) -> Decoder:
+def model_of(size: ModelSize, name: str) -> Decoder:
     """The decoder of a recipe, or under the name "plain" one whose linear layers are plain
     products.
     """
@@ -99,7 +99,7 @@ def model_of(size: Size, name: str) -> Decoder:
     return replace(made, layer=plain) if name == "plain" else made
 
 
-def step_of(size: Size, name: str) -> Callable[[], Any]:
+def step_of(size: ModelSize, name: str) -> Callable[[], Any]:
     """A function that trains one step and waits for it; its state goes from call to call."""
     model = model_of(size, name)
     parameters = jax.device_put(initial_parameters(size.model, 0, 0))

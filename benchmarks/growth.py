@@ -42,7 +42,7 @@ from server.settings import Settings
 from training.spec import Arm, JobSpec, Model, Schedule
 from training.step_values import StepStats
 from workers import lease
-from workers.recorder import Recorder
+from workers.recorder import StepRecorder
 
 RUNS_A_JOB = 8
 STEPS_A_WRITE = 10
@@ -71,7 +71,7 @@ _DAY = 86_400.0
 def train(database: Database, claim: lease.Claim, worker_seconds: float = 60.0) -> None:
     """Record a run as its worker does."""
     recorder, generator = (
-        Recorder(database, claim, worker_seconds),
+        StepRecorder(database, claim, worker_seconds),
         np.random.default_rng(claim.spec.seed),
     )
     with database.write() as session:

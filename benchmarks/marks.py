@@ -15,7 +15,7 @@ out where the folder is not there.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class Figure:
     """One measured figure and its mark."""
 
     what: str

@@ -53,7 +53,7 @@ class Answers:
     wrong: list[str] = field(default_factory=list)
 
 
-class Trainer:
+class LoadedTrainer:
     """One connected client, which sends the batches of its run in turn."""
 
     def __init__(self, run: str, attempt_number: int, token: str, number: int, port: int) -> None:
@@ -126,9 +126,9 @@ class Trainer:
         )
 
 
-def trainers(database: Database, count: int, port: int) -> list[Trainer]:
+def trainers(database: Database, count: int, port: int) -> list[LoadedTrainer]:
     """So many clients, each attached to a run of its own."""
-    made: list[Trainer] = []
+    made: list[LoadedTrainer] = []
     while len(made) < count:
         share = min(2 * 64, count - len(made))  # the most replicates of two arms
         arms = (
@@ -146,15 +146,17 @@ def trainers(database: Database, count: int, port: int) -> list[Trainer]:
                     session, Settings(), run, AttachRequest(manifest={"device_class": "bench"})
                 )
                 token = run_tokens.issue(session, run, attached.attempt_number)
-            made.append(Trainer(run, attached.attempt_number, token, len(made), port))
+            made.append(LoadedTrainer(run, attached.attempt_number, token, len(made), port))
     return made
 
 
-async def as_fast_as_answered(clients: list[Trainer], seconds: float) -> tuple[float, Answers]:
+async def as_fast_as_answered(
+    clients: list[LoadedTrainer], seconds: float
+) -> tuple[float, Answers]:
     """Batches a second that are served, and the answers."""
     answers, end = Answers(), time.monotonic() + seconds
 
-    async def go_on(client: Trainer) -> None:
+    async def go_on(client: LoadedTrainer) -> None:
         while time.monotonic() < end:
             await asyncio.sleep(await client.send(answers))
 
@@ -162,14 +164,16 @@ async def as_fast_as_answered(clients: list[Trainer], seconds: float) -> tuple[f
     return answers.statuses[200] / seconds, answers
 
 
-async def steady_load(clients: list[Trainer], rate: float, seconds: float) -> tuple[float, Answers]:
+async def steady_load(
+    clients: list[LoadedTrainer], rate: float, seconds: float
+) -> tuple[float, Answers]:
     """All clients together ask `rate` times a second, each for one thing at a time; what is served
     a second, and the answers.
     """
     answers, began = Answers(), time.monotonic()
     period, served = len(clients) / rate, 0
 
-    async def go_on(client: Trainer, due: float) -> None:
+    async def go_on(client: LoadedTrainer, due: float) -> None:
         nonlocal served
         while due < seconds:
             await asyncio.sleep(max(0.0, began + due - time.monotonic()))
@@ -192,7 +196,7 @@ async def watch_memory(process: psutil.Process, sizes: list[int]) -> None:
 
 
 async def measure(
-    clients: list[Trainer], process: psutil.Process, options: argparse.Namespace
+    clients: list[LoadedTrainer], process: psutil.Process, options: argparse.Namespace
 ) -> None:
     """Both phases, and their figures."""
     for client in clients:
@@ -235,7 +239,7 @@ async def measure(
     report("the server's memory stays flat", end <= FLAT * early, text)
 
 
-def check_record(database: Database, clients: list[Trainer]) -> None:
+def check_record(database: Database, clients: list[LoadedTrainer]) -> None:
     """What was acknowledged is on record, and nothing else but a batch whose answer was lost."""
     lost, batches = [], 0
     for client in clients:

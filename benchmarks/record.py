@@ -505,7 +505,7 @@ def cost(url: str) -> None:
     """
     from training.trainer import data, loop  # noqa: PLC0415
     from workers.lease import Claim  # noqa: PLC0415
-    from workers.recorder import Recorder  # noqa: PLC0415
+    from workers.recorder import StepRecorder  # noqa: PLC0415
 
     command.upgrade(alembic_config(url), "head")
     database = Database(url)
@@ -547,7 +547,7 @@ def cost(url: str) -> None:
             spec=run,
             steps=row.length,
         )
-    recorder = Recorder(database, claim, 3600.0)
+    recorder = StepRecorder(database, claim, 3600.0)
     a_second = max(1, round(1 / training))
     spent = time.process_time()
     for first in range(0, len(steps), a_second):

@@ -42,7 +42,7 @@ def run_of(preset: str, recipe: str, **schedule: int) -> Any:
     from training.device import describe  # noqa: PLC0415
     from training.spec import Data, Model, RunSpec, Schedule  # noqa: PLC0415
     from training.trainer.data import Corpus  # noqa: PLC0415
-    from training.trainer.run import Run  # noqa: PLC0415
+    from training.trainer.run import TrainingRun  # noqa: PLC0415
 
     tokens = np.random.default_rng(0).integers(0, 256, 1 << 20).astype(np.uint8)
     corpus = Corpus(
@@ -59,7 +59,7 @@ def run_of(preset: str, recipe: str, **schedule: int) -> Any:
         replicate=0,
         devices=1,
     )
-    return Run(spec, corpus, fast_bf16=describe().fast_bf16)
+    return TrainingRun(spec, corpus, fast_bf16=describe().fast_bf16)
 
 
 def arm(preset: str, recipe: str) -> None:

@@ -139,7 +139,7 @@ def use_schedule(cell: Cell) -> None:
     only.
     """
 
-    def held(settings: optimizer.Settings, step: jax.Array) -> jax.Array:
+    def held(settings: optimizer.OptimizerSettings, step: jax.Array) -> jax.Array:
         t, hold = step.astype(jnp.float32), cell.hold * cell.steps
         warm = jnp.minimum(1.0, (t + 1) / settings.warmup_steps)
         decayed = jnp.clip((t - hold) / max(cell.steps - hold, 1.0), 0.0, 1.0)

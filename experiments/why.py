@@ -76,7 +76,7 @@ from training.spec import RunSpec, Schedule
 from training.trainer import data
 from training.trainer.checkpoint import Checkpointing, Checkpoints, kept_steps, read_kept
 from training.trainer.identity import identity
-from training.trainer.run import Run
+from training.trainer.run import TrainingRun
 from training.trainer.step import State
 
 RECORD = Path(__file__).with_suffix(".jsonl")
@@ -161,7 +161,7 @@ class Bench:
         """A full run with the fault of a case."""
         path = WORK / "curves" / self._trial.folder / f"{case.name} {replicate}.npy"
         if not path.exists():
-            run = Run(self._spec(case.seed, replicate), self._corpus, fast_bf16=self._fast)
+            run = TrainingRun(self._spec(case.seed, replicate), self._corpus, fast_bf16=self._fast)
             choice = self._measured.on if case.units else self._measured.off
             losses = forked(self._model, run, _with(run.state, case), choice, 0, STEPS).losses
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -181,7 +181,9 @@ class Bench:
                 "gemms": list(case.units),
             }
             if case.units and self._find("run", **about) is None:
-                run = Run(self._spec(case.seed, replicate), self._corpus, fast_bf16=self._fast)
+                run = TrainingRun(
+                    self._spec(case.seed, replicate), self._corpus, fast_bf16=self._fast
+                )
                 losses = forked(
                     self._model, run, _with(run.state, case), self._measured.on, 0, STEPS
                 ).losses
@@ -195,7 +197,7 @@ class Bench:
         if has_states and self._find("run", **about):
             return
         spec = self._spec(seed, replicate)
-        run = Run(spec, self._corpus, fast_bf16=self._fast)
+        run = TrainingRun(spec, self._corpus, fast_bf16=self._fast)
         writer = Checkpoints(
             Checkpointing(folder=folder, keep=FORKS_AT), identity(spec, self._corpus)
         )
@@ -220,7 +222,7 @@ class Bench:
                 self._spec(case.seed, replicate),
                 WORK / "planted" / self._trial.folder / case.kind / str(replicate),
             )
-            like = Run(spec, self._corpus, fast_bf16=self._fast).state
+            like = TrainingRun(spec, self._corpus, fast_bf16=self._fast).state
             run_identity = identity(spec, self._corpus)
             writer = Checkpoints(Checkpointing(folder=folder, keep=(case.step,)), run_identity)
             writer.save(

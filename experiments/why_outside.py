@@ -51,7 +51,7 @@ from experiments.why_cases import DATA, PLANTED, PLANTS, STEPS
 from experiments.why_faults import MARK, codes, spoiled
 from experiments.why_table import share
 from parity_lab.parting import COLUMNS, parts_at
-from parity_lab.replay import Recorded, check, planned
+from parity_lab.replay import RecordedRun, check, planned
 from parity_lab.training.replays import Replays
 from training.arithmetic import linear, random_bits
 from training.device import describe
@@ -60,7 +60,7 @@ from training.spec import RunSpec, Schedule
 from training.trainer import data, optimizer
 from training.trainer.checkpoint import Checkpointing, Checkpoints
 from training.trainer.identity import identity, manifest
-from training.trainer.run import Run
+from training.trainer.run import TrainingRun
 from training.trainer.step import ROW, State
 
 KEPT, SEEDS, BLOCK = 240, 4, 64
@@ -222,7 +222,7 @@ def cases() -> Iterator[Outside]:
         yield Outside(cause=cause, recipes=other[0], arm=other[1], seed=(number + 1) % SEEDS)
 
 
-class Caused(Run):
+class Caused(TrainingRun):
     """A run with a cause."""
 
     def __init__(self, spec: RunSpec, cause: Cause) -> None:
@@ -489,7 +489,9 @@ def _windows(
     manifest says.
     """
     checkpoints = (KEPT,) if len(losses) > KEPT else ()
-    plan = planned([Recorded(run=folder.name, arm=arm, steps=len(losses), kept=checkpoints)], whole)
+    plan = planned(
+        [RecordedRun(run=folder.name, arm=arm, steps=len(losses), kept=checkpoints)], whole
+    )
     record: Any = {
         "spec": spec,
         "manifest": manifest(spec, _corpus()),
@@ -519,11 +521,11 @@ def _faulty() -> Iterator[Callable[[str, Any], None]]:
     names: Any = vars(linear)
     original, initial, planted = (
         names["operand_of"],
-        Run._initial_state,
+        TrainingRun._initial_state,
         {"kind": "healthy", "units": ()},
     )
 
-    def faulty_state(run: Run) -> State:
+    def faulty_state(run: TrainingRun) -> State:
         state = initial(run)
         scale = jnp.asarray(codes(state.scales.scale.shape, planted["kind"], planted["units"]))  # type: ignore[arg-type]
         return state._replace(scales=state.scales._replace(scale=scale))
@@ -532,12 +534,12 @@ def _faulty() -> Iterator[Callable[[str, Any], None]]:
         planted.update(kind=kind, units=units)
 
     names["operand_of"] = spoiled
-    Run._initial_state = faulty_state  # type: ignore[method-assign, assignment]
+    TrainingRun._initial_state = faulty_state  # type: ignore[method-assign, assignment]
     jax.clear_caches()
     try:
         yield plant
     finally:
-        names["operand_of"], Run._initial_state = original, initial  # type: ignore[method-assign]
+        names["operand_of"], TrainingRun._initial_state = original, initial  # type: ignore[method-assign]
         jax.clear_caches()
 
 

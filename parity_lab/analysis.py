@@ -30,17 +30,17 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from parity.frozen import frozen
-from parity_lab.effects import Arm, Ends, Forks, contrast, effect, ends
+from parity_lab.effects import Ends, ForkArm, Forks, contrast, effect, ends
 from parity_lab.gradient_error import SUMS
-from parity_lab.halving import Cluster, Guilt, Tree, any_way, find_guilty, tree_of
+from parity_lab.halving import Cluster, ClusterTree, Guilt, any_way, find_guilty, tree_of
 from parity_lab.parting import replay_steps
 from parity_lab.replay import (
-    Check,
     Replay,
+    ReplayCheck,
     check,
 )
 from parity_lab.setup import FORWARD_SHARE, Setup
-from parity_lab.split import Part
+from parity_lab.split import SplitPart
 
 Results = Mapping[str, Any]
 Way = Literal["without", "alone"]
@@ -80,11 +80,11 @@ class Search:
     off, None before they are complete or if nothing is named.
     """
 
-    tree: Tree
+    tree: ClusterTree
     ends: Ends | None
     guilt: Guilt
-    effects: Mapping[Cluster, Part]
-    rest: Arm | None
+    effects: Mapping[Cluster, SplitPart]
+    rest: ForkArm | None
     pending: tuple[Measurement, ...]
     stopped: bool
 
@@ -129,7 +129,7 @@ def gradient_batches(setup: Setup) -> Iterator[Measurement]:
         yield Measurement(key=f"gradients/{batch}", kind="gradients", steps=steps, batch=batch)
 
 
-def tree(setup: Setup, results: Results) -> Tree:
+def tree(setup: Setup, results: Results) -> ClusterTree:
     """The tree of the GEMMs, by what the gradient split says; all of them weigh the same where it
     was not measured, or not finite.
     """
@@ -152,7 +152,7 @@ def tree(setup: Setup, results: Results) -> Tree:
 
 
 def arm_forks(
-    setup: Setup, units: Tree, way: Way, cluster: Cluster, draws: int
+    setup: Setup, units: ClusterTree, way: Way, cluster: Cluster, draws: int
 ) -> list[Measurement]:
     """The first forks of one arm, `draws` for each parent; each has a draw that no other arm has.
 
@@ -185,7 +185,7 @@ def arm_forks(
 
 
 @lru_cache(maxsize=4)
-def _numbers(units: Tree) -> Mapping[Cluster, int]:
+def _numbers(units: ClusterTree) -> Mapping[Cluster, int]:
     """The number of every cluster of the tree."""
     return {cluster: number for number, cluster in enumerate(units.clusters())}
 
@@ -210,7 +210,7 @@ def search(setup: Setup, results: Results) -> Search:
         )
     on, off = (arm_losses(setup, results, units, way, root, setup.noise_draws) for way in _WAYS)
     both = ends(on, off)
-    effects: dict[Cluster, Part] = {}
+    effects: dict[Cluster, SplitPart] = {}
     planned: set[str] = set()
     spent, stopped = setup.least_steps, False
 
@@ -218,7 +218,7 @@ def search(setup: Setup, results: Results) -> Search:
         nonlocal spent, stopped
         if clusters == (root,):
             whole = effect(both.on, both.off)
-            effects[root] = Part(without=whole, alone=whole)
+            effects[root] = SplitPart(without=whole, alone=whole)
             return [whole.p()]
         draws = (setup.draws, setup.noise_draws)[look]
         forks = {
@@ -246,7 +246,9 @@ def search(setup: Setup, results: Results) -> Search:
             both.between(arm_losses(setup, results, units, way, cluster, draws))
             for way in ("without", "alone")
         )
-        part = effects[cluster] = Part(without=effect(both.on, off), alone=effect(alone, both.off))
+        part = effects[cluster] = SplitPart(
+            without=effect(both.on, off), alone=effect(alone, both.off)
+        )
         together = contrast([(1.0, both.on), (-1.0, off), (1.0, alone), (-1.0, both.off)])
         return any_way(part.without.p(), part.alone.p(), together.p())
 
@@ -276,7 +278,7 @@ def search(setup: Setup, results: Results) -> Search:
     )
 
 
-def checked(setup: Setup, results: Results) -> Check:
+def checked(setup: Setup, results: Results) -> ReplayCheck:
     """What the replays say so far."""
     return check(setup.replays, results, setup.rates, accept_noise=setup.accept_noise)
 
@@ -317,7 +319,7 @@ def steps_spent(setup: Setup, results: Results) -> float:
 
 
 def arm_losses(
-    setup: Setup, results: Results, units: Tree, way: Way, cluster: Cluster, draws: int
+    setup: Setup, results: Results, units: ClusterTree, way: Way, cluster: Cluster, draws: int
 ) -> Forks:
     """The final losses of the first forks of an arm, `draws` of each parent, as far as they are on
     record.

@@ -36,7 +36,7 @@ from parity_lab.analysis import (
 from parity_lab.effects import Ends, contrast, effect
 from parity_lab.estimates import Estimate, estimate
 from parity_lab.gradient_error import SUMS, gradient_error
-from parity_lab.replay import Check, RatesDiffer, Replayed
+from parity_lab.replay import RatesDiffer, ReplayCheck, Replayed
 from parity_lab.setup import Setup
 from parity_lab.split import split
 
@@ -192,7 +192,7 @@ def answer(setup: Setup, results: Results) -> Answer:
     }
 
 
-def replay_document(setup: Setup, check: Check) -> ReplayDocument:
+def replay_document(setup: Setup, check: ReplayCheck) -> ReplayDocument:
     """What the replays say."""
     return {
         "outcome": check.outcome,
@@ -223,7 +223,7 @@ def rates_sentence(rates: RatesDiffer) -> str:
     )
 
 
-def sentence(check: Check, rates: RatesDiffer | None = None) -> str:
+def sentence(check: ReplayCheck, rates: RatesDiffer | None = None) -> str:
     """What the replays say, with the run and the step."""
     if rates is not None:
         return rates_sentence(rates)
@@ -289,7 +289,7 @@ def _of(replayed: Replayed) -> str:
     return f"run {replayed.replay.run} of the {replayed.replay.arm}"
 
 
-def _coverage(check: Check) -> str:
+def _coverage(check: ReplayCheck) -> str:
     """The steps that were replayed, with the number of runs."""
     spans: dict[tuple[int, int], int] = {}
     for replayed in check.replayed:

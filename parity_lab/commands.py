@@ -21,7 +21,7 @@ from parity_lab.client import LabClient
 app = typer.Typer()
 
 
-class Question(Options, panel="What to measure"):
+class WhyQuestion(Options, panel="What to measure"):
     """What an analysis measures, and for how many steps of training."""
 
     candidate: str | None = option(
@@ -62,7 +62,7 @@ class Question(Options, panel="What to measure"):
 @flat
 def why(
     job: JobId,
-    asked: Question,
+    asked: WhyQuestion,
     plan_only: bool = flag(
         "--plan", "Print the plan with its cost and stop.", rich_help_panel=OUTPUT
     ),

@@ -73,7 +73,7 @@ def fork_noise(arms: Sequence[Forks]) -> ForkNoise:
 
 
 @frozen
-class Arm:
+class ForkArm:
     """The forks of one arm, and their noise."""
 
     forks: Forks
@@ -84,34 +84,35 @@ class Arm:
 class Ends:
     """The arms with all GEMMs on and with all off, each with the noise of its own forks."""
 
-    on: Arm
-    off: Arm
+    on: ForkArm
+    off: ForkArm
 
     @property
     def noise(self) -> ForkNoise:
         """The larger one."""
         return max(self.on.noise, self.off.noise, key=lambda noise: noise.sd)
 
-    def between(self, forks: Forks) -> Arm:
+    def between(self, forks: Forks) -> ForkArm:
         """An arm with some GEMMs on."""
-        return Arm(forks=forks, noise=self.noise)
+        return ForkArm(forks=forks, noise=self.noise)
 
 
 def ends(on: Forks, off: Forks) -> Ends:
     """Both ends with their noise; ValueError as for `fork_noise`."""
     return Ends(
-        on=Arm(forks=on, noise=fork_noise([on])), off=Arm(forks=off, noise=fork_noise([off]))
+        on=ForkArm(forks=on, noise=fork_noise([on])),
+        off=ForkArm(forks=off, noise=fork_noise([off])),
     )
 
 
-def effect(first: Arm, second: Arm) -> Estimate:
+def effect(first: ForkArm, second: ForkArm) -> Estimate:
     """What the first arm's forks lose more than the second's, in nats, over the parents that both
     have; ValueError if they share none.
     """
     return contrast([(1.0, first), (-1.0, second)])
 
 
-def contrast(terms: Sequence[tuple[float, Arm]]) -> Estimate:
+def contrast(terms: Sequence[tuple[float, ForkArm]]) -> Estimate:
     """A weighted sum of arms in nats, over the parents that all of them have; ValueError if they
     share none.
     """

@@ -16,7 +16,7 @@ from typing import Any, TypedDict
 from parity.frozen import frozen
 from parity_lab.effects import Forks
 from parity_lab.parting import replay_steps
-from parity_lab.replay import Check, RecordRequest, Replay, check, replays_from
+from parity_lab.replay import RecordRequest, Replay, ReplayCheck, check, replays_from
 
 
 @frozen
@@ -60,7 +60,7 @@ class ForkPlan:
         """The plan as the record keeps it."""
         return asdict(self)
 
-    def checked(self, results: Mapping[str, Any]) -> Check:
+    def checked(self, results: Mapping[str, Any]) -> ReplayCheck:
         """What the replays say so far."""
         return check(self.replays, results, accept_noise=self.accept_noise)
 

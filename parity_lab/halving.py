@@ -45,7 +45,7 @@ _PARTS = 1_000_000  # weights are whole numbers, so that every machine cuts the 
 
 
 @frozen
-class Tree:
+class ClusterTree:
     """Units by falling weight (whole numbers of at least 1)."""
 
     units: Cluster
@@ -76,7 +76,7 @@ class Tree:
         return self.weights[first : first + len(cluster)]
 
 
-def tree_of(weights: Mapping[str, float]) -> Tree:
+def tree_of(weights: Mapping[str, float]) -> ClusterTree:
     """The tree of GEMMs with these weights (any scale); units of equal weight stay in their order.
 
     Raises ValueError without units and for weights that are not above 0.
@@ -89,7 +89,7 @@ def tree_of(weights: Mapping[str, float]) -> Tree:
         )
     parts = {unit: max(1, round(_PARTS * weight / total)) for unit, weight in weights.items()}
     units = tuple(sorted(parts, key=lambda unit: -parts[unit]))
-    return Tree(units=units, weights=tuple(parts[unit] for unit in units))
+    return ClusterTree(units=units, weights=tuple(parts[unit] for unit in units))
 
 
 @frozen
@@ -124,7 +124,7 @@ tested (any further).
 """
 
 
-def find_guilty(tree: Tree, p_of: PValues, alpha: float) -> Guilt:
+def find_guilty(tree: ClusterTree, p_of: PValues, alpha: float) -> Guilt:
     """Test clusters from the root down; `p_of` is called for clusters only when they are needed.
     The root is tested at look 0 alone, at the whole level.
 

@@ -42,7 +42,7 @@ RATE_TOLERANCE = 1e-6  # relative; two devices can round a schedule differently
 
 
 @frozen
-class Recorded:
+class RecordedRun:
     """A run whose steps 0 to `steps` - 1 are on record, and its kept checkpoints."""
 
     run: str
@@ -131,7 +131,7 @@ class Replayed:
 
 
 @frozen
-class Check:
+class ReplayCheck:
     """What the replays say so far, and the next one; none if nothing is to be trained."""
 
     outcome: CheckOutcome
@@ -149,7 +149,7 @@ class Check:
         return {"differs": NOT_IN_PRECISION, "unchecked": NOT_REPLAYED}.get(self.outcome)
 
 
-def planned(recorded: Sequence[Recorded], whole: int) -> tuple[Replay, ...]:
+def planned(recorded: Sequence[RecordedRun], whole: int) -> tuple[Replay, ...]:
     """Windows from step 0 and from each kept checkpoint of every run, then all steps of the first
     `whole` runs of each arm.
     """
@@ -168,7 +168,7 @@ def planned(recorded: Sequence[Recorded], whole: int) -> tuple[Replay, ...]:
     return tuple(windows + wholes)
 
 
-def _replay(run: Recorded, first: int, steps: int) -> Replay:
+def _replay(run: RecordedRun, first: int, steps: int) -> Replay:
     return Replay(run=run.run, arm=run.arm, first=first, steps=min(steps, run.steps - first))
 
 
@@ -183,7 +183,7 @@ def check(
     rates: RatesDiffer | None = None,
     *,
     accept_noise: bool = False,
-) -> Check:
+) -> ReplayCheck:
     """What the results on record say; it ends at the first replay that differs, before one where
     the learning rates do.
 
@@ -191,27 +191,29 @@ def check(
     is unchecked.
     """
     if rates is not None:
-        return Check(outcome="differs")
+        return ReplayCheck(outcome="differs")
     replayed: list[Replayed] = []
     for replay in replays:
         if replay.key not in results:
             pending = WantedReplay(key=replay.key, replay=replay, draw=0, steps=replay.steps)
-            return Check(outcome="pending", replayed=tuple(replayed), pending=pending)
+            return ReplayCheck(outcome="pending", replayed=tuple(replayed), pending=pending)
         result: ReplayResult = results[replay.key]
         lacking = next(
             (rerun for rerun in _reruns(replay, result) if rerun.key not in results), None
         )
         if lacking is not None:
-            return Check(outcome="pending", replayed=tuple(replayed), pending=lacking)
+            return ReplayCheck(outcome="pending", replayed=tuple(replayed), pending=lacking)
         state = _state(replay, result, results, len(replays))
         replayed.append(Replayed(replay=replay, result=result, state=state))
         if state == "differs":
-            return Check(outcome="differs", replayed=tuple(replayed))
+            return ReplayCheck(outcome="differs", replayed=tuple(replayed))
     if not replayed:
-        return Check(outcome="not planned")
+        return ReplayCheck(outcome="not planned")
     undecided = {"missing"} if accept_noise else {"missing", "within noise"}
     is_undecided = any(row.state in undecided for row in replayed)
-    return Check(outcome="unchecked" if is_undecided else "reproduced", replayed=tuple(replayed))
+    return ReplayCheck(
+        outcome="unchecked" if is_undecided else "reproduced", replayed=tuple(replayed)
+    )
 
 
 def _reruns(replay: Replay, result: ReplayResult) -> Iterator[WantedReplay]:

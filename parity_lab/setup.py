@@ -12,7 +12,7 @@ from parity.judging import special
 from parity_lab.halving import LOOKS
 from parity_lab.replay import (
     RatesDiffer,
-    Recorded,
+    RecordedRun,
     RecordRequest,
     Replay,
     Role,
@@ -157,7 +157,7 @@ def make_setup(
     run_steps: int,
     fork_steps: int | None = None,
     most_steps: float | None = None,
-    recorded: Sequence[Recorded] = (),
+    recorded: Sequence[RecordedRun] = (),
 ) -> Setup:
     """A setup with as many forks of the baseline for each parent as three parents need; the largest
     cost is by default that of one guilty unit to which nothing points, and of the forks with all
@@ -192,7 +192,7 @@ def make_setup(
     )
 
 
-def replayed_whole(setup: Setup, recorded: Sequence[Recorded]) -> Setup:
+def replayed_whole(setup: Setup, recorded: Sequence[RecordedRun]) -> Setup:
     """The setup with every recorded step of these runs replayed; what that adds is added to the
     largest cost.
     """

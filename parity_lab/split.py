@@ -23,7 +23,7 @@ from parity_lab.estimates import Estimate, estimate
 
 
 @frozen
-class Part:
+class SplitPart:
     """The part of a GEMM or of a cluster of them: what switching it off gains, and what it costs
     alone, in nats.
     """
@@ -37,7 +37,7 @@ class Split:
     """The whole, its parts by unit, and what both kinds of parts leave unexplained."""
 
     whole: Estimate
-    parts: Mapping[str, Part]
+    parts: Mapping[str, SplitPart]
     unexplained_without: Estimate
     unexplained_alone: Estimate
 
@@ -67,7 +67,8 @@ def split(losses: Mapping[str, NDArray[np.float64]], units: Sequence[str]) -> Sp
     return Split(
         whole=estimate(on - off),
         parts={
-            unit: Part(without=estimate(gained[unit]), alone=estimate(cost[unit])) for unit in units
+            unit: SplitPart(without=estimate(gained[unit]), alone=estimate(cost[unit]))
+            for unit in units
         },
         unexplained_without=estimate(on - off - sum(gained.values(), zero)),
         unexplained_alone=estimate(on - off - sum(cost.values(), zero)),

@@ -30,7 +30,7 @@ from training.step_values import StepStats
 from workers import lease, reconcile
 from workers import recorder as recorder_module
 from workers.lease import LeaseLostError
-from workers.recorder import Recorder
+from workers.recorder import StepRecorder
 
 pytestmark = pytest.mark.both_databases
 
@@ -148,7 +148,7 @@ def backup(request, database, make_job, worker, tmp_path):
         submit_job(session, make_job(), policy_from_mapping({"margin": "1.0%"}))
     make = request.getfixturevalue("postgresql") if "postgresql" in database.url else None
     claim = _claim(database, worker)
-    recorder = Recorder(database, claim, 1000.0)
+    recorder = StepRecorder(database, claim, 1000.0)
     ended, written = threading.Event(), threading.Event()
 
     def write():
@@ -202,7 +202,7 @@ def test_attempts_from_before_a_restore_leave_no_gap(database, backup, worker):
         )
     second = _claim(database, worker)
     assert (second.run_id, second.attempt_number, second.steps_done) == (claim.run_id, 2, recorded)
-    newer = Recorder(database, second, 1000.0)
+    newer = StepRecorder(database, second, 1000.0)
     recorder._database = newer._database = copy
     _record_more(recorder, newer, recorded)
     # The lease of the backup's attempt is over: another attempt begins, with the number that the
@@ -213,7 +213,7 @@ def test_attempts_from_before_a_restore_leave_no_gap(database, backup, worker):
     assert again.attempt_number == second.attempt_number
     with pytest.raises(LeaseLostError):
         _record(newer, [recorded])
-    resumed = Recorder(copy, again, 1000.0)
+    resumed = StepRecorder(copy, again, 1000.0)
     _record(resumed, range(10, 30))
     _record(resumed, range(30, 40))
     with pytest.raises(LeaseLostError):

@@ -45,12 +45,12 @@ NAN_AT = 12
 ROUNDING = 1e-4
 
 
-class CheckError(Exception):
+class IntegrationError(Exception):
     """Something is not as it must be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trainer:
+class CheckedTrainer:
     """A script of tools.trainers: its interpreter and launcher, the number of its first step, and
     how it trains in micro-steps.
     """
@@ -70,8 +70,8 @@ class Trainer:
         server: str = "",
         launcher: tuple[str, ...] = (),
     ) -> str:
-        """Train in a folder; what it wrote to stderr. Raises CheckError where it failed other than
-        by SIGKILL.
+        """Train in a folder; what it wrote to stderr. Raises IntegrationError where it failed other
+        than by SIGKILL.
         """
         command = [
             self.python,
@@ -90,7 +90,7 @@ class Trainer:
             command, env=environment, cwd=CHECKOUT, capture_output=True, text=True, check=False
         )
         if ended.returncode != (-9 if "--kill-at" in options else 0):
-            raise CheckError(
+            raise IntegrationError(
                 f"{' '.join(command)} exited with {ended.returncode}:\n{ended.stderr[-3000:]}"
             )
         return ended.stderr
@@ -106,16 +106,16 @@ def main() -> int:
     python = str(Path(parser.parse_args().python).absolute())
     two = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
     trainers = (
-        Trainer(
+        CheckedTrainer(
             name="huggingface", python=python, first=1, micro=("--accumulation", "2"), launcher=two
         ),
-        Trainer(
+        CheckedTrainer(
             name="lightning",
             python=python,
             first=0,
             micro=("--accumulation", "2", "--processes", "2"),
         ),
-        Trainer(
+        CheckedTrainer(
             name="multi_steps",
             python=sys.executable,
             first=0,
@@ -137,7 +137,9 @@ def main() -> int:
     return 0
 
 
-def _check(trainer: Trainer, folder: Path, settings: Settings, client: Client, server: str) -> None:
+def _check(
+    trainer: CheckedTrainer, folder: Path, settings: Settings, client: Client, server: str
+) -> None:
     folder.mkdir()
     job = {
         "name": f"integrations-{trainer.name}",
@@ -161,12 +163,12 @@ def _check(trainer: Trainer, folder: Path, settings: Settings, client: Client, s
 
     curves = _curves(settings, submitted["id"], trainer)
     if not np.array_equal(curves[whole], curves[killed]):
-        raise CheckError(
+        raise IntegrationError(
             f"{trainer.name}: killed and resumed, it has other losses: "
             f"{curves[whole] - curves[killed]}"
         )
     if not np.allclose(curves[whole], curves[micro], rtol=0, atol=ROUNDING):
-        raise CheckError(
+        raise IntegrationError(
             f"{trainer.name}: in micro-steps it has other losses: {curves[whole] - curves[micro]}"
         )
     finite = np.isfinite(curves[broken])
@@ -176,7 +178,7 @@ def _check(trainer: Trainer, folder: Path, settings: Settings, client: Client, s
         or not finite[:at].all()
         or not np.array_equal(curves[broken][:at], curves[whole][:at])
     ):
-        raise CheckError(
+        raise IntegrationError(
             f"{trainer.name}: expected the first NaN at step {NAN_AT}, the losses are "
             f"{curves[broken]}"
         )
@@ -186,17 +188,17 @@ def _resend(words: str, run: str, server: str) -> None:
     """Send what a trainer kept on disk, with the line that it printed once."""
     lines = re.findall(r"`(parity resend .+ --as-run) RUN`", words)
     if len(lines) != 1:
-        raise CheckError(
+        raise IntegrationError(
             f"expected one line that says how to send, there are {len(lines)} in:\n{words[-3000:]}"
         )
     spools = list(Path(lines[0].split()[2]).glob("*.jsonl"))
     if len(spools) != 1:
-        raise CheckError(f"expected the spool of one process, there are {len(spools)}")
+        raise IntegrationError(f"expected the spool of one process, there are {len(spools)}")
     command = [sys.executable, "-m", *lines[0].split(), run, "--server", server]
     subprocess.run(command, check=True, cwd=CHECKOUT, stdout=subprocess.DEVNULL)
 
 
-def _curves(settings: Settings, job_id: str, trainer: Trainer) -> dict[str, Any]:
+def _curves(settings: Settings, job_id: str, trainer: CheckedTrainer) -> dict[str, Any]:
     """The losses of the baseline's runs, each with every step once."""
     database = Database(settings.database)
     curves = {}
@@ -206,7 +208,7 @@ def _curves(settings: Settings, job_id: str, trainer: Trainer) -> dict[str, Any]
             steps, columns = store.read(session, run.id, "train", ["lm_loss"])
             expected = list(range(trainer.first, trainer.first + STEPS))
             if run.state != "finished" or steps.tolist() != expected:
-                raise CheckError(
+                raise IntegrationError(
                     f"{trainer.name}: run {run.id} is {run.state} with steps {steps.tolist()}: "
                     f"{run.message}"
                 )
@@ -214,7 +216,7 @@ def _curves(settings: Settings, job_id: str, trainer: Trainer) -> dict[str, Any]
             if validated.tolist() != (
                 [expected[at - 1] for at in (10, 20, 30)] if trainer.validates else []
             ):
-                raise CheckError(
+                raise IntegrationError(
                     f"{trainer.name}: run {run.id} has validation losses at {validated.tolist()}"
                 )
             curves[run.id] = columns["lm_loss"]
@@ -225,6 +227,6 @@ def _curves(settings: Settings, job_id: str, trainer: Trainer) -> dict[str, Any]
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except (CheckError, stack.RefusedError, StartError) as error:
+    except (IntegrationError, stack.StackRefusedError, StartError) as error:
         sys.stderr.write(f"failed: {error}\n")
         sys.exit(1)

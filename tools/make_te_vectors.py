@@ -133,7 +133,7 @@ def _refused(engine: Engine, name: str, note: Callable[[str], object]) -> bool:
     return reason is not None
 
 
-class TransformerEngine:
+class InstalledKernels:
     """The kernels of the installed Transformer Engine, through its PyTorch interface."""
 
     def __init__(self) -> None:
@@ -263,7 +263,7 @@ def main(arguments: list[str] | None = None) -> int:
     if reason is not None:
         sys.stderr.write(f"no vectors are made: {reason}\n")
         return 2
-    arrays: dict[str, Any] = vectors(TransformerEngine(), sys.stderr.write)
+    arrays: dict[str, Any] = vectors(InstalledKernels(), sys.stderr.write)
     np.savez_compressed(path, **arrays)
     sys.stdout.write(
         f"{path}: {len(arrays)} arrays; compare them with: python -m tools.vectors {path}\n"

@@ -40,7 +40,7 @@ from workers.standalone import stack
 from workers.standalone.processes import StartError
 
 
-class CheckError(Exception):
+class MaxTextCheckError(Exception):
     """Something is not as it must be."""
 
 
@@ -74,7 +74,9 @@ def main() -> int:
             submitted = client.submit(job, {"margin": "2.0%"})
             document = watching.follow(client, submitted["id"], console, check=keeper.check)
             if document["status"] != "concluded":
-                raise CheckError(f"the job ended as {document['status']}: {document['message']}")
+                raise MaxTextCheckError(
+                    f"the job ended as {document['status']}: {document['message']}"
+                )
             Console().print(render_text(document["verdicts"]))
             _check_runs(
                 settings, submitted["id"], options.steps, job["schedule"]["validation_every"]
@@ -120,7 +122,7 @@ def _check_keys(content: dict[str, Any]) -> None:
                 argument.split("=", 1)[0] for argument in command if "=" in argument
             } - defaults.keys()
             if unknown:
-                raise CheckError(
+                raise MaxTextCheckError(
                     f"MaxText {maxtext.versions['maxtext']} has no {', '.join(sorted(unknown))}"
                 )
 
@@ -133,13 +135,13 @@ def _check_runs(settings: Settings, job_id: str, steps: int, evaluated: int) -> 
         for run in runs:
             recorded, columns = store.read(session, run.id, "train", ["lm_loss", "param_norm"])
             if run.state != "finished" or recorded.tolist() != list(range(steps)):
-                raise CheckError(
+                raise MaxTextCheckError(
                     f"run {run.arm.name} {run.replicate} is {run.state} with {len(recorded)} of "
                     f"{steps} steps: {run.message}"
                 )
             at, held_out = store.read(session, run.id, "validation", ["loss"])
             if at.tolist() != [evaluated] or not held_out["loss"][0] < columns["lm_loss"][0]:
-                raise CheckError(
+                raise MaxTextCheckError(
                     f"run {run.arm.name} {run.replicate} has held-out losses {held_out['loss']} "
                     f"after {at}, expected one"
                 )
@@ -153,23 +155,23 @@ def _check_runs(settings: Settings, job_id: str, steps: int, evaluated: int) -> 
             )
     database.close()
     if any(manifest != manifests[0] for manifest in manifests):
-        raise CheckError("the manifests differ in more than the arm's own")
+        raise MaxTextCheckError("the manifests differ in more than the arm's own")
     # The learning rate of step 0 is 0, so the norm after it is that of the parameters at step 0.
     norms = {float(columns["param_norm"][0]) for columns in curves.values()}
     if len(norms) != 1:
-        raise CheckError(f"the runs begin with other parameters: norms {sorted(norms)}")
+        raise MaxTextCheckError(f"the runs begin with other parameters: norms {sorted(norms)}")
     for arm in {arm for arm, _ in curves}:
         if curves[arm, 0]["lm_loss"][0] != curves[arm, 1]["lm_loss"][0]:
-            raise CheckError(
+            raise MaxTextCheckError(
                 f"the replicates of {arm} begin with other parameters: their first losses differ"
             )
         if (curves[arm, 0]["lm_loss"] == curves[arm, 1]["lm_loss"]).all():
-            raise CheckError(f"the replicates of {arm} are one run twice")
+            raise MaxTextCheckError(f"the replicates of {arm} are one run twice")
 
 
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except (CheckError, MaxTextError, stack.RefusedError, StartError) as error:
+    except (MaxTextCheckError, MaxTextError, stack.StackRefusedError, StartError) as error:
         sys.stderr.write(f"failed: {error}\n")
         sys.exit(1)

@@ -59,14 +59,14 @@ class Mutant:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class MutantOutcome:
     """What became of a mutant, and the test that killed it or why none did."""
 
     status: str
     why: str = ""
 
 
-class Copy:
+class CheckoutCopy:
     """A copy of the tracked files, in which one run of tests at a time may do what it likes."""
 
     def __init__(self, root: Path, folder: Path) -> None:
@@ -96,28 +96,28 @@ class Copy:
         )  # fmt: skip
         return ended.returncode, ended.stdout
 
-    def judge(self, mutant: Mutant, tests: Sequence[str], seconds: float) -> Outcome:
+    def judge(self, mutant: Mutant, tests: Sequence[str], seconds: float) -> MutantOutcome:
         """Run the tests with the mistake until the first fails, and that one without it."""
         path = self.folder / mutant.module
         try:
             self._write(path, mutant.mutation.applied(mutant.source))
             code, output = self.run(["-x", *tests], seconds)
         except subprocess.TimeoutExpired:
-            return Outcome("undecided", f"no answer after {seconds:.0f} s")
+            return MutantOutcome("undecided", f"no answer after {seconds:.0f} s")
         finally:
             self._write(path, mutant.source)
         if not code:
-            return Outcome("survived")
+            return MutantOutcome("survived")
         failed = re.search(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", output, re.MULTILINE)
         if not failed:
-            return Outcome("killed", "the tests do not start")
+            return MutantOutcome("killed", "the tests do not start")
         try:
             again, _ = self.run([failed[1]], seconds)
         except subprocess.TimeoutExpired:
             again = _FAILED
         if again == _FAILED:
-            return Outcome("undecided", f"{failed[1]} fails without the mistake too")
-        return Outcome("killed", failed[1])
+            return MutantOutcome("undecided", f"{failed[1]} fails without the mistake too")
+        return MutantOutcome("killed", failed[1])
 
     @staticmethod
     def _write(path: Path, source: bytes) -> None:
@@ -151,7 +151,7 @@ def _alone(root: Path) -> tuple[str, ...]:
     return () if tried.returncode else command
 
 
-def _seconds_of(copy: Copy, tests: Sequence[str]) -> dict[str, float | None]:
+def _seconds_of(copy: CheckoutCopy, tests: Sequence[str]) -> dict[str, float | None]:
     """How long each test file takes without a mistake; None if it fails."""
     if not tests:
         return {}
@@ -172,7 +172,7 @@ def _seconds_of(copy: Copy, tests: Sequence[str]) -> dict[str, float | None]:
     }
 
 
-def _measured(root: Path, copies: Sequence[Copy], tests: Sequence[str]) -> dict[str, float]:
+def _measured(root: Path, copies: Sequence[CheckoutCopy], tests: Sequence[str]) -> dict[str, float]:
     """How long each test file that passes takes; what was measured before is not run again."""
     sources = hashlib.sha256()
     for name in _tracked(root):
@@ -196,29 +196,29 @@ def _measured(root: Path, copies: Sequence[Copy], tests: Sequence[str]) -> dict[
 
 def judged(
     root: Path, tests: Mapping[Mutant, Sequence[str]], jobs: int
-) -> Iterator[tuple[Mutant, Outcome]]:
+) -> Iterator[tuple[Mutant, MutantOutcome]]:
     """What becomes of each mutant; prints the test files that fail without a mistake."""
     with (
         tempfile.TemporaryDirectory(prefix="m-", ignore_cleanup_errors=True) as folder,
         ThreadPoolExecutor(jobs) as threads,
     ):
-        copies = [Copy(root, Path(folder) / str(number)) for number in range(jobs)]
+        copies = [CheckoutCopy(root, Path(folder) / str(number)) for number in range(jobs)]
         files = sorted({file for some in tests.values() for file in some})
         seconds = _measured(root, copies, files)
         for file in files:
             if file not in seconds:
                 print(f"unusable   {file} fails without a mistake", flush=True)
-        free: queue.SimpleQueue[Copy] = queue.SimpleQueue()
+        free: queue.SimpleQueue[CheckoutCopy] = queue.SimpleQueue()
         for copy in copies:
             free.put(copy)
 
-        def judge(mutant: Mutant) -> Outcome:
+        def judge(mutant: Mutant) -> MutantOutcome:
             usable = [file for file in tests[mutant] if file in seconds]
             if not usable:
-                return Outcome("survived", "no test file mirrors or imports the module")
+                return MutantOutcome("survived", "no test file mirrors or imports the module")
             if not _alone(root) and _DANGEROUS.search(mutant.source):
                 why = "it may end processes or delete files, and `unshare` is refused here"
-                return Outcome("undecided", why)
+                return MutantOutcome("undecided", why)
             copy = free.get()
             try:
                 limit = TIMES * sum(seconds[file] for file in usable) + START_SECONDS

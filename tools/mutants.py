@@ -17,7 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tools.mutant_runs import Mutant, Outcome, judged
+from tools.mutant_runs import Mutant, MutantOutcome, judged
 from tools.mutations import mutations
 
 ROOT = Path(__file__).parents[1]
@@ -142,7 +142,9 @@ def main(arguments: Sequence[str], root: Path = ROOT) -> int:
     rest = [mutant for mutant in chosen if mutant not in equivalent]
     tests = {mutant: files_that_test(root, mutant.module) for mutant in rest}
     found: defaultdict[str, list[Mutant]] = defaultdict(list)
-    argued = ((mutant, Outcome("equivalent", listed[_place(mutant)])) for mutant in equivalent)
+    argued = (
+        (mutant, MutantOutcome("equivalent", listed[_place(mutant)])) for mutant in equivalent
+    )
     for mutant, outcome in itertools.chain(argued, judged(root, tests, options.jobs)):
         found[outcome.status].append(mutant)
         print(f"{outcome.status:10} {mutant}  {outcome.why}".rstrip(), flush=True)

@@ -89,7 +89,7 @@ _quantize = jax.jit(quantize, static_argnums=(1, 2))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class VectorComparison:
     """One case and format: how much was compared, how much differs, how much of that is granted;
     dense errors in bf16 ulp.
     """
@@ -110,7 +110,7 @@ class Comparison:
         )
 
 
-def compare(arrays: Arrays) -> Iterator[Comparison]:
+def compare(arrays: Arrays) -> Iterator[VectorComparison]:
     """Every comparison that a vector file allows."""
     for key in arrays:
         case, _, rest = key.partition("/")
@@ -137,7 +137,7 @@ def _input(x: npt.NDArray[Any]) -> jax.Array:
     )
 
 
-def _compare_blocks(arrays: Arrays, case: str, name: str, side: str) -> Comparison:
+def _compare_blocks(arrays: Arrays, case: str, name: str, side: str) -> VectorComparison:
     quantizer = QUANTIZERS[name]
     prefix = f"{case}/{name}/{side}"
     x = _input(arrays[f"{case}/x"])
@@ -171,7 +171,7 @@ def _compare_blocks(arrays: Arrays, case: str, name: str, side: str) -> Comparis
     amax_off, amax_excused = _compare_amax(
         arrays.get(f"{prefix}_amax"), ours.amax, quantizer.rotated and x.dtype != jnp.bfloat16
     )
-    return Comparison(
+    return VectorComparison(
         name=prefix,
         codes=codes.size,
         codes_differ=int(np.sum(wrong & ~excused)),
@@ -236,17 +236,17 @@ def _under(
     return np.repeat(blocks, quantizer.block, axis=-1)[: shape[0], : shape[1]]
 
 
-def _compare_tensor(arrays: Arrays, case: str, name: str) -> Comparison:
+def _compare_tensor(arrays: Arrays, case: str, name: str) -> VectorComparison:
     ours = _quantize(_input(arrays[f"{case}/x"]), 1, QUANTIZERS[name])
     codes = arrays[f"{case}/{name}/codes"]
     differ = int(np.sum(np.asarray(ours.codes) != codes))
     scale = int(np.float32(ours.scale_inv) != arrays[f"{case}/{name}/scale_inv"].reshape(()))
-    return Comparison(
+    return VectorComparison(
         name=f"{case}/{name}", codes=codes.size, codes_differ=differ, scales=1, scales_differ=scale
     )
 
 
-def _compare_delayed(arrays: Arrays, step: str) -> Comparison:
+def _compare_delayed(arrays: Arrays, step: str) -> VectorComparison:
     """One step of delayed scaling: codes under the scale before it; scale and history after it
     count as two scales.
     """
@@ -264,7 +264,7 @@ def _compare_delayed(arrays: Arrays, step: str) -> Comparison:
         (after.scale, mine["scale_after"]),
         (after.history, mine["hist_after"]),
     )
-    return Comparison(
+    return VectorComparison(
         name=f"delayed/{step}",
         codes=mine["codes"].size,
         codes_differ=int(np.sum(np.asarray(ours.codes) != mine["codes"])),
@@ -299,7 +299,7 @@ def _dense_recipe(name: str, through_bfloat16: bool) -> tuple[LinearRecipe, floa
     )
 
 
-def _compare_dense(arrays: Arrays, name: str, through_bfloat16: bool) -> Comparison:
+def _compare_dense(arrays: Arrays, name: str, through_bfloat16: bool) -> VectorComparison:
     recipe, allowed = _dense_recipe(name, through_bfloat16)
     matrices = (jnp.asarray(arrays[key], jnp.bfloat16) for key in ("x", "w", "g"))
     worst = 0.0
@@ -308,7 +308,9 @@ def _compare_dense(arrays: Arrays, name: str, through_bfloat16: bool) -> Compari
             worst,
             _worst_ulp(np.asarray(ours, np.float32), arrays[f"{name}/{part}"].astype(np.float32)),
         )
-    return Comparison(name=f"dense/{name}/{recipe.products}", worst_ulp=worst, allowed_ulp=allowed)
+    return VectorComparison(
+        name=f"dense/{name}/{recipe.products}", worst_ulp=worst, allowed_ulp=allowed
+    )
 
 
 @partial(jax.jit, static_argnums=0)
@@ -352,7 +354,7 @@ def main(arguments: list[str] | None = None) -> int:
         description="Compare our codes, scales and products with a vector file.",
     )
     parser.add_argument("files", nargs="+", type=Path, metavar="FILE.npz")
-    rows: list[Comparison] = []
+    rows: list[VectorComparison] = []
     for path in parser.parse_args(arguments).files:
         try:
             comparisons = list(compare(_arrays(path)))

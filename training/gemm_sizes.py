@@ -42,7 +42,7 @@ _CUBLAS_FP8, _CUBLAS_NVFP4 = 16, 32
 _ROTATED: Mapping[str, int] = {"M": 64, "K": 128, "N": 128}
 
 
-class Size(NamedTuple):
+class GemmSize(NamedTuple):
     """A size of a layer: its value, and the field of the specification that sets it."""
 
     value: int
@@ -63,7 +63,7 @@ class Misfit(NamedTuple):
     projection: str
     gemm: Gemm
     arithmetic: Arithmetic
-    size: Size
+    size: GemmSize
     need: Need
 
     @property
@@ -74,19 +74,19 @@ class Misfit(NamedTuple):
         )
 
 
-Sizes = Mapping[str, Size]
+Sizes = Mapping[str, GemmSize]
 """M, K and N of one layer; for MaxText also T and, of an attention projection, E."""
 
 
 def linear_sizes(
     d_model: int, d_ff: int, head_size: int, heads: tuple[int, int]
-) -> dict[str, tuple[Size, Size]]:
+) -> dict[str, tuple[GemmSize, GemmSize]]:
     """(inputs, outputs) of the linear layers of a block; `heads` are those of the queries and those
     of keys and values.
     """
-    width, mlp = Size(d_model, "model.d_model"), Size(d_ff, "model.d_ff")
+    width, mlp = GemmSize(d_model, "model.d_model"), GemmSize(d_ff, "model.d_ff")
     queries, keys = (
-        Size(count * head_size, f"model.{name} x head size")
+        GemmSize(count * head_size, f"model.{name} x head size")
         for count, name in zip(heads, ("n_heads", "n_kv_heads"), strict=True)
     )
     queries = width if queries.value == d_model else queries

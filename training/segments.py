@@ -92,7 +92,7 @@ class Segment(NamedTuple):
                     yield span.first, projection, gemm, arithmetic
 
 
-class Plan(NamedTuple):
+class ArmPlan(NamedTuple):
     """What an arm trains, in full; `resolve` does that. `quantized` are the projections that the
     job quantizes.
     """
@@ -126,7 +126,7 @@ def uniform(recipe: Recipe, n_layers: int) -> Segment:
     return Segment(0, (Span(0, n_layers - 1, (layer,) * len(PROJECTIONS)),))
 
 
-def resolve(plan: Plan) -> tuple[Segment, ...]:
+def resolve(plan: ArmPlan) -> tuple[Segment, ...]:
     """The run's segments in the order of their steps. Raises SpecError for an override that does
     not fit recipe, model or length.
     """
@@ -137,7 +137,7 @@ def resolve(plan: Plan) -> tuple[Segment, ...]:
     return tuple(Segment(start, tuple(spans)) for start, spans in parts.items())
 
 
-def checked(plan: Plan, engine: str) -> tuple[Segment, ...]:
+def checked(plan: ArmPlan, engine: str) -> tuple[Segment, ...]:
     """`resolve`, after the refusals of overrides that the engine does not have and of those that
     change nothing.
     """
@@ -151,7 +151,7 @@ def checked(plan: Plan, engine: str) -> tuple[Segment, ...]:
     return parts
 
 
-def labels(plan: Plan) -> list[tuple[int, str]]:
+def labels(plan: ArmPlan) -> list[tuple[int, str]]:
     """What an arm does from which step on: a recipe with its switches, and with the overrides that
     hold there for some of its GEMMs only.
 
@@ -192,7 +192,7 @@ def labels(plan: Plan) -> list[tuple[int, str]]:
     return found
 
 
-def _job_plan(plan: Plan) -> Plan:
+def _job_plan(plan: ArmPlan) -> ArmPlan:
     """The plan without what its arm says of single GEMMs and steps: what the job itself leaves in
     bf16.
     """
@@ -257,7 +257,7 @@ def _key(gemm: Gemm, recipe: Recipe, switches: Switches) -> tuple[tuple[str, obj
     )
 
 
-def _stretches(plan: Plan) -> Iterator[_Stretch]:
+def _stretches(plan: ArmPlan) -> Iterator[_Stretch]:
     """The run cut at every step and block where a rule begins or ends, by steps, then blocks."""
     for number, override in enumerate(plan.overrides):
         if override.from_step is not None and not 0 < override.from_step < plan.steps:
@@ -297,7 +297,7 @@ def _stretches(plan: Plan) -> Iterator[_Stretch]:
             yield _Stretch(start, first, after - 1, holding)
 
 
-def _rules(plan: Plan) -> Iterator[tuple[int, Override]]:
+def _rules(plan: ArmPlan) -> Iterator[tuple[int, Override]]:
     """The job's and the arm's settings as one list of overrides; those that are not the arm's
     `overrides` have the number -1.
     """
@@ -326,13 +326,13 @@ def _end(which: str, count: int) -> tuple[str, ...]:
     return (f"{which} {count}",) if count else ()
 
 
-def _layer(plan: Plan, place: _Stretch, projection: str) -> Layer:
+def _layer(plan: ArmPlan, place: _Stretch, projection: str) -> Layer:
     fprop, dgrad, wgrad = (_arithmetic(plan, place, projection, gemm) for gemm in GEMMS)
     return fprop, dgrad, wgrad
 
 
 def _arithmetic(
-    plan: Plan, place: _Stretch, projection: str, gemm: Gemm, without: int | None = None
+    plan: ArmPlan, place: _Stretch, projection: str, gemm: Gemm, without: int | None = None
 ) -> Arithmetic:
     """What one GEMM does after all rules, or after all but one."""
     arithmetic = Arithmetic(plan.recipe, plan.switches)
@@ -361,7 +361,7 @@ def _applied(number: int, rule: Override, before: Arithmetic, where: str) -> Ari
     return after
 
 
-def _check_arm(plan: Plan, engine: str) -> None:
+def _check_arm(plan: ArmPlan, engine: str) -> None:
     """Raises SpecError for overrides that this engine, or this arm, cannot have at all."""
     if not plan.overrides:
         return
@@ -437,7 +437,7 @@ def _check_delayed(parts: Sequence[Segment]) -> None:
         before = now
 
 
-def _check_needed(plan: Plan) -> None:
+def _check_needed(plan: ArmPlan) -> None:
     """Raises SpecError for an override without which every GEMM does the same."""
     idle = set(range(len(plan.overrides)))
     for place in _stretches(plan):
@@ -456,7 +456,7 @@ def _check_needed(plan: Plan) -> None:
     )
 
 
-def _is_needed(plan: Plan, place: _Stretch, number: int, rule: Override) -> bool:
+def _is_needed(plan: ArmPlan, place: _Stretch, number: int, rule: Override) -> bool:
     for projection, gemm in product(PROJECTIONS, GEMMS):
         if _reaches(rule, projection, gemm):
             current = _arithmetic(plan, place, projection, gemm)
@@ -469,7 +469,7 @@ def _is_needed(plan: Plan, place: _Stretch, number: int, rule: Override) -> bool
     return False
 
 
-def _check_whole_layers(plan: Plan) -> None:
+def _check_whole_layers(plan: ArmPlan) -> None:
     """Raises SpecError if Transformer Engine cannot express a layer: its dense takes one recipe for
     all three GEMMs.
     """

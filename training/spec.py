@@ -23,11 +23,11 @@ from training.environment.maxtext_options import (
     quantization,
 )
 from training.frozen import frozen
-from training.gemm_sizes import ATTENTION, Size, Sizes
+from training.gemm_sizes import ATTENTION, GemmSize, Sizes
 from training.model_shapes import DEFAULT, PRESETS, Preset
 from training.overrides import Override, arm_label, document, from_document, recipes
 from training.rules import Capability, Engine, LayerPolicy, Recipe, Source, SpecError, Strict
-from training.segments import Plan, Segment
+from training.segments import ArmPlan, Segment
 from training.switches import NO_SWITCHES, Rounding, Switches, check_engine, features
 
 Scope = Literal["all", "forward"]
@@ -634,7 +634,7 @@ def labels_of(job: Mapping[str, Any], arm: Mapping[str, Any]) -> list[tuple[int,
             (0, arm_label(arm["recipe"], switches, overrides)),
             *([] if late is None else [(late, "bf16")]),
         ]
-    plan = Plan(
+    plan = ArmPlan(
         recipe=arm["recipe"],
         switches=switches,
         overrides=overrides,
@@ -834,8 +834,8 @@ def _engine_fields(document: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _plan(spec: JobSpec | RunSpec, arm: Arm | RunSpec) -> Plan:
-    return Plan(
+def _plan(spec: JobSpec | RunSpec, arm: Arm | RunSpec) -> ArmPlan:
+    return ArmPlan(
         **{name: getattr(arm, name) for name in _ARM_FIELDS},
         quantized=spec.projections.quantized(spec.layer_policy),
         keep_first=spec.keep_first,
@@ -926,7 +926,7 @@ def _sizes(spec: JobSpec | RunSpec, model: Model, projection: str) -> Sizes:
     inputs, outputs = gemm_sizes.linear_sizes(
         model.d_model, model.d_ff, model.head_size, (model.n_heads, model.n_kv_heads)
     )[projection]
-    whole = {"M": Size(spec.data.tokens_per_step // pieces, tokens), "K": inputs, "N": outputs}
+    whole = {"M": GemmSize(spec.data.tokens_per_step // pieces, tokens), "K": inputs, "N": outputs}
     if spec.engine != "maxtext":
         return whole
     return _share_of_maxtext(spec, model, projection, whole)
@@ -940,12 +940,12 @@ def _share_of_maxtext(
     """
     parallel = mesh(spec.maxtext, spec.devices)
     split, context = parallel["ici_tensor_parallelism"], parallel["ici_context_parallelism"]
-    sequence = Size(
+    sequence = GemmSize(
         spec.data.sequence_length // context,
         "data.sequence_length" + (" / maxtext.ici_context_parallelism" if context > 1 else ""),
     )
     sizes = {
-        "M": Size(
+        "M": GemmSize(
             spec.data.tokens_per_step * split // (spec.gradient_accumulation * spec.devices),
             whole["M"].field,
         ),
@@ -958,9 +958,9 @@ def _share_of_maxtext(
     for name in ("K", "N"):
         size = whole[name]
         over = f"{size.field} / maxtext.ici_tensor_parallelism"
-        sizes[name] = Size(size.value // split, over) if split > 1 and name == divided else size
+        sizes[name] = GemmSize(size.value // split, over) if split > 1 and name == divided else size
     if projection in ATTENTION:
-        sizes["E"] = Size(
+        sizes["E"] = GemmSize(
             model.head_size,
             "model.d_model / model.n_heads" if model.head_dim is None else "model.head_dim",
         )

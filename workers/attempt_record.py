@@ -21,7 +21,7 @@ from training.command import PINNED
 from training.switches import Rounding
 from workers import lease
 from workers.lease import Claim
-from workers.recorder import Recorder
+from workers.recorder import StepRecorder
 
 # The judge reads from its curve that a run diverged, has a gap, is short or goes on: it is
 # finished.
@@ -43,7 +43,7 @@ class AttemptRecord:
         self._database = database
         self._claim = claim
         self._stopping = stopping
-        self.recorder = Recorder(database, claim, settings.lease_seconds)
+        self.recorder = StepRecorder(database, claim, settings.lease_seconds)
 
     def record_manifest(self, manifest: Mapping[str, str], rounding: Rounding | None) -> bool:
         """Record the manifest; True if that ends the run, by reuse of an equal run's curve or by a

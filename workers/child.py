@@ -211,7 +211,7 @@ def _maxtext(
 ) -> Iterator[StepStats]:
     checkpoints = request["checkpoints"]
     _send_manifest(spec, maxtext.manifest(spec), process, send)
-    place = maxtext.Place(
+    place = maxtext.MaxTextPlace(
         folder=Path(checkpoints["folder"]),
         resume_at_most=checkpoints["resume_at_most"],
         stop_after=request["steps"] if request["steps"] < spec.schedule.steps else None,

@@ -229,7 +229,7 @@ def renew_all(session: Session, claims: Collection[Claim], lease_seconds: float)
 
 
 @frozen
-class Progress:
+class ProgressWrite:
     """What a write of steps makes of a run: its `columns`, `steps_done` among them, of which it has
     one of the `expected` before it.
     """
@@ -246,7 +246,7 @@ _RECORD = (
 )
 
 
-def record_all(session: Session, writes: Sequence[Progress], lease_seconds: float) -> set[str]:
+def record_all(session: Session, writes: Sequence[ProgressWrite], lease_seconds: float) -> set[str]:
     """Extend the leases of many runs and set their progress; the ids of those that this worker no
     longer holds, or that have other steps.
 
@@ -277,7 +277,7 @@ def record_all(session: Session, writes: Sequence[Progress], lease_seconds: floa
     )
 
 
-def _is_as_expected(run: Row[str, int, int, str | None], write: Progress) -> bool:
+def _is_as_expected(run: Row[str, int, int, str | None], write: ProgressWrite) -> bool:
     is_held = (
         run.attempt_number == write.claim.attempt_number
         and run.token_digest == run_tokens.digest_of(write.claim.token)

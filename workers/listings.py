@@ -14,7 +14,7 @@ from server.database.tables import Run, Submission, Worker
 from server.jobs import submissions
 from server.settings import Settings
 from workers.commands.launchers import LauncherError, read_launchers
-from workers.commands.schedulers import OVER, Job, Scheduler, UnreachableError
+from workers.commands.schedulers import OVER, ScheduledJob, Scheduler, SchedulerUnreachableError
 from workers.submitting import folder_of_all, plan_of, scheduler_named, scheduler_of
 
 _log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ class Listing:
     """The jobs of a place by their ids, as of `asked_at` (of time.monotonic)."""
 
     asked_at: float
-    jobs: Mapping[str, Job]
+    jobs: Mapping[str, ScheduledJob]
 
 
 class Schedulers:
@@ -61,7 +61,7 @@ class Schedulers:
         ).items():
             try:
                 self._sweep(scheduler, prefix)
-            except UnreachableError as error:
+            except SchedulerUnreachableError as error:
                 self.is_away(place, str(error))
                 self._note_unreachable(place, rows, f"{error.code}: {error}")
             else:
@@ -77,7 +77,9 @@ class Schedulers:
         waiting = [
             row
             for row, is_over in rows
-            if not is_over and row.reason and not row.reason.startswith(UnreachableError.code)
+            if not is_over
+            and row.reason
+            and not row.reason.startswith(SchedulerUnreachableError.code)
         ]
         if unreachable := [row for row in waiting if scheduler_of(row).place == place]:
             with self._database.write() as session:
@@ -142,7 +144,7 @@ class Schedulers:
     def _end_unrecorded(
         self,
         scheduler: Scheduler,
-        jobs: Sequence[Job],
+        jobs: Sequence[ScheduledJob],
         recorded: Mapping[str, tuple[Submission, bool]],
     ) -> None:
         """End jobs that were on no record at two listings in a row."""
@@ -161,7 +163,7 @@ class Schedulers:
         if place not in self._away:
             _log.warning(
                 "%s: %s does not answer (%s); it is asked again, and no run fails meanwhile",
-                UnreachableError.code,
+                SchedulerUnreachableError.code,
                 place,
                 why,
             )
@@ -194,18 +196,22 @@ class Schedulers:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def _is_on_record(job: Job, recorded: Mapping[str, tuple[Submission, bool]]) -> bool:
+def _is_on_record(job: ScheduledJob, recorded: Mapping[str, tuple[Submission, bool]]) -> bool:
     row = recorded[job.key][0] if job.key in recorded else None
     return row is not None and row.scheduler_id in (None, job.id)
 
 
-def _reason(job: Job | None, row: Submission) -> str | None:
+def _reason(job: ScheduledJob | None, row: Submission) -> str | None:
     """Why a job does not train, in the scheduler's words; None while it does."""
     if job is not None:
         if job.state not in ("held", "waiting"):
             return None
         return job.said
-    is_known = row.start is None and row.reason and not row.reason.startswith(UnreachableError.code)
+    is_known = (
+        row.start is None
+        and row.reason
+        and not row.reason.startswith(SchedulerUnreachableError.code)
+    )
     return row.reason if is_known else None
 
 

@@ -31,7 +31,7 @@ KINDS = ("train", "validation", "layer_grad_norm", "layers")
 _SPEED_WINDOW_SECONDS = 10.0
 
 
-class Recorder:
+class StepRecorder:
     """Collects the steps of one attempt and writes them as chunks."""
 
     def __init__(self, database: Database, claim: Claim, lease_seconds: float) -> None:
@@ -101,7 +101,7 @@ class Recorder:
         self.flushed()
         self.merge()
 
-    def collected(self) -> tuple[lease.Progress, list[chunk_tables.NewChunk]]:
+    def collected(self) -> tuple[lease.ProgressWrite, list[chunk_tables.NewChunk]]:
         """What waits, to be written in one transaction with the progress of the run; once it is
         committed, call `flushed`.
         """
@@ -124,7 +124,7 @@ class Recorder:
                 self._claim.run_id, kind, self._claim.attempt_number, table
             )
         ]
-        return lease.Progress(claim=self._claim, expected=expected, columns=columns), chunks
+        return lease.ProgressWrite(claim=self._claim, expected=expected, columns=columns), chunks
 
     def note_first(self, session: Session) -> None:
         """Note the first step of the attempt, in the transaction that writes it."""
@@ -225,8 +225,8 @@ class Recorder:
 
 
 def write_all(
-    session: Session, recorders: Sequence[Recorder], lease_seconds: float
-) -> list[Recorder]:
+    session: Session, recorders: Sequence[StepRecorder], lease_seconds: float
+) -> list[StepRecorder]:
     """Write what the recorders of different runs have collected, in few statements, as each write
     of its own would take most of the time.
 

@@ -43,9 +43,16 @@ from workers import lease, listings, negative_controls, submitting
 from workers.attempt_record import JUDGED_ANYWAY, AttemptRecord
 from workers.commands import script
 from workers.commands.checkout import CheckoutError
-from workers.commands.follow import Follower, LogRefusedError, Report, open_below
+from workers.commands.follow import LogRefusedError, Report, ReportFollower, open_below
 from workers.commands.launchers import STDOUT, LauncherError
-from workers.commands.schedulers import LOG, OVER, Job, RefusedError, UnreachableError, best_effort
+from workers.commands.schedulers import (
+    LOG,
+    OVER,
+    JobRefusedError,
+    ScheduledJob,
+    SchedulerUnreachableError,
+    best_effort,
+)
 from workers.commands.watch import EndedError, Watch, tail_of
 from workers.lease import Claim, LeaseLostError
 from workers.listings import Schedulers, last_change
@@ -308,7 +315,7 @@ class _Reported:
             return None
         prints = plan.reports.path == STDOUT
         base, path = (folder, stdout) if prints else (opened, plan.reports.path)
-        follower = Follower(base, path, plan.reports.pattern, last_recorded(planned))
+        follower = ReportFollower(base, path, plan.reports.pattern, last_recorded(planned))
         tail = partial(_tail, folder, stderr if prints else stdout)
         watch = Watch(
             plan.limits,
@@ -703,7 +710,7 @@ class _Submitted:
             return None
         return listing
 
-    def _job(self) -> Job | None:
+    def _job(self) -> ScheduledJob | None:
         listing = self._listing()
         job = None if listing is None else listing.jobs.get(self._submission.scheduler_id or "")
         # a controller that forgets gives an id again
@@ -715,7 +722,7 @@ class _Submitted:
         """Do a part of the work; whatever ends the attempt ends it on record."""
         try:
             work()
-        except UnreachableError as error:
+        except SchedulerUnreachableError as error:
             self._wait(error)
         except LeaseLostError as lost:
             _log.info("%s: its job is left to whoever holds it, or to the sweep", lost)
@@ -750,7 +757,7 @@ class _Submitted:
         if is_transient:
             self._give_back(message, "crashed")
         elif not isinstance(
-            error, (EndedError, CheckoutError, LauncherError, LogRefusedError, RefusedError)
+            error, (EndedError, CheckoutError, LauncherError, LogRefusedError, JobRefusedError)
         ):
             _log.exception("run %s cannot be followed", self.claim.run_id)
             self._give_back(f"its submitter failed: {error!r}", "crashed")
@@ -789,7 +796,7 @@ class _Submitted:
             shutil.rmtree(row.folder, ignore_errors=True)
         self.over = True
 
-    def _wait(self, error: UnreachableError) -> None:
+    def _wait(self, error: SchedulerUnreachableError) -> None:
         """Try again later: the scheduler does not answer, or takes no more jobs for now."""
         row, reason = self._row, str(error)
         if row is not None:

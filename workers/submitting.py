@@ -36,7 +36,7 @@ from workers import negative_controls
 from workers.attempt_record import AttemptRecord
 from workers.commands import checkout, script
 from workers.commands.kubernetes import Kubernetes
-from workers.commands.launchers import Limits, Reports
+from workers.commands.launchers import Limits, ReportSource
 from workers.commands.schedulers import Scheduler, best_effort
 from workers.commands.slurm import Slurm
 from workers.commands.watch import EndedError, launcher_of, manifest
@@ -44,10 +44,10 @@ from workers.lease import Claim, LeaseLostError
 
 
 @frozen
-class Plan:
+class SubmissionPlan:
     """What a launcher said when a run was submitted; the row of the submission has it as JSON."""
 
-    reports: Reports
+    reports: ReportSource
     limits: Limits
     paths: tuple[str, ...]
     scheduler: Mapping[str, Any]
@@ -64,11 +64,11 @@ class Plan:
         }
 
 
-def plan_of(row: Submission) -> Plan:
+def plan_of(row: Submission) -> SubmissionPlan:
     """The plan of a submission."""
     plan = row.plan
-    return Plan(
-        reports=Reports(**plan["reports"]),
+    return SubmissionPlan(
+        reports=ReportSource(**plan["reports"]),
         limits=Limits(**plan["limits"]),
         paths=tuple(plan["paths"]),
         scheduler=plan["scheduler"],
@@ -130,7 +130,7 @@ def intended(
         settings.checkpoints / claim.run_id,
         negative_control=negative_control,
     )
-    plan = Plan(
+    plan = SubmissionPlan(
         reports=launcher.reports,
         limits=launcher.limits,
         paths=launcher.paths,
@@ -162,7 +162,7 @@ def intended(
 
 def submit(row: Submission, record: AttemptRecord) -> None:
     """Bring an intended submission to its scheduler, and let its job start. Raises
-    UnreachableError, RefusedError, LeaseLostError.
+    SchedulerUnreachableError, JobRefusedError, LeaseLostError.
     """
     scheduler = scheduler_of(row)
     if row.state == "intended":

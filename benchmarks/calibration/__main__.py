@@ -27,9 +27,9 @@ from benchmarks.calibration import (
     tokens,
     unseen_families,
 )
-from benchmarks.marks import Line
+from benchmarks.marks import Figure
 
-CHECKS: dict[str, Callable[[bool], Iterator[Line]]] = {
+CHECKS: dict[str, Callable[[bool], Iterator[Figure]]] = {
     name: check
     for module in (
         acceptance,

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.signal import lfilter
 
 from benchmarks.calibration import borrowed_noise, unseen_families
-from benchmarks.marks import Line, share
+from benchmarks.marks import Figure, share
 from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.curves.step_noise import mean_se
 from parity.judging.gap.interval import t_quantile
@@ -95,7 +95,7 @@ def group(count: int, seed: int, n: int = STEPS) -> list[Curve]:
     return [rerun(rng, batch) for _ in range(count)]
 
 
-def a1(quick: bool) -> Iterator[Line]:
+def a1(quick: bool) -> Iterator[Figure]:
     """Coverage of a known mean by the within-pair error alone."""
     count = 400 if quick else 2000
     slack = 0.015 if quick else 0.0
@@ -111,7 +111,7 @@ def a1(quick: bool) -> Iterator[Line]:
             ]
         )
         high = 0.985 if n >= 500 and rho <= 0.9 else 1.0
-        yield Line(
+        yield Figure(
             what=f"coverage n={n} rho={rho}",
             value=share(hits),
             mark=f"{share(low)} to {share(high)}",
@@ -132,7 +132,7 @@ def pair_table(runs: list[Curve], planned: int) -> Iterator[tuple[str, Counter[s
         yield margin, states, hits / total, total
 
 
-def a2(quick: bool) -> Iterator[Line]:
+def a2(quick: bool) -> Iterator[Figure]:
     """Reruns, one against one."""
     for margin, states, hits, total in pair_table(public_reruns(), 1750):
         ok = (
@@ -140,7 +140,7 @@ def a2(quick: bool) -> Iterator[Line]:
             and (margin == "0.25%" or states["fail"] == 0)
             and (margin != "1.0%" or states["pass"] == 42)
         )
-        yield Line(
+        yield Figure(
             what=f"public reruns, {margin}",
             value=f"{dict(states)}, covers 0 {share(hits)}",
             mark="no fail, 38 of 42 cover",
@@ -154,7 +154,7 @@ def a2(quick: bool) -> Iterator[Line]:
             and states["fail"] <= allowed
             and states["pass"] >= low * total
         )
-        yield Line(
+        yield Figure(
             what=f"simulated reruns, {margin}",
             value=f"{dict(states)}, covers 0 {share(hits)}",
             mark=f"pass >= {share(low)}, cover >= 90 %",
@@ -162,7 +162,7 @@ def a2(quick: bool) -> Iterator[Line]:
         )
 
 
-def a3(quick: bool) -> Iterator[Line]:
+def a3(quick: bool) -> Iterator[Figure]:
     """Reruns, three against three."""
     runs, rng = group(38, seed=30), np.random.default_rng(31)
     count = 300 if quick else 2000
@@ -172,16 +172,16 @@ def a3(quick: bool) -> Iterator[Line]:
         verdict = one(chosen[:3], chosen[3:], POLICY["0.5%"])
         hits += covers(verdict)
         fails += verdict.verdict == "fail"
-    yield Line(
+    yield Figure(
         what="3 against 3, coverage",
         value=share(hits / count),
         mark=">= 90 %",
         ok=hits / count >= 0.90,
     )
-    yield Line(what="3 against 3, fails at 0.5 %", value=str(fails), mark="0", ok=fails == 0)
+    yield Figure(what="3 against 3, fails at 0.5 %", value=str(fails), mark="0", ok=fails == 0)
 
 
-def a4(quick: bool) -> Iterator[Line]:
+def a4(quick: bool) -> Iterator[Figure]:
     """Injected gaps: chance of pass and fail."""
     rng = np.random.default_rng(40)
     for runs, margin, factor in itertools.product((1, 3), MARGINS, (0.5, 1.0, 1.5, 2.0)):
@@ -205,7 +205,7 @@ def a4(quick: bool) -> Iterator[Line]:
         elif margin == "1.0%" and factor == 0.5:
             low = (0.75 if runs == 1 else 0.97) - 0.05 * quick
             ok, mark = passed >= low, f"pass >= {share(low)}"
-        yield Line(
+        yield Figure(
             what=f"K={runs} margin {margin} gap {factor:g}x",
             value=f"pass {share(passed)}, fail {share(failed)}",
             mark=mark,
@@ -213,7 +213,7 @@ def a4(quick: bool) -> Iterator[Line]:
         )
 
 
-def a5(quick: bool) -> Iterator[Line]:
+def a5(quick: bool) -> Iterator[Figure]:
     """What a test without the between-run term would say."""
     sets = (
         ("public", public_reruns(), 1750),
@@ -230,7 +230,7 @@ def a5(quick: bool) -> Iterator[Line]:
             )
             total += 1
         value = f"{share(rejected / total)}, without the between-run term {share(naive / total)}"
-        yield Line(
+        yield Figure(
             what=f"{name} reruns called different",
             value=value,
             mark="< 15 %, > 70 %",
@@ -238,7 +238,7 @@ def a5(quick: bool) -> Iterator[Line]:
         )
 
 
-def a7(quick: bool) -> Iterator[Line]:
+def a7(quick: bool) -> Iterator[Figure]:
     """Pairs cut before their plan ends."""
     runs = public_reruns()[: 4 if quick else 7]
     unstated = policy_from_mapping({"margin": "1.0%"})
@@ -253,7 +253,7 @@ def a7(quick: bool) -> Iterator[Line]:
                 judge([base], {"c": [cand]}, unstated, planned_steps=plan)[0].verdict == "pass"
                 for plan in (1750, None)
             )
-        yield Line(
+        yield Figure(
             what=f"cut to {share(cut)} of the plan, passes",
             value=str(passes),
             mark="0",
@@ -261,7 +261,7 @@ def a7(quick: bool) -> Iterator[Line]:
         )
 
 
-def a11(quick: bool) -> Iterator[Line]:
+def a11(quick: bool) -> Iterator[Figure]:
     """Token tax on a known law: bias and spread."""
     for n, tax in itertools.product((2000, 10_000), (0.0, 0.05, 0.15, 0.36)):
         estimates = []
@@ -279,7 +279,7 @@ def a11(quick: bool) -> Iterator[Line]:
             estimates.append(token_tax(law, window, 0, gap, gap, gap, constant_rate=True).estimate)
         bias, sd = float(np.mean(estimates)) - tax, float(np.std(estimates))
         value = f"{100 * np.mean(estimates):.1f} +- {100 * sd:.1f} %"
-        yield Line(
+        yield Figure(
             what=f"n={n} true tax {share(tax)}",
             value=value,
             mark="bias <= 2, sd <= 4 points",
@@ -287,7 +287,7 @@ def a11(quick: bool) -> Iterator[Line]:
         )
 
 
-def a12(quick: bool) -> Iterator[Line]:
+def a12(quick: bool) -> Iterator[Figure]:
     """A candidate that rounds stochastically."""
     count = 100 if quick else 400
     rng = np.random.default_rng(120)
@@ -318,7 +318,7 @@ def a12(quick: bool) -> Iterator[Line]:
         ok = not has_mark or (
             coverage >= 0.93 - 0.02 * quick and worst <= (0.10 if quick else 0.06)
         )
-        yield Line(
+        yield Figure(
             what=f"tau_B {100 * tau_b:.2f} % K={runs}",
             value=f"coverage {share(coverage)}, wrong side {share(worst)}; {power}",
             mark="coverage >= 93 %, wrong <= 6 %" if has_mark else "reported",
@@ -326,7 +326,7 @@ def a12(quick: bool) -> Iterator[Line]:
         )
 
 
-def a13(quick: bool) -> Iterator[Line]:
+def a13(quick: bool) -> Iterator[Figure]:
     """Runs listed eight times."""
     runs = public_reruns()[: 4 if quick else 7]
     changed = 0
@@ -337,7 +337,7 @@ def a13(quick: bool) -> Iterator[Line]:
                 one([base] * 8, [cand] * 8, POLICY[margin], 1750),
             )
             changed += (single.verdict, single.gap) != (often.verdict, often.gap)
-    yield Line(
+    yield Figure(
         what="each run listed 8 times, verdicts or intervals changed",
         value=str(changed),
         mark="0",
@@ -345,7 +345,7 @@ def a13(quick: bool) -> Iterator[Line]:
     )
 
 
-def f6(_quick: bool) -> Iterator[Line]:
+def f6(_quick: bool) -> Iterator[Figure]:
     """The public reruns, one against one, with the run-to-run noise of a family that is half as
     noisy as they are, and with that of no family.
     """
@@ -367,7 +367,7 @@ def f6(_quick: bool) -> Iterator[Line]:
                 states[verdict.verdict] += 1
                 hits += covers(verdict)
             value = f"{dict(states)}, covers 0 {share(hits / 42)}"
-            yield Line(
+            yield Figure(
                 what=f"public reruns, {family.rpartition('/')[2]}, {margin}",
                 value=value,
                 mark="no fail",
@@ -375,7 +375,7 @@ def f6(_quick: bool) -> Iterator[Line]:
             )
 
 
-CHECKS: dict[str, Callable[[bool], Iterator[Line]]] = {
+CHECKS: dict[str, Callable[[bool], Iterator[Figure]]] = {
     "A1": a1,
     "A2": a2,
     "A3": a3,

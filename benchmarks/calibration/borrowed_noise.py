@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from scipy.special import ndtr
 
-from benchmarks.marks import Line, share
+from benchmarks.marks import Figure, share
 from parity.judging.curves.curve import FloatArray
 from parity.judging.curves.step_noise import StandardError
 from parity.judging.gap.interval import Interval, interval
@@ -106,11 +106,11 @@ def families() -> Iterator[tuple[str, list[tuple[RerunGroup, float]]]]:
     yield "both", both
 
 
-def f1(_quick: bool) -> Iterator[Line]:
+def f1(_quick: bool) -> Iterator[Figure]:
     """Leave one group out: coverage and half-width of one run against one."""
     for name, cases in families():
         hits, half = over_runs(cases, covered), float(np.mean([half for _, half in cases]))
-        yield Line(
+        yield Figure(
             what=f"leave one group out, {name}",
             value=f"coverage {share(hits)}, half-width {100 * half:.3f} %",
             mark="93 to 97.5 %, <= 0.13 %",
@@ -118,7 +118,7 @@ def f1(_quick: bool) -> Iterator[Line]:
         )
 
 
-def f2(_quick: bool) -> Iterator[Line]:
+def f2(_quick: bool) -> Iterator[Figure]:
     """Groups in the order of time: each is predicted from groups of earlier days. Only the names of
     track3 have a date.
     """
@@ -131,7 +131,7 @@ def f2(_quick: bool) -> Iterator[Line]:
         except ValueError:  # too few groups yet
             continue
     hits, half = over_runs(cases, covered), float(np.mean([half for _, half in cases]))
-    yield Line(
+    yield Figure(
         what=f"earlier groups only, {len(cases)} of {len(dated)} groups",
         value=f"coverage {share(hits)}, half-width {100 * half:.3f} % (first "
         f"{100 * cases[0][1]:.3f}, last {100 * cases[-1][1]:.3f} %)",
@@ -140,12 +140,12 @@ def f2(_quick: bool) -> Iterator[Line]:
     )
 
 
-def f3(_quick: bool) -> Iterator[Line]:
+def f3(_quick: bool) -> Iterator[Figure]:
     """One run against one at a margin of 0.25 % and a gap of 0: chance of a pass, and of a fail."""
     for name, cases in families():
         passed = over_runs(cases, lambda sd, half: float(ndtr((MARGIN - half) / sd)))
         failed = over_runs(cases, lambda sd, half: float(ndtr(-(MARGIN + half) / sd)))
-        yield Line(
+        yield Figure(
             what=f"margin 0.25 %, gap 0, {name}",
             value=f"pass {share(passed)}, fail {100 * failed:.2g} %",
             mark="pass >= 90 %, fail <= 1 %",
@@ -153,7 +153,7 @@ def f3(_quick: bool) -> Iterator[Line]:
         )
 
 
-def f4(quick: bool) -> Iterator[Line]:
+def f4(quick: bool) -> Iterator[Figure]:
     """A pair whose run-to-run noise is a multiple of the family's; at 5 times and with 5 runs the
     conflict is named.
     """
@@ -175,7 +175,7 @@ def f4(quick: bool) -> Iterator[Line]:
                     named += contradicted
                 marked = factor == 5.0 and max(runs) == 5
                 ok = not marked or (hits / count >= 0.90 - slack and named / count >= 0.90 - slack)
-                yield Line(
+                yield Figure(
                     what=f"{family.partition('/')[2]}, {runs[0]} against {runs[1]} runs, "
                     f"{factor:g} x tau",
                     value=f"coverage {share(hits / count)}, conflict named {share(named / count)}",
@@ -184,13 +184,13 @@ def f4(quick: bool) -> Iterator[Line]:
                 )
 
 
-def f5(_quick: bool) -> Iterator[Line]:
+def f5(_quick: bool) -> Iterator[Figure]:
     """False passes of one run against one with the true gap at the margin: averaged over the
     family, and by how noisy the pair is.
     """
     for name, cases in families():
         false = over_runs(cases, lambda sd, half: float(ndtr(-half / sd)))
-        yield Line(
+        yield Figure(
             what=f"false pass at the margin, {name}",
             value=share(false),
             mark="<= 3 %",
@@ -204,12 +204,12 @@ def f5(_quick: bool) -> Iterator[Line]:
         curve = ", ".join(
             f"{factor:g}x {share(chance)}" for factor, chance in zip(FACTORS, chances, strict=True)
         )
-        yield Line(
+        yield Figure(
             what=f"the same at multiples of tau, {name}", value=curve, mark="reported", ok=True
         )
 
 
-CHECKS: dict[str, Callable[[bool], Iterator[Line]]] = {
+CHECKS: dict[str, Callable[[bool], Iterator[Figure]]] = {
     "F1": f1,
     "F2": f2,
     "F3": f3,

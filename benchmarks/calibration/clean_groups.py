@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.calibration.borrowed_noise import covered, pair
-from benchmarks.marks import Line, share
+from benchmarks.marks import Figure, share
 from parity.judging.gap.interval import t_quantile
 from parity.judging.noise.family_prior import evidence_families
 from parity.judging.noise.lending import find_lender
@@ -138,7 +138,7 @@ def needed(cases: Cases) -> float:
     return floor
 
 
-def f11(_quick: bool) -> Iterator[Line]:
+def f11(_quick: bool) -> Iterator[Figure]:
     """Both levels without and with the clean groups, each family left out in turn."""
     for name in CLEAN:
         groups = clean_groups(name)
@@ -146,7 +146,7 @@ def f11(_quick: bool) -> Iterator[Line]:
             f"{len(groups)} groups, {sum(runs for runs, _ in groups)} runs, pooled "
             f"{100 * pooled(groups):.3f} % of the loss"
         )
-        yield Line(what=f"clean groups, {name}", value=value, mark="reported", ok=True)
+        yield Figure(what=f"clean groups, {name}", value=value, mark="reported", ok=True)
     for with_clean in (False, True):
         label = "with the clean groups" if with_clean else "without"
         found = list(left_out(with_clean=with_clean))
@@ -157,7 +157,7 @@ def f11(_quick: bool) -> Iterator[Line]:
             f"coverage {share(hits)}, half-width {100 * half:.3f} %, worst {worst[0]} "
             f"{share(worst[1])}"
         )
-        yield Line(
+        yield Figure(
             what=f"any-decoder {label}",
             value=value,
             mark="reported" if with_clean else ">= 93 %",
@@ -184,7 +184,7 @@ def f11(_quick: bool) -> Iterator[Line]:
         value = (
             f"would need {ends}, covers {share(float(np.mean(hit)))}; today's covers {share(today)}"
         )
-        yield Line(what=f"unfinished floor {label}", value=value, mark="reported", ok=True)
+        yield Figure(what=f"unfinished floor {label}", value=value, mark="reported", ok=True)
 
 
-CHECKS: dict[str, Callable[[bool], Iterator[Line]]] = {"F11": f11}
+CHECKS: dict[str, Callable[[bool], Iterator[Figure]]] = {"F11": f11}

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.marks import PUBLIC_RUNS, Line
+from benchmarks.marks import PUBLIC_RUNS, Figure
 from parity.cli import main
 
 Row = Mapping[str, str]
@@ -79,7 +79,7 @@ SELECTIONS: Mapping[str, Sequence[str]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ExpectedAnswer:
     """One call: its candidate and selection, the answer, and the deciding code with the gap in %
     where there is one.
     """
@@ -91,7 +91,7 @@ class Answer:
     gap: str
 
 
-def answers(folder: Path, row: Row) -> Iterator[Answer]:
+def answers(folder: Path, row: Row) -> Iterator[ExpectedAnswer]:
     """The answer to each call of a row."""
     table = folder / row["file"]
     cells = list(csv.DictReader(table.open(newline="")))
@@ -120,7 +120,7 @@ def selections(row: Row, cells: Sequence[Row], candidate: str) -> Iterator[Seque
         yield "--where", f"model_millions={millions}", "--where", f"tokens={tokens}"
 
 
-def ask(table: Path, row: Row, candidate: str, table_options: Sequence[str]) -> Answer:
+def ask(table: Path, row: Row, candidate: str, table_options: Sequence[str]) -> ExpectedAnswer:
     """One call of `parity compare`."""
     baseline, arm_by = row["baseline"], table_options[1]
     arguments = [
@@ -155,7 +155,7 @@ def ask(table: Path, row: Row, candidate: str, table_options: Sequence[str]) -> 
         main(arguments)
     selection = " ".join(word for word in table_options[2:] if word != "--where")
     if not out.getvalue():
-        return Answer(
+        return ExpectedAnswer(
             candidate=candidate,
             selection=selection,
             got="refused",
@@ -172,7 +172,7 @@ def ask(table: Path, row: Row, candidate: str, table_options: Sequence[str]) -> 
         if gap and level
         else ""
     )
-    return Answer(
+    return ExpectedAnswer(
         candidate=candidate,
         selection=selection,
         got=word(document["verdict"], document["codes"]),
@@ -186,12 +186,12 @@ def word(verdict: str, codes: Sequence[str]) -> str:
     return "pass as of" if verdict == "inconclusive" and codes[0] == "AS_OF" else verdict
 
 
-def holds(answer: Answer, row: Row) -> bool:
+def holds(answer: ExpectedAnswer, row: Row) -> bool:
     """Whether an answer is allowed and rests on none of the codes that must not decide."""
     return answer.got in row["allowed"].split("|") and answer.code not in row["never_by"].split("|")
 
 
-def lines(folder: Path) -> Iterator[Line]:
+def lines(folder: Path) -> Iterator[Figure]:
     """Every call of every row, then how many rows hold and which passes and fails are not
     allowed.
     """
@@ -208,19 +208,19 @@ def lines(folder: Path) -> Iterator[Line]:
             what = f"{row['set']} {answer.candidate} {answer.selection} {row['margin']}"
             if not ok and answer.got in ("pass", "fail"):
                 decided.append(what)
-            yield Line(
+            yield Figure(
                 what=what,
                 value=f"{answer.got} {answer.code} {answer.gap}",
                 mark=f"{row['allowed']}{never}",
                 ok=ok,
             )
-    yield Line(
+    yield Figure(
         what="rows that hold",
         value=f"{right} of {len(rows)}",
         mark="all but one",
         ok=right >= len(rows) - 1,
     )
-    yield Line(
+    yield Figure(
         what="passes and fails that are not allowed",
         value=", ".join(decided) or "none",
         mark="none",
@@ -228,7 +228,7 @@ def lines(folder: Path) -> Iterator[Line]:
     )
 
 
-def e1(_quick: bool) -> Iterator[Line]:
+def e1(_quick: bool) -> Iterator[Figure]:
     """The questions where the data is at hand; one call that is not allowed is no miss of its own,
     one decision that is not is.
     """

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.marks import PUBLIC_RUNS, Line, share
+from benchmarks.marks import PUBLIC_RUNS, Figure, share
 from parity.judging.curves.curve import FloatArray, IntArray
 from parity.judging.curves.schedule import log_slope
 from parity.judging.evaluations.gap import gap_interval
@@ -26,7 +26,7 @@ RUNS, POINTS, DRAWS = (1, 2, 3, 5), (1, 3, 7, 12), 400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class RunGroup:
     """The runs of one recipe: the table, its columns, the arm's name, which rows, and what an owner
     states of the schedule.
     """
@@ -58,27 +58,27 @@ _GPT3_COLUMNS = {
     "loaded": True,
 }
 GROUPS = (
-    Group(
+    RunGroup(
         name="8B, batch 16, FP8", table=_8B, arm=("precision", "FP8"), recipe="fp8", **_8B_COLUMNS
     ),
-    Group(
+    RunGroup(
         name="8B, batch 16, NVFP4",
         table=_8B,
         arm=("precision", "NVFP4"),
         recipe="nvfp4",
         **_8B_COLUMNS,
     ),
-    Group(
+    RunGroup(
         name="8B, batch 32, FP8", table=_MI355X, arm=("arm", "FP8"), recipe="fp8", step="evaluation"
     ),
-    Group(
+    RunGroup(
         name="8B, batch 32, MXFP4",
         table=_MI355X,
         arm=("arm", "MXFP4"),
         recipe="mxfp4",
         step="evaluation",
     ),
-    Group(
+    RunGroup(
         name="70B LoRA, FP8",
         table=_LORA,
         arm=("arm", "FP8"),
@@ -86,7 +86,7 @@ GROUPS = (
         runs=("system", "run"),
         loaded=True,
     ),
-    Group(
+    RunGroup(
         name="70B LoRA, NVFP4",
         table=_LORA,
         arm=("arm", "NVFP4"),
@@ -94,7 +94,7 @@ GROUPS = (
         runs=("system", "run"),
         loaded=True,
     ),
-    Group(
+    RunGroup(
         name="flux, BF16",
         table=_FLUX,
         arm=("arm", "BF16"),
@@ -102,7 +102,7 @@ GROUPS = (
         runs=("system", "run"),
         step="samples",
     ),
-    Group(
+    RunGroup(
         name="flux, MXFP8",
         table=_FLUX,
         arm=("arm", "MXFP8"),
@@ -110,20 +110,20 @@ GROUPS = (
         runs=("system", "run"),
         step="samples",
     ),
-    Group(name="175B, FP8", table=_GPT3, arm=("arm", "FP8"), recipe="fp8", **_GPT3_COLUMNS),
-    Group(
+    RunGroup(name="175B, FP8", table=_GPT3, arm=("arm", "FP8"), recipe="fp8", **_GPT3_COLUMNS),
+    RunGroup(
         name="175B, INT8", table=_GPT3, arm=("arm", "INT8"), recipe="other:int8", **_GPT3_COLUMNS
     ),
-    Group(
+    RunGroup(
         name="nanogpt, BF16", table=_NANOGPT, arm=("arm", "bf16_down"), recipe="bf16", finished=True
     ),
-    Group(
+    RunGroup(
         name="nanogpt, FP8", table=_NANOGPT, arm=("arm", "fp8_down"), recipe="fp8", finished=True
     ),
 )
 
 
-def losses_of(group: Group) -> tuple[IntArray, FloatArray]:
+def losses_of(group: RunGroup) -> tuple[IntArray, FloatArray]:
     """The common steps (n,) of a group's runs and their losses (K, n); runs that stop in their
     first half are left out.
     """
@@ -143,7 +143,7 @@ def losses_of(group: Group) -> tuple[IntArray, FloatArray]:
 
 
 def gaps(
-    group: Group,
+    group: RunGroup,
     steps: IntArray,
     losses: FloatArray,
     runs: int,
@@ -161,7 +161,7 @@ def gaps(
         yield gap_interval((drawn[:runs], drawn[runs:]), (prior, prior), (seeds, seeds), 0.0)
 
 
-def e2(quick: bool) -> Iterator[Line]:
+def e2(quick: bool) -> Iterator[Figure]:
     """Coverage, and wrong decisions at a true gap of one margin, by group; then over all groups."""
     everywhere: list[float] = []
     for group in GROUPS if PUBLIC_RUNS.is_dir() else ():
@@ -184,7 +184,7 @@ def e2(quick: bool) -> Iterator[Line]:
                 )
         covered, passed, failed, half = zip(*cells, strict=True)
         everywhere += covered
-        yield Line(
+        yield Figure(
             what=f"{group.name}: {len(losses)} runs, {len(steps)} evaluations",
             value=f"covers {share(float(np.mean(covered)))}, worst {share(min(covered))}, h "
             f"{_span(half)} %; at the margin pass {share(max(passed))}, fail {share(max(failed))}",
@@ -193,7 +193,7 @@ def e2(quick: bool) -> Iterator[Line]:
         )
     if everywhere:
         mean = float(np.mean(everywhere))
-        yield Line(
+        yield Figure(
             what="all groups", value=f"covers {share(mean)}", mark="96 to 99 %", ok=mean >= 0.96
         )
 
@@ -202,7 +202,7 @@ def _span(values: Sequence[float]) -> str:
     return f"{100 * min(values):.2f} to {100 * max(values):.2f}"
 
 
-def e3(_quick: bool) -> Iterator[Line]:
+def e3(_quick: bool) -> Iterator[Figure]:
     """Half-width of a finished pair that rounds to nearest, by the number of evaluations: no cliff
     at 12, 99 or 101.
     """
@@ -218,7 +218,7 @@ def e3(_quick: bool) -> Iterator[Line]:
             for one in noise
         ]
         half = 100 * float(np.median(made))
-        yield Line(
+        yield Figure(
             what=f"{points} evaluations",
             value=f"h {half:.3f} %",
             mark="within 10 % of the row before",
@@ -227,4 +227,4 @@ def e3(_quick: bool) -> Iterator[Line]:
         before = half
 
 
-CHECKS: dict[str, Callable[[bool], Iterator[Line]]] = {"E2": e2, "E3": e3}
+CHECKS: dict[str, Callable[[bool], Iterator[Figure]]] = {"E2": e2, "E3": e3}

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import parity
-from benchmarks.marks import Line
+from benchmarks.marks import Figure
 from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.policy import Policy
 from parity.judging.verdict.verdict import Verdict
@@ -55,7 +55,7 @@ ACCUSATIONS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Family:
+class RunFamily:
     """How the runs of one set were trained and logged."""
 
     steps: int
@@ -74,13 +74,13 @@ class Family:
     records_rate: bool
 
 
-def family(rng: np.random.Generator) -> Family:
+def family(rng: np.random.Generator) -> RunFamily:
     """One of some thousands of ways to train and to log."""
     every = int(rng.choice([1, 1, 2, 5, 10, 20, 50]))
     steps = int(rng.choice([300, 1000, 2000, 5000, 20_000, 50_000, 200_000]))
     level = float(rng.uniform(1.0, 11.0))
     batch = float(rng.uniform(0.01, 0.06)) * level
-    return Family(
+    return RunFamily(
         steps=max(steps, 100 * every),
         every=every,
         level=level,
@@ -112,7 +112,7 @@ def rates(at: np.ndarray, kind: str) -> np.ndarray:
 
 def arm(
     rng: np.random.Generator,
-    how: Family,
+    how: RunFamily,
     batches: list[np.ndarray],
     spikes: np.ndarray,
     gap: float = 0.0,
@@ -149,7 +149,7 @@ def arm(
 
 
 def judged(
-    rng: np.random.Generator, how: Family, gap: float = 0.0
+    rng: np.random.Generator, how: RunFamily, gap: float = 0.0
 ) -> tuple[Verdict, list[Curve], list[Curve]]:
     """The verdict on one set, and its runs."""
     points = len(range(0, how.steps, how.every))
@@ -160,14 +160,14 @@ def judged(
     return verdict_on(how, base, cand), base, cand
 
 
-def verdict_on(how: Family, base: list[Curve], cand: list[Curve]) -> Verdict:
+def verdict_on(how: RunFamily, base: list[Curve], cand: list[Curve]) -> Verdict:
     """The verdict at 1 %, with the plan and the end of the schedule stated."""
     return parity.judge(
         base, {"candidate": cand}, Policy(margin="1%", schedule="decayed"), planned_steps=how.steps
     )[0]
 
 
-def honest(sets: int) -> list[Line]:
+def honest(sets: int) -> list[Figure]:
     """How honest sets are answered."""
     states: Counter[str] = Counter()
     accused: Counter[str] = Counter()
@@ -186,19 +186,19 @@ def honest(sets: int) -> list[Line]:
             passed += verdict.verdict == "pass"
     total = sum(accused.values())
     return [
-        Line(
+        Figure(
             what=f"{sets} honest sets",
             value=f"{dict(states)}, undecided by {dict(deciding)}",
             mark="no fail",
             ok=not states["fail"],
         ),
-        Line(
+        Figure(
             what="accused",
             value=f"{total}: {dict(accused)}",
             mark="at most 1 %",
             ok=total <= 0.01 * sets,
         ),
-        Line(
+        Figure(
             what="where a sober reader passes",
             value=f"{passed} of {sober} pass",
             mark="at least 87 %",
@@ -232,7 +232,7 @@ def worsened(rng: np.random.Generator, run: Curve, margin: float) -> Curve:
     )
 
 
-def law_of_worsening(cases: int) -> list[Line]:
+def law_of_worsening(cases: int) -> list[Figure]:
     """Whether a candidate that is made worse gets a pass that it had not."""
     gained: list[str] = []
     for number in range(cases):
@@ -245,7 +245,7 @@ def law_of_worsening(cases: int) -> list[Line]:
         if after.verdict == "pass" and before.verdict != "pass":
             gained.append(f"{number}: {before.codes[0]}")
     return [
-        Line(
+        Figure(
             what=f"{cases} candidates made worse",
             value=f"passes gained: {gained or 'none'}",
             mark="none",

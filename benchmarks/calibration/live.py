@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.marks import Line, share
+from benchmarks.marks import Figure, share
 from parity.judging.curves.curve import FloatArray
 from parity.judging.live.offsets import correlation, spread
 from parity.judging.live.pair_sums import BLOCKS, PairProgress, begin, observe
@@ -207,14 +207,14 @@ def measured_arms(parts: FloatArray) -> tuple[LiveArm, LiveArm]:
     return arm, arm
 
 
-def l1(quick: bool) -> Iterator[Line]:
+def l1(quick: bool) -> Iterator[Figure]:
     """Pairs whose true gap is 0 are not stopped: public reruns, emulated reruns, and simulated ones
     over the whole path.
     """
     pairs = public_pairs()
     for text, policy in MARGINS.items():
         count = sum(alarm(progress, (NEAREST, NEAREST), policy) is not None for progress in pairs)
-        yield Line(
+        yield Figure(
             what=f"A/A, 7 public reruns, margin {text}: stopped of {len(pairs)} ordered pairs (3 "
             "independent)",
             value=str(count),
@@ -227,7 +227,7 @@ def l1(quick: bool) -> Iterator[Line]:
         several = emulated_pairs(parts[:6] if quick else parts)
         stopped += sum(alarm(progress, arms) is not None for progress in several)
         total += len(several)
-    yield Line(
+    yield Figure(
         what="A/A, emulated reruns, floors assumed (0.09, 0.135 %; in truth 0.15 to 0.43 %), of "
         f"{total} ordered pairs (36 independent)",
         value=f"{stopped} ({share(stopped / total)})",
@@ -238,7 +238,7 @@ def l1(quick: bool) -> Iterator[Line]:
     for floors, (name, process) in itertools.product(EVERY, PROCESSES.items()):
         rng = np.random.default_rng(1)
         rate = len(alarms(paths(rng, count, floors, process, 0.0), floors)) / count
-        yield Line(
+        yield Figure(
             what=f"A/A simulated, {floors.name}, {name}",
             value=share(rate),
             mark="<= 1 %",
@@ -257,7 +257,7 @@ TRANSIENTS: dict[str, FloatArray] = {
 }
 
 
-def l2(quick: bool) -> Iterator[Line]:
+def l2(quick: bool) -> Iterator[Figure]:
     """Transients of 2 margins that decay to 0 are not stopped."""
     count = 100 if quick else 400
     for floors, (name, shape) in itertools.product(EVERY, TRANSIENTS.items()):
@@ -266,7 +266,7 @@ def l2(quick: bool) -> Iterator[Line]:
         rate = len(stops) / count
         at = f", median at {share(float(np.median(stops)))} of the plan" if stops else ""
         mark = "reported" if floors in BEYOND_ASSUMED else "<= 1 %"
-        yield Line(
+        yield Figure(
             what=f"+2 margins, {name}, {floors.name}: stopped",
             value=share(rate) + at,
             mark=mark,
@@ -274,7 +274,7 @@ def l2(quick: bool) -> Iterator[Line]:
         )
 
 
-def l3(quick: bool) -> Iterator[Line]:
+def l3(quick: bool) -> Iterator[Figure]:
     """Gaps that come late are seen before the end."""
     count = 100 if quick else 400
     for floors, begins in itertools.product((FP8, NVFP4), (0.4, 0.6, 0.7)):
@@ -283,7 +283,7 @@ def l3(quick: bool) -> Iterator[Line]:
         seen = len(alarms(made, floors)) / count
         ends = [list(looks(pair(path), floors.arms))[-1] for path in made]
         never = sum(state_of(last) != "on_course" for last in ends) / count
-        yield Line(
+        yield Figure(
             what=f"ramp from {share(begins)} to 2 margins at 90 %, {floors.name}: stopped before "
             "the end",
             value=f"{share(seen)}, not on course at the end {share(never)}",
@@ -292,7 +292,7 @@ def l3(quick: bool) -> Iterator[Line]:
         )
 
 
-def l4(quick: bool) -> Iterator[Line]:
+def l4(quick: bool) -> Iterator[Figure]:
     """Constant gaps are stopped early, and what that saves."""
     count = 100 if quick else 400
     for floors, margins in itertools.product(EVERY, (1.0, 1.5, 2.0, 3.0, 5.0)):
@@ -307,7 +307,7 @@ def l4(quick: bool) -> Iterator[Line]:
             mark, ok = ">= 80 %", first_half >= 0.80
         if margins == 3.0 and floors not in BEYOND_ASSUMED:
             mark, ok = ">= 95 %, >= 40 % saved", first_half >= 0.95 and saved >= 0.40
-        yield Line(
+        yield Figure(
             what=f"constant gap of {margins:g} margins, {floors.name}: stopped before half",
             value=f"{share(first_half)}{median}, candidate's steps saved {share(saved)}",
             mark=mark,
@@ -348,7 +348,7 @@ def assumed(rng: np.random.Generator, tau: float) -> tuple[list[PairProgress], f
     return made[:-1], float(np.sqrt(2.0) * tau * end + noise[-BLOCKS // 5 :].mean())
 
 
-def l5(quick: bool) -> Iterator[Line]:
+def l5(quick: bool) -> Iterator[Figure]:
     """The 90 % forecast from half of the plan on."""
     count = 100 if quick else 400
     slack = 0.02 * quick
@@ -364,7 +364,7 @@ def l5(quick: bool) -> Iterator[Line]:
                     0.05 <= prediction.below(truth) <= 0.95
                 )
     late, soon = float(np.mean(late_hits)), float(np.mean(early_hits))
-    yield Line(
+    yield Figure(
         what="90 % forecast, tau drawn from the assumed floor, offsets as assumed: covers from "
         "half on",
         value=f"{share(late)} (before half {share(soon)})",
@@ -380,7 +380,7 @@ def l5(quick: bool) -> Iterator[Line]:
             )[0]
             several.append((pair(path), float(final(path))))
         late, soon = coverage(several, (NEAREST, NEAREST))
-        yield Line(
+        yield Figure(
             what=f"the same, offsets {name}",
             value=f"{share(late)} (before half {share(soon)})",
             mark="reported",
@@ -395,7 +395,7 @@ def l5(quick: bool) -> Iterator[Line]:
         totals.append(coverage(truths, measured_arms(parts)))
     late, soon = (float(np.mean(column)) for column in zip(*totals, strict=True))
     percentages = ", ".join(f"{100 * one:.0f}" for one, _ in totals)
-    yield Line(
+    yield Figure(
         what="the same, emulated reruns with measured floors, 8 groups",
         value=f"{share(late)} (before half {share(soon)}; groups {percentages})",
         mark="87 to 93 %",
@@ -406,7 +406,7 @@ def l5(quick: bool) -> Iterator[Line]:
         for progress in public_pairs()
     ]
     late, soon = coverage(public, (NEAREST, NEAREST))
-    yield Line(
+    yield Figure(
         what="the same, 42 pairs of 7 public reruns",
         value=f"{share(late)} (before half {share(soon)})",
         mark="reported",
@@ -414,7 +414,7 @@ def l5(quick: bool) -> Iterator[Line]:
     )
 
 
-def l6(quick: bool) -> Iterator[Line]:
+def l6(quick: bool) -> Iterator[Figure]:
     """Of the pairs that were stopped as futile, how many would have passed; true gaps drawn around
     the margin.
     """
@@ -430,7 +430,7 @@ def l6(quick: bool) -> Iterator[Line]:
             passing += would_pass
             stopped += at is not None
             wrong += would_pass and at is not None
-        yield Line(
+        yield Figure(
             what=f"gaps of 0 to 2 margins, {floors.name}, {name}: stopped although it would have "
             "passed",
             value=f"{share(wrong / count)} of all ({stopped} stopped, {passing} pass of {count})",
@@ -439,7 +439,7 @@ def l6(quick: bool) -> Iterator[Line]:
         )
 
 
-def l7(quick: bool) -> Iterator[Line]:
+def l7(quick: bool) -> Iterator[Figure]:
     """What stops save: steps of candidates whose true gaps are spread as wide as two margins, and
     in replays of emulated runs.
     """
@@ -448,7 +448,7 @@ def l7(quick: bool) -> Iterator[Line]:
         rng = np.random.default_rng(7)
         gaps = 0.01 * np.abs(rng.normal(size=(count, 1)) * 2.0)
         stops = alarms(paths(rng, count, floors, model, gaps), floors)
-        yield Line(
+        yield Figure(
             what=f"gaps of |N(0, 2)| margins, {floors.name}: candidate's steps saved",
             value=f"{share(sum(1.0 - at for at in stops) / count)} ({share(len(stops) / count)} "
             "stopped)",
@@ -467,7 +467,7 @@ def l7(quick: bool) -> Iterator[Line]:
             at for progress in pairs if (at := alarm(progress, (NEAREST, STOCHASTIC))) is not None
         ]
         gap = float(cand[:, -8:].mean() / base[:, -8:].mean() - 1.0)
-        yield Line(
+        yield Figure(
             what=f"replayed: emulated FP8 against NVFP4, {cell}, gap {share(gap)}: candidate's "
             "steps saved",
             value=f"{share(sum(1.0 - at for at in ends) / len(pairs))} "
@@ -477,7 +477,7 @@ def l7(quick: bool) -> Iterator[Line]:
         )
 
 
-CHECKS: dict[str, Callable[[bool], Iterator[Line]]] = {
+CHECKS: dict[str, Callable[[bool], Iterator[Figure]]] = {
     "L1": l1,
     "L2": l2,
     "L3": l3,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.marks import Line, share
+from benchmarks.marks import Figure, share
 from parity.judging.curves.curve import FloatArray
 from parity.judging.curves.step_noise import StandardError
 from parity.judging.gap.interval import interval
@@ -44,7 +44,7 @@ RULES: dict[str, Rule] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class SimulatedJob:
     """A simulated job: how many candidates and looks, which looks the judge is told of, the
     candidates' run-to-run noise, and the rule.
     """
@@ -58,7 +58,7 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class LookShares:
     """Shares of jobs in which some candidate passes and in which some fails, and the mean number of
     looks that a job takes.
     """
@@ -82,7 +82,7 @@ def verdict(base: FloatArray, cand: FloatArray, floor: float, confidence: float)
     return "pass" if hi < MARGIN else "fail" if lo > MARGIN else "open"
 
 
-def simulated(case: Case, jobs: int, seed: int) -> Outcome:
+def simulated(case: SimulatedJob, jobs: int, seed: int) -> LookShares:
     """What becomes of `jobs` jobs whose candidates all have the case's gap."""
     rng = np.random.default_rng(seed)
     passed = failed = taken = 0
@@ -110,14 +110,14 @@ def simulated(case: Case, jobs: int, seed: int) -> Outcome:
                 break
         passed += "pass" in outcomes
         failed += "fail" in outcomes
-    return Outcome(passes=passed / jobs, fails=failed / jobs, looks=taken / jobs)
+    return LookShares(passes=passed / jobs, fails=failed / jobs, looks=taken / jobs)
 
 
-def _jobs(case: Case, quick: bool) -> int:
+def _jobs(case: SimulatedJob, quick: bool) -> int:
     return (1000 if quick else JOBS) // max(1, case.candidates // 3)
 
 
-def m1(quick: bool) -> Iterator[Line]:
+def m1(quick: bool) -> Iterator[Figure]:
     """Any false pass with registered looks and candidates, by rule, looks and candidates."""
     for floor, arm in ((DETERMINISTIC, "fp8"), (STOCHASTIC, "nvfp4")):
         for looks, candidates in (
@@ -138,7 +138,7 @@ def m1(quick: bool) -> Iterator[Line]:
             )
             worst, taken = 0.0, 0.0
             for number, rule in enumerate(rules):
-                case = Case(
+                case = SimulatedJob(
                     candidates=candidates, looks=looks, registered=True, floor=floor, rule=rule
                 )
                 outcome = simulated(case, _jobs(case, quick), 7000 + number)
@@ -149,15 +149,15 @@ def m1(quick: bool) -> Iterator[Line]:
                 f"{arm}, {looks} looks, {candidates} candidates: false passes",
                 f"{share(worst)} ({taken:.1f} looks)",
             )
-            yield Line(what=what, value=value, mark="<= 2.8 %", ok=worst <= limit)
+            yield Figure(what=what, value=value, mark="<= 2.8 %", ok=worst <= limit)
 
 
-def m2(quick: bool) -> Iterator[Line]:
+def m2(quick: bool) -> Iterator[Figure]:
     """The same where nobody counts: each look and candidate at the policy's own confidence. Shown,
     not marked.
     """
     for looks, candidates in ((3, 1), (8, 1), (1, 3), (1, 10), (3, 10)):
-        case = Case(
+        case = SimulatedJob(
             candidates=candidates,
             looks=looks,
             registered=False,
@@ -166,7 +166,7 @@ def m2(quick: bool) -> Iterator[Line]:
         )
         outcome = simulated(case, _jobs(case, quick), 8000)
         what = f"not counted: {looks} looks, {candidates} candidates"
-        yield Line(
+        yield Figure(
             what=what,
             value=f"false passes {share(outcome.passes)}, false fails {share(outcome.fails)}",
             mark="shown",
@@ -174,7 +174,7 @@ def m2(quick: bool) -> Iterator[Line]:
         )
 
 
-def m3(quick: bool) -> Iterator[Line]:
+def m3(quick: bool) -> Iterator[Figure]:
     """What registering costs: how often a candidate without a gap, or with half the margin, is
     decided.
     """
@@ -184,7 +184,7 @@ def m3(quick: bool) -> Iterator[Line]:
         (2.0 * MARGIN, "twice the margin"),
     ):
         for looks, candidates in ((1, 1), (2, 1), (3, 1), (1, 3), (1, 10), (3, 10)):
-            case = Case(
+            case = SimulatedJob(
                 candidates=candidates,
                 looks=looks,
                 registered=True,
@@ -197,7 +197,7 @@ def m3(quick: bool) -> Iterator[Line]:
                 f"some pass {share(outcome.passes)}, some fail {share(outcome.fails)}, "
                 f"{outcome.looks:.2f} looks"
             )
-            yield Line(
+            yield Figure(
                 what=f"nvfp4, {words}: {looks} looks, {candidates} candidates",
                 value=value,
                 mark="shown",
@@ -205,4 +205,4 @@ def m3(quick: bool) -> Iterator[Line]:
             )
 
 
-CHECKS: dict[str, Callable[[bool], Iterator[Line]]] = {"M1": m1, "M2": m2, "M3": m3}
+CHECKS: dict[str, Callable[[bool], Iterator[Figure]]] = {"M1": m1, "M2": m2, "M3": m3}

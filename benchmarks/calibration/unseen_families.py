@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from benchmarks.calibration.borrowed_noise import FACTORS, covered, pair
-from benchmarks.marks import Line, share
+from benchmarks.marks import Figure, share
 from parity.judging.noise.family_prior import evidence_families
 from parity.judging.noise.lending import Lender, find_lender
 from parity.judging.noise.noise_table import ANY_DECODER, NoiseTable
@@ -59,7 +59,7 @@ def names() -> list[str]:
     return [family.name for family in evidence_families(public_noise_table())]
 
 
-def f7(_quick: bool) -> Iterator[Line]:
+def f7(_quick: bool) -> Iterator[Figure]:
     """Leave one family out: two arms that round to nearest, and a candidate that rounds
     stochastically.
     """
@@ -72,7 +72,7 @@ def f7(_quick: bool) -> Iterator[Line]:
             np.mean([coverage(name, half, 1.0) for name, half in chosen]),
             np.mean([half for _, half in chosen]),
         )
-        yield Line(
+        yield Figure(
             what=f"unseen family, {label} ({len(chosen)})",
             value=f"coverage {share(float(hits))}, half-width {100 * half:.3f} % "
             f"({100 * min(h for _, h in chosen):.3f} to {100 * max(h for _, h in chosen):.3f} %)",
@@ -85,7 +85,7 @@ def f7(_quick: bool) -> Iterator[Line]:
             np.mean([coverage(name, half, factor) for name, half in wide]),
             np.mean([half for _, half in wide]),
         )
-        yield Line(
+        yield Figure(
             what=f"the same, FP8 against NVFP4 with {factor:g} x tau",
             value=f"coverage {share(float(hits))}, half-width {100 * half:.3f} %",
             mark=">= 93 %, <= 0.30 %" if factor <= STOCHASTIC_FACTOR else "reported",
@@ -93,7 +93,7 @@ def f7(_quick: bool) -> Iterator[Line]:
         )
 
 
-def f8(quick: bool) -> Iterator[Line]:
+def f8(quick: bool) -> Iterator[Figure]:
     """Leave one family out with one extra run, in the baseline or in the candidate; both round to
     nearest.
     """
@@ -113,7 +113,7 @@ def f8(quick: bool) -> Iterator[Line]:
                 low, high = joined.bounds(0.95)
                 hits.append(low <= 0.0 <= high)
                 halves.append(joined.half_width(0.95))
-        yield Line(
+        yield Figure(
             what=f"unseen family, {runs[0]} against {runs[1]} runs",
             value=f"coverage {share(float(np.mean(hits)))}, half-width "
             f"{100 * float(np.mean(halves)):.3f} %",
@@ -126,7 +126,7 @@ def f8(quick: bool) -> Iterator[Line]:
         )
 
 
-def f9(_quick: bool) -> Iterator[Line]:
+def f9(_quick: bool) -> Iterator[Figure]:
     """False passes with the true gap at the margin, and passes of a gap of 0, on average and where
     the family is noisier or quieter.
     """
@@ -144,7 +144,7 @@ def f9(_quick: bool) -> Iterator[Line]:
         return float(np.mean(chances))
 
     false = mean(lambda sd, half: float(ndtr(-half / sd)))
-    yield Line(
+    yield Figure(
         what="unseen family, false pass at the margin",
         value=share(false),
         mark="<= 3 %",
@@ -154,19 +154,19 @@ def f9(_quick: bool) -> Iterator[Line]:
         f"{factor:g}x {share(mean(lambda sd, half, k=factor: float(ndtr(-half / (k * sd)))))}"
         for factor in FACTORS
     )
-    yield Line(
+    yield Figure(
         what="the same at multiples of the family's tau", value=curve, mark="reported", ok=True
     )
     covers = ", ".join(
         f"{factor:g}x {share(mean(lambda sd, half, k=factor: covered(k * sd, half)))}"
         for factor in FACTORS
     )
-    yield Line(
+    yield Figure(
         what="coverage at multiples of the family's tau", value=covers, mark="reported", ok=True
     )
     for margin in (MARGIN, 0.005, 0.01):
         passed = mean(lambda sd, half, at=margin: float(ndtr((at - half) / sd)))
-        yield Line(
+        yield Figure(
             what=f"unseen family, gap 0, margin {100 * margin:g} %",
             value=f"pass {share(passed)}",
             mark="reported",
@@ -174,4 +174,4 @@ def f9(_quick: bool) -> Iterator[Line]:
         )
 
 
-CHECKS: dict[str, Callable[[bool], Iterator[Line]]] = {"F7": f7, "F8": f8, "F9": f9}
+CHECKS: dict[str, Callable[[bool], Iterator[Figure]]] = {"F7": f7, "F8": f8, "F9": f9}

@@ -33,7 +33,7 @@ _UNITS_SHOWN = 6
 
 
 @frozen
-class Cell:
+class HeatCell:
     """One GEMM of a layer: the error of the gradient that it causes alone, and its part of the
     forward loss; None if it is no GEMM.
 
@@ -158,7 +158,7 @@ def forward_bars(answer: Mapping[str, Any]) -> list[Bar]:
     return bars([*rows, ("unexplained", "rest", instant["unexplained_without"])])
 
 
-def layers(document: AnalysisDocument) -> list[tuple[str, list[Cell | None]]]:
+def layers(document: AnalysisDocument) -> list[tuple[str, list[HeatCell | None]]]:
     """The rows of the heat map: a layer (`block.projection`) and a cell for each GEMM, None where
     it is no GEMM.
     """
@@ -174,11 +174,11 @@ def layers(document: AnalysisDocument) -> list[tuple[str, list[Cell | None]]]:
     most_error = max((errors[unit]["value"] for unit in units if unit in errors), default=0.0)
     most_forward = max((abs(estimate["value"]) for estimate in forward.values()), default=0.0)
 
-    def cell(unit: str) -> Cell | None:
+    def cell(unit: str) -> HeatCell | None:
         if unit not in units:
             return None
         error, part = errors.get(unit), forward.get(unit)
-        return Cell(
+        return HeatCell(
             unit=unit,
             error=error,
             error_level=_level(error["value"], most_error) if error else 0,

@@ -10,7 +10,7 @@ import numpy as np
 from sqlalchemy.orm import Session
 
 from parity_lab.parting import COLUMNS, parts_at
-from parity_lab.replay import RATE_TOLERANCE, RatesDiffer, Recorded, RecordRequest, Replay, Role
+from parity_lab.replay import RATE_TOLERANCE, RatesDiffer, RecordedRun, RecordRequest, Replay, Role
 from server.database.metrics import store
 from server.database.tables import Arm, Run
 from server.errors import ConflictError
@@ -64,10 +64,10 @@ def recorded_losses(session: Session, run: Run, first: int, steps: int) -> list[
     return losses[: next(ends, len(losses))]
 
 
-def recorded(session: Session, run: Run, role: Role) -> Recorded:
+def recorded(session: Session, run: Run, role: Role) -> RecordedRun:
     """What is on record of a run of an arm."""
     steps = len(recorded_losses(session, run, 0, run.length))
-    return Recorded(
+    return RecordedRun(
         run=run.id, arm=role, steps=steps, kept=tuple(sorted(run.kept_checkpoints or ()))
     )
 
@@ -82,7 +82,7 @@ def parted_pair(
     session: Session,
     pairs: Sequence[tuple[Run, Run]],
     replays: Sequence[Replay],
-    records: Sequence[Recorded],
+    records: Sequence[RecordedRun],
 ) -> str | None:
     """Where the record of a pair that is not replayed whole parts, in words; None if none does."""
     steps = {record.run: record.steps for record in records}

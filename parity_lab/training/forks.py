@@ -34,7 +34,7 @@ from training.trainer.checkpoint import read_kept
 from training.trainer.data import Corpus
 from training.trainer.identity import identity, manifest
 from training.trainer.model import Decoder
-from training.trainer.run import Run
+from training.trainer.run import TrainingRun
 from training.trainer.step import Inputs, State
 from workers.protocol import Message
 
@@ -51,7 +51,7 @@ def train_forks(
     arms = {name: read(spec) for name, spec in request["arms"].items()}
     plan, results = fork_plan_from(request["plan"]), dict(request["results"])
     arithmetics, choices = forked_arms(arms, plan.fork_step, plan.fork_steps)
-    checkpoints = Checkpoints(
+    checkpoints = ParentCheckpoints(
         parents, arithmetics, [*choices.values()], plan.fork_step, plan.fork_steps
     )
     spec = parents[0][0]
@@ -83,7 +83,7 @@ class NotFiniteError(Exception):
     code = "FORK_DIVERGED"
 
 
-class Checkpoints:
+class ParentCheckpoints:
     """The kept checkpoints of some runs, their data, and the one program that trains their forks
     under any choice from a menu.
     """
@@ -114,7 +114,7 @@ class Checkpoints:
         """The state of a parent at the checkpoint."""
         if parent not in self._states:
             spec, folder = self._parents[parent]
-            like = Run(spec, self.corpus, fast_bf16=self._fast).state
+            like = TrainingRun(spec, self.corpus, fast_bf16=self._fast).state
             self._states[parent] = read_kept(folder, self._step, identity(spec, self.corpus), like)
         return self._states[parent]
 
@@ -123,7 +123,7 @@ class Checkpoints:
     ) -> float:
         """The final loss of a fork of a parent."""
         spec = self._parents[parent][0]
-        run = Run(
+        run = TrainingRun(
             spec,
             self.corpus,
             fast_bf16=self._fast,
@@ -157,7 +157,7 @@ class Forked(NamedTuple):
 
 def forked(
     model: Decoder,
-    run: Run,
+    run: TrainingRun,
     state: State,
     choice: Choice,
     first: int,

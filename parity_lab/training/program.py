@@ -21,7 +21,7 @@ from parity_lab.analysis import Measurement, Way, next_measurement
 from parity_lab.gradient_error import SUMS
 from parity_lab.setup import MeasureRequest, Setup, setup_from
 from parity_lab.training.fixed_weights import gradients, losses
-from parity_lab.training.forks import Checkpoints, finite
+from parity_lab.training.forks import ParentCheckpoints, finite
 from parity_lab.training.menu import Choice, changed
 from parity_lab.training.menu_layer import menu_decoder
 from parity_lab.training.replays import Read, Replays, replayed
@@ -78,7 +78,7 @@ def analyse(
         send({"kind": "result", "key": pending.key, "value": value, "steps": pending.steps})
 
 
-class Program(Checkpoints):
+class Program(ParentCheckpoints):
     """What the GEMMs of a candidate do at these checkpoints: held-out losses and gradients besides
     forks.
     """

@@ -20,7 +20,7 @@ from training.step_values import DivergedError
 from training.trainer.checkpoint import CheckpointNotFoundError, CheckpointRefusedError, read_kept
 from training.trainer.data import Corpus
 from training.trainer.identity import identity, manifest
-from training.trainer.run import Run
+from training.trainer.run import TrainingRun
 from workers.protocol import Message
 
 Read = Callable[[Any], RunSpec]
@@ -87,7 +87,7 @@ class Replays:
         spec = self._specs[replay.run]
         fork = Fork(parent=spec, step=replay.first, draw=draw) if replay.first else None
         rerun = replace(spec, replicate=_FIRST_RERUN + draw) if draw and fork is None else spec
-        run = Run(rerun, self._corpus, fast_bf16=self._machine.fast_bf16, fork=fork)
+        run = TrainingRun(rerun, self._corpus, fast_bf16=self._machine.fast_bf16, fork=fork)
         if fork is not None:
             folder = self._folders / replay.run
             run.start_from(read_kept(folder, replay.first, identity(spec, self._corpus), run.state))

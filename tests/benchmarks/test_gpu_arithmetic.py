@@ -4,10 +4,10 @@ import jax
 import numpy as np
 import pytest
 
-from benchmarks.gpu_arithmetic import SIZES, Size, main, model_of, step_of
+from benchmarks.gpu_arithmetic import SIZES, ModelSize, main, model_of, step_of
 from training.spec import Model
 
-SMALL = Size(
+SMALL = ModelSize(
     model=Model(vocab_size=32, d_model=32, n_layers=1, n_heads=2, n_kv_heads=1, d_ff=64),
     batch=2,
     sequence=16,

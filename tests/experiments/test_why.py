@@ -13,7 +13,7 @@ from experiments import why_cases, why_faults, why_outside, why_table
 from parity_lab.training import menu_layer
 from training.arithmetic import random_bits
 from training.arithmetic.recipes import linear_recipe
-from training.trainer.run import Run
+from training.trainer.run import TrainingRun
 
 PLAIN, MARKED = (
     linear_recipe("nvfp4", *switches, fast_bf16=True) for switches in ((), (why_faults.MARK,))
@@ -216,7 +216,7 @@ def test_every_cause_outside_changes_what_a_run_is_given():
         ("baseline", 2),
     }
     spec = why_outside.spec_of("fp8_current", 0)
-    honest = Run(spec, why_outside._corpus(), fast_bf16=True)
+    honest = TrainingRun(spec, why_outside._corpus(), fast_bf16=True)
     for cause in why_outside.CAUSES:
         run = why_outside.Caused(spec, cause)
         last = min(cause.end, why_cases.STEPS) - 1
@@ -242,7 +242,7 @@ def test_a_run_without_a_cause_is_that_of_its_specification():
     spec = why_outside.spec_of("fp8_current", 0)
     runs = (
         why_outside.Caused(spec, why_outside.Cause(name="none")),
-        Run(spec, why_outside._corpus(), fast_bf16=True),
+        TrainingRun(spec, why_outside._corpus(), fast_bf16=True),
     )
     tokens, others = (np.asarray(run._tokens(37, 5)) for run in runs)
     np.testing.assert_array_equal(tokens, others)

@@ -55,7 +55,7 @@ from server.readiness import alembic_config
 from server.settings import CHECKOUT, Settings
 from training.spec import JobSpec
 from workers.standalone.broker import executable
-from workers.standalone.processes import Part, start
+from workers.standalone.processes import StackPart, start
 
 LEASE_SECONDS = 1.5
 QUIET_SECONDS = 120.0
@@ -223,7 +223,7 @@ class Stack:
                 "--without-gossip",
             ],
         }
-        self.parts: dict[str, Part] = {}
+        self.parts: dict[str, StackPart] = {}
 
     def start(self, name: str) -> None:
         code = self.older if name in self.old and self.older else CHECKOUT

@@ -45,7 +45,7 @@ from workers.attempt_record import AttemptRecord
 from workers.commands import script
 from workers.commands.kubernetes import Kubernetes
 from workers.commands.slurm import Slurm
-from workers.recorder import Recorder
+from workers.recorder import StepRecorder
 from workers.submitted import Submitter
 
 STEPS, MOST_SECONDS = 40, 600.0
@@ -63,7 +63,7 @@ MOMENTS = {
     "4 submitted": (Slurm, "submit"),
     "5 on record": (submissions, "change"),
     "6 released": (Slurm, "release"),
-    "7 recorded": (Recorder, "flush"),
+    "7 recorded": (StepRecorder, "flush"),
     "8 ended": (submissions, "end"),
     "8 committed": (AttemptRecord, "written"),
 }

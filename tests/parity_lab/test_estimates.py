@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from parity_lab.effects import Arm, contrast, effect, ends, fork_noise
+from parity_lab.effects import ForkArm, contrast, effect, ends, fork_noise
 from parity_lab.estimates import estimate, ratio
 from parity_lab.gradient_error import gradient_error
 from parity_lab.setup import make_setup
@@ -89,9 +89,9 @@ def test_the_effect_between_forks_covers_its_true_value():
         ]
         noise = fork_noise(arms[:1])
         assert (noise.df, noise.parents, noise.is_enough) == (9, 3, True)
-        low, high = effect(Arm(forks=arms[1], noise=noise), Arm(forks=arms[0], noise=noise)).bounds(
-            0.95
-        )
+        low, high = effect(
+            ForkArm(forks=arms[1], noise=noise), ForkArm(forks=arms[0], noise=noise)
+        ).bounds(0.95)
         hits += low <= 0.002 <= high
     assert hits / 400 == pytest.approx(0.95, abs=0.03)
 
@@ -104,14 +104,14 @@ def test_forks_that_say_nothing_are_refused():
     noise = fork_noise([{"a": [1.0, 1.1]}])
     assert not noise.is_enough
     with pytest.raises(ValueError, match="no parent in common"):
-        effect(Arm(forks={"a": [1.0]}, noise=noise), Arm(forks={"b": [1.0]}, noise=noise))
+        effect(ForkArm(forks={"a": [1.0]}, noise=noise), ForkArm(forks={"b": [1.0]}, noise=noise))
 
 
 def test_the_effect_between_arms_of_unlike_noise_is_that_of_welch():
     random = np.random.default_rng(6)
     loud, quiet = random.normal(2, 0.003, 8), random.normal(2, 0.001, 5)
     arms = [
-        Arm(forks={"a": list(values)}, noise=fork_noise([{"a": list(values)}]))
+        ForkArm(forks={"a": list(values)}, noise=fork_noise([{"a": list(values)}]))
         for values in (loud, quiet)
     ]
     own, other = effect(*arms), stats.ttest_ind(loud, quiet, equal_var=False)
@@ -121,8 +121,8 @@ def test_the_effect_between_arms_of_unlike_noise_is_that_of_welch():
 
 def test_a_contrast_with_one_noise_has_its_degrees_of_freedom():
     forks = {"a": [1.0, 1.1, 1.3], "b": [1.2, 1.0, 1.1]}
-    arm = Arm(forks=forks, noise=fork_noise([forks]))
-    one = Arm(forks={"a": [1.0], "b": [1.4]}, noise=arm.noise)
+    arm = ForkArm(forks=forks, noise=fork_noise([forks]))
+    one = ForkArm(forks={"a": [1.0], "b": [1.4]}, noise=arm.noise)
     own = contrast([(1.0, one), (-2.0, arm), (1.0, one)])
     assert own.df == pytest.approx(4)
     assert own.value == pytest.approx(2 * 1.2 - (3.4 + 3.3) / 3)

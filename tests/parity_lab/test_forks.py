@@ -2,7 +2,7 @@
 
 import pytest
 
-from parity_lab.effects import Arm, effect, fork_noise
+from parity_lab.effects import ForkArm, effect, fork_noise
 from parity_lab.forks import ForkPlan, fork_plan_from, planned_forks
 from parity_lab.replay import Replay
 from tests.parity_lab.simulated import bit_equal
@@ -62,7 +62,7 @@ def test_a_run_that_does_not_follow_its_record_leaves_nothing_to_fork():
 def test_the_losses_of_two_arms_give_their_effect(gap):
     everything, nothing = (PLAN.losses(results(gap), arm) for arm in ARMS)
     noise = fork_noise([everything, nothing])
-    own = effect(Arm(forks=everything, noise=noise), Arm(forks=nothing, noise=noise))
+    own = effect(ForkArm(forks=everything, noise=noise), ForkArm(forks=nothing, noise=noise))
     low, high = own.bounds(0.95)
     assert low <= gap <= high
     assert noise.parents == len(PARENTS)

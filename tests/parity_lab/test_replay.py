@@ -9,13 +9,13 @@ from parity_lab.analysis import next_measurement, steps_spent
 from parity_lab.answer import answer
 from parity_lab.answer_lines import answer_lines
 from parity_lab.parting import parts_at
-from parity_lab.replay import RERUNS, WINDOW, RatesDiffer, Recorded, Replay, check, planned
+from parity_lab.replay import RERUNS, WINDOW, RatesDiffer, RecordedRun, Replay, check, planned
 from parity_lab.setup import make_setup, setup_from
 from tests.parity_lab.simulated import bit_equal, results_of, setup_of
 
 GUILTY = "1.gate.dgrad"
 RUNS = [
-    Recorded(run=f"{arm[0]}{at}", arm=arm, steps=1000, kept=(600,))
+    RecordedRun(run=f"{arm[0]}{at}", arm=arm, steps=1000, kept=(600,))
     for arm in ("baseline", "candidate")
     for at in range(3)
 ]
@@ -128,7 +128,7 @@ def test_the_windows_of_a_run_and_the_whole_of_another():
     }
     assert [each.steps for each in plan[-2:]] == [1000, 1000]  # what costs most comes last
     # it diverged before its checkpoint
-    short = Recorded(run="d", arm="candidate", steps=10, kept=(600,))
+    short = RecordedRun(run="d", arm="candidate", steps=10, kept=(600,))
     assert [(each.first, each.steps) for each in planned([short], 0)] == [(0, 10)]
 
 

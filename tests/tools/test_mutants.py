@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.mutant_runs import Copy, Mutant
+from tools.mutant_runs import CheckoutCopy, Mutant
 from tools.mutants import ROOT, drawn, equivalents, files_that_test, main, modules_of
 from tools.mutations import mutations
 
@@ -83,7 +83,7 @@ def test_an_endless_loop_is_undecided(checkout, tmp_path):
         TESTS.replace("NOTICED == 1", "down(3) == 0")
     )
     (endless,) = [mutation for mutation in mutations(source) if mutation.change == "-= -> +="]
-    copy = Copy(checkout, tmp_path / "copy")
+    copy = CheckoutCopy(checkout, tmp_path / "copy")
     outcome = copy.judge(
         Mutant("pkg/numbers.py", source, endless), ["tests/pkg/test_numbers.py"], 5.0
     )
@@ -95,7 +95,7 @@ def test_an_endless_loop_is_undecided(checkout, tmp_path):
 def test_a_test_that_fails_now_and_then_kills_nothing(checkout, tmp_path):
     source = NUMBERS.encode()
     name = "tests/pkg/test_broken.py"
-    outcome = Copy(checkout, tmp_path / "copy").judge(
+    outcome = CheckoutCopy(checkout, tmp_path / "copy").judge(
         Mutant("pkg/numbers.py", source, mutations(source)[1]), [name], 600.0
     )
     assert (outcome.status, outcome.why) == (

@@ -12,15 +12,15 @@ import pytest
 
 from tests.conftest import some_of
 from training.arithmetic import formats, hadamard, known_answers
-from training.arithmetic.known_answers import Copy, copy_of
+from training.arithmetic.known_answers import QuantizedCopy, copy_of
 from training.arithmetic.quantize import dequantize, quantize
 from training.arithmetic.recipes import linear_recipe
 from training.preflight import checks
-from training.preflight.kernels import Emulated, quantizers, scales
+from training.preflight.kernels import EmulatedKernels, quantizers, scales
 from training.spec import Arm, Data, JobSpec, Model, Schedule
 
 
-class Refusing(Emulated):
+class Refusing(EmulatedKernels):
     """Kernels that can run only one recipe."""
 
     def refusal(self, recipe):
@@ -28,7 +28,7 @@ class Refusing(Emulated):
 
 
 def test_the_emulation_passes_every_check():
-    done = list(checks.examine(Emulated()))
+    done = list(checks.examine(EmulatedKernels()))
     assert [check for check in done if not check.passed] == []
     assert len(done) == 35
     assert all(check.ran for check in done)
@@ -41,7 +41,7 @@ def test_a_recipe_that_cannot_run_has_one_line_with_its_reason():
     ]
 
 
-class Stub(Emulated):
+class Stub(EmulatedKernels):
     """Kernels of which one answer is changed: copies and layer results pass through functions."""
 
     def __init__(self, copies: Callable | None = None, layer: Callable | None = None):
@@ -56,19 +56,19 @@ class Stub(Emulated):
         return self._layer(made, recipe, x_MK, w_KN, g_MN) if self._layer else made
 
 
-def both(change: Callable[[Copy], Copy], of: str):
+def both(change: Callable[[QuantizedCopy], QuantizedCopy], of: str):
     return lambda made, _recipe, operand, *_: (
         (change(made[0]), change(made[1])) if operand == of else made
     )
 
 
-def swapped_nibbles(copy: Copy) -> Copy:
+def swapped_nibbles(copy: QuantizedCopy) -> QuantizedCopy:
     return copy._replace(
         codes=copy.codes.reshape(len(copy.codes), -1, 2)[..., ::-1].reshape(copy.codes.shape)
     )
 
 
-def tiled_scales(copy: Copy) -> Copy:
+def tiled_scales(copy: QuantizedCopy) -> QuantizedCopy:
     return copy._replace(scales=np.roll(copy.scales, 1, axis=0))
 
 
@@ -99,19 +99,19 @@ def floored(made, recipe, operand, x, seed):
     return tuple(copy._replace(codes=codes_of(below)) for copy in made)
 
 
-def without_one_and_a_half(copy: Copy) -> Copy:
+def without_one_and_a_half(copy: QuantizedCopy) -> QuantizedCopy:
     return copy._replace(
         codes=np.where(copy.codes & 7 == 3, copy.codes - 1, copy.codes).astype(np.uint8)
     )
 
 
 def deaf_to_the_seed(made, recipe, operand, x, seed):
-    return Emulated().copies(recipe, operand, x, 0)
+    return EmulatedKernels().copies(recipe, operand, x, 0)
 
 
 def never_the_same():
     seeds = count(100)
-    return lambda _made, recipe, operand, x, _seed: Emulated().copies(
+    return lambda _made, recipe, operand, x, _seed: EmulatedKernels().copies(
         recipe, operand, x, next(seeds)
     )
 
@@ -164,7 +164,7 @@ def one_number_a_row(made, recipe, operand, x, seed):
     return made[0]._replace(codes=codes_of(np.where(up, above, below) * np.sign(x))), made[1]
 
 
-class NeverAtRandom(Emulated):
+class NeverAtRandom(EmulatedKernels):
     """A layer that rounds to nearest, whatever the recipe."""
 
     def layer(self, recipe, x_MK, w_KN, g_MN, seed):
@@ -176,14 +176,14 @@ class NeverAtRandom(Emulated):
         return super().layer(nearest, x_MK, w_KN, g_MN, seed)
 
 
-class DeafToTheScale(Emulated):
+class DeafToTheScale(EmulatedKernels):
     """A layer that scales by the amaxes of now, whatever its history says."""
 
     def delayed(self, recipe, matrices, scale):  # noqa: ARG002
         return super().delayed(recipe, matrices, scales(recipe, matrices))
 
 
-class NoAmax(Emulated):
+class NoAmax(EmulatedKernels):
     """A layer that reports no amax for the next step."""
 
     def delayed(self, recipe, matrices, scale):
@@ -330,7 +330,7 @@ def test_a_fault_in_the_arithmetic_is_caught(monkeypatch, recipe, check, module,
     monkeypatch.setattr(module, name, fault)
     jax.clear_caches()
     try:
-        passed, _ = check(Emulated(), linear_recipe(recipe, fast_bf16=True))
+        passed, _ = check(EmulatedKernels(), linear_recipe(recipe, fast_bf16=True))
         assert not passed
         if check is checks.codes:
             assert known_answers.differing_formats()
@@ -364,7 +364,9 @@ def test_the_layers_of_a_job_are_examined_at_their_sizes():
         "nvfp4.then-bf16.from-step-5, down: nvfp4 at 128 x 160 x 64",
     } <= set(names)
     some = dict(some_of(list(layers.items()), 5, 3))  # programs of their own for each
-    done = [check for check in islice(checks.examine(Emulated(), some), len(some)) if check.ran]
+    done = [
+        check for check in islice(checks.examine(EmulatedKernels(), some), len(some)) if check.ran
+    ]
     assert [check.name for check in done] == list(some_of(names, 5, 3))
     assert all(check.passed for check in done), done
     assert {recipe.name for recipe, _ in some} == {"fp8_delayed", "nvfp4"}

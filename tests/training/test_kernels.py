@@ -9,7 +9,7 @@ import pytest
 from training import device
 from training.arithmetic.recipes import linear_recipe
 from training.preflight import checks
-from training.preflight.kernels import TransformerEngine
+from training.preflight.kernels import TransformerEngineKernels
 
 # Transformer Engine 2.20.2 uses names that jax 0.10.2 has deprecated.
 pytestmark = pytest.mark.filterwarnings("ignore:jax.interpreters.pxla:DeprecationWarning")
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:jax.interpreters.pxla:Deprecatio
 @pytest.fixture
 def kernels(stubbed_te):
     stubbed_te(100)
-    return TransformerEngine(
+    return TransformerEngineKernels(
         replace(device.describe(), platform="gpu", device_class="gpu:sm100", sm="100")
     )
 
@@ -54,5 +54,5 @@ def test_a_defect_of_its_own_code_is_caught(kernels):
 
 
 def test_without_a_gpu_it_cannot_run_and_says_why():
-    kernels = TransformerEngine(device.describe())
+    kernels = TransformerEngineKernels(device.describe())
     assert all(kernels.refusal(linear_recipe(name, fast_bf16=True)) for name in checks.RECIPES)

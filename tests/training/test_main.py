@@ -6,13 +6,13 @@ import json
 import pytest
 
 from training.preflight import __main__
-from training.preflight.checks import Check
+from training.preflight.checks import KernelCheck
 
 GOOD, BAD = (
-    Check(name="nvfp4: codes", passed=True, detail="0 differ"),
-    Check(name="nvfp4: zeros", passed=False, detail="3 are not 0"),
+    KernelCheck(name="nvfp4: codes", passed=True, detail="0 differ"),
+    KernelCheck(name="nvfp4: zeros", passed=False, detail="3 are not 0"),
 )
-ABSENT = Check(name="mxfp8", passed=True, detail="no GPU", ran=False)
+ABSENT = KernelCheck(name="mxfp8", passed=True, detail="no GPU", ran=False)
 
 
 @pytest.fixture

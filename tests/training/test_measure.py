@@ -20,7 +20,7 @@ from training.step_values import PROJECTIONS
 from training.switches import Switches
 from training.trainer.data import Corpus, validation_batches
 from training.trainer.model import decoder
-from training.trainer.run import Run
+from training.trainer.run import TrainingRun
 from training.trainer.step import _piece_gradients
 
 SPEC = RunSpec(
@@ -59,7 +59,7 @@ def corpus() -> Corpus:
 
 @pytest.fixture(scope="module")
 def state():
-    return Run(SPEC, corpus(), fast_bf16=True).state
+    return TrainingRun(SPEC, corpus(), fast_bf16=True).state
 
 
 @pytest.fixture(scope="module")
@@ -173,8 +173,8 @@ def test_the_menu_has_what_the_run_quantizes_and_its_ingredients():
 
 
 def test_a_fork_by_choice_has_the_losses_of_the_run_that_is_compiled_in(menu, model, state):
-    run = Run(MIXED, corpus(), fast_bf16=True)
-    got = forked(model, Run(MIXED, corpus(), fast_bf16=True), state, menu.on, 0, 5)
+    run = TrainingRun(MIXED, corpus(), fast_bf16=True)
+    got = forked(model, TrainingRun(MIXED, corpus(), fast_bf16=True), state, menu.on, 0, 5)
     output = run.advance(0, 5)
     np.testing.assert_array_equal(got.losses, np.asarray(output.rows)[:5, 1])
     moved = zip(

@@ -16,9 +16,9 @@ from tests.overlap import locked_out_of_order, overlap, overlap_with
 from workers import lease
 from workers.attempt_record import AttemptRecord
 from workers.duty import give_up, take
-from workers.lease import LeaseLostError, Progress
+from workers.lease import LeaseLostError, ProgressWrite
 from workers.reconcile import give_back_expired
-from workers.recorder import Recorder
+from workers.recorder import StepRecorder
 from workers.runtime import Runtime
 
 pytestmark = pytest.mark.postgresql
@@ -210,7 +210,7 @@ def test_an_earlier_attempt_neither_renews_nor_writes_nor_ends_the_next(
             late(session)
     with database.write() as session:
         assert lease.renew_all(session, [claim], 1000.0) == {claim.run_id}
-        progress = Progress(
+        progress = ProgressWrite(
             claim=claim,
             expected=(0,),
             columns={"steps_done": 7, "last_loss": "1.0", "steps_per_second": 1.0},
@@ -271,7 +271,7 @@ def test_a_note_of_one_attempt_is_none_of_another(database, both, next_claim):
 
 
 def test_who_writes_while_the_run_is_given_away_writes_nothing(database, claim, next_claim):
-    recorder = Recorder(database, claim, 60.0)
+    recorder = StepRecorder(database, claim, 60.0)
     both = overlap_with(database, next_claim, recorder.flush)
     assert (both.waited, type(both.second)) == (True, LeaseLostError)
 
@@ -289,7 +289,7 @@ def test_who_ends_a_run_while_it_is_cancelled_is_told_so(database, claim, end):
 
 
 def test_progress_that_meets_the_next_attempt_is_not_written(database, claim, next_claim):
-    progress = Progress(
+    progress = ProgressWrite(
         claim=claim,
         expected=(0,),
         columns={"steps_done": 7, "last_loss": "1.0", "steps_per_second": 1.0},
@@ -306,7 +306,7 @@ def test_progress_that_meets_other_steps_of_the_run_is_not_written(database, cla
         database,
         lambda s: lease.renew(s, claim, 60.0, steps_done=3),
         lambda s: lease.record_all(
-            s, [Progress(claim=claim, expected=(0, 7), columns=columns)], 60.0
+            s, [ProgressWrite(claim=claim, expected=(0, 7), columns=columns)], 60.0
         ),
     )
     assert (both.waited, both.second, _run(database, claim.run_id).steps_done) == (
@@ -348,7 +348,7 @@ def test_a_worker_locks_runs_by_id_and_before_their_job(database, both, write):
     does = {
         "renew_all": lambda s: lease.renew_all(s, both, 60.0),
         "record_all": lambda s: lease.record_all(
-            s, [Progress(claim=each, expected=(0,), columns=columns) for each in both], 60.0
+            s, [ProgressWrite(claim=each, expected=(0,), columns=columns) for each in both], 60.0
         ),
         "fail_with_job": lambda s: lease.fail_with_job(s, both[1], "another trainer"),
     }

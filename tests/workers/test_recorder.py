@@ -13,7 +13,7 @@ from server.database.tables import Chunk, Run
 from training.step_values import StepStats
 from workers import lease
 from workers.lease import LeaseLostError
-from workers.recorder import Recorder, write_all
+from workers.recorder import StepRecorder, write_all
 
 pytestmark = pytest.mark.both_databases
 
@@ -44,7 +44,7 @@ def claim(database, submit, make_worker):
 
 
 def test_every_step_arrives_with_progress_and_no_event(database, claim):
-    recorder = Recorder(database, claim, 5.0)
+    recorder = StepRecorder(database, claim, 5.0)
     for first in (0, 3):
         for step in range(first, first + 3):
             recorder.add(_step(step, loss=float(step), validation=9.0 if step == 4 else None))
@@ -67,7 +67,7 @@ def test_every_step_arrives_with_progress_and_no_event(database, claim):
 
 
 def test_nan_is_recorded(database, claim):
-    recorder = Recorder(database, claim, 5.0)
+    recorder = StepRecorder(database, claim, 5.0)
     recorder.add(_step(0, loss=math.nan))
     recorder.flush()
     with database.read() as session:
@@ -76,7 +76,7 @@ def test_nan_is_recorded(database, claim):
 
 
 def test_after_the_fence_nothing_is_written(database, claim):
-    recorder = Recorder(database, claim, 5.0)
+    recorder = StepRecorder(database, claim, 5.0)
     recorder.add(_step(0))
     with database.write() as session:
         lease.give_back(
@@ -93,7 +93,7 @@ def test_a_write_whose_commit_was_not_confirmed_is_recorded_once(database, claim
     """The server took it and died before it said so, at every place where that can be; small chunks
     are being sealed meanwhile.
     """
-    recorder, lost, write = Recorder(database, claim, 5.0), [False], database.write
+    recorder, lost, write = StepRecorder(database, claim, 5.0), [False], database.write
 
     @contextmanager
     def unconfirmed():
@@ -130,7 +130,7 @@ def test_a_write_whose_commit_was_not_confirmed_is_recorded_once(database, claim
 
 
 def test_statistics_by_layer_are_recorded_under_its_names(database, claim):
-    recorder = Recorder(database, claim, 5.0)
+    recorder = StepRecorder(database, claim, 5.0)
     recorder.name_layers(["0.up", "0.down"], ["x/amax", "x/snr_db", "grad/amax", "grad/snr_db"])
     for step in range(4):
         table = [[1.0, step, 2.0, math.inf], [3.0, 30.0, 4.0, math.nan]]
@@ -157,7 +157,7 @@ def test_many_runs_are_written_at_once_and_nothing_of_those_that_are_lost_or_hav
     worker = make_worker()
     with database.write() as session:
         claims = [lease.claim(session, worker, 5.0), lease.claim(session, worker, 5.0)]
-    recorders = [Recorder(database, claim, 5.0) for claim in claims]
+    recorders = [StepRecorder(database, claim, 5.0) for claim in claims]
     for recorder in recorders:
         recorder.add(_step(0))
         recorder.add(_step(1, loss=2.0))

@@ -22,7 +22,7 @@ from server.jobs.conclude import decide
 from server.jobs.lifecycle import cancel_job
 from training.spec import Arm, Data, Model, Schedule, ShortReruns
 from workers import child, lease, reconcile, supervisor
-from workers.recorder import Recorder
+from workers.recorder import StepRecorder
 from workers.slots import Slot
 
 
@@ -193,7 +193,7 @@ def test_data_that_the_model_can_not_read_fails_at_once(database, submit, train)
 def test_a_supervisor_that_breaks_gives_the_run_back_with_the_reason(
     database, submit, train, monkeypatch
 ):
-    monkeypatch.setattr(Recorder, "flush", lambda _: 1 / 0)
+    monkeypatch.setattr(StepRecorder, "flush", lambda _: 1 / 0)
     submit(steps=100_000)
     run = _run(database, train())
     assert (run.state, run.crashes) == ("queued", 1)

@@ -16,7 +16,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from tools.gpu_evidence.budget import Budget, minutes
+from tools.gpu_evidence.budget import SessionBudget, minutes
 from tools.gpu_evidence.offline import OfflineError, installed, token_file
 from tools.gpu_evidence.results import FolderError, new_folder
 from tools.gpu_evidence.session import CANNOT_BEGIN, Session
@@ -119,7 +119,7 @@ def main(arguments: list[str] | None = None) -> int:
             raise ValueError(
                 f"--rehearse is {options.rehearse:g}, expected a number above 0, such as 120"
             )
-        budget = Budget(minutes(options.minutes))
+        budget = SessionBudget(minutes(options.minutes))
         tokens = token_file(options.prepared)
         folder = new_folder(options.out)
         python = installed(options.prepared, options.out / "environment", budget)

@@ -10,7 +10,7 @@ CLOSING_SECONDS = 30.0
 """Kept for the end: running steps are stopped and the summary is written."""
 
 
-class Budget:
+class SessionBudget:
     """Minutes from the start of the session to its end."""
 
     def __init__(self, minutes: float, clock: Callable[[], float] = time.monotonic) -> None:

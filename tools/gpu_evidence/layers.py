@@ -35,7 +35,7 @@ from training.arithmetic.known_answers import Array
 from training.arithmetic.linear import quiet_channel
 from training.arithmetic.recipes import LinearRecipe, linear_recipe
 from training.engines import transformer_engine
-from training.preflight.kernels import Emulated, Kernels, Matrices, TransformerEngine
+from training.preflight.kernels import EmulatedKernels, Kernels, Matrices, TransformerEngineKernels
 from training.rules import Recipe
 
 RECIPES: tuple[Recipe, ...] = ("fp8_current", "fp8_delayed", "mxfp8", "nvfp4_no_sr")
@@ -147,9 +147,9 @@ def main() -> int:
     parser.add_argument("--facts", type=Path)
     options = parser.parse_args()
     machine = device.describe()
-    emulation = Emulated()
+    emulation = EmulatedKernels()
     kernels: Kernels = (
-        TransformerEngine(machine) if options.engine == "transformer_engine" else emulation
+        TransformerEngineKernels(machine) if options.engine == "transformer_engine" else emulation
     )
     has_gpu = machine.platform == "gpu"
     accumulation = os.environ.get("NVTE_FP8_GEMM_HIGH_PRECISION_ACCUMULATION", "0") == "1"

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tools.gpu_evidence.budget import Budget
+from tools.gpu_evidence.budget import SessionBudget
 
 MANIFEST = "manifest.json"
 TOKENS = "tokens.npy"
@@ -53,7 +53,7 @@ def token_file(folder: Path | None) -> Path | None:
     return (folder / TOKENS).resolve()
 
 
-def installed(folder: Path | None, environment: Path, budget: Budget) -> str:
+def installed(folder: Path | None, environment: Path, budget: SessionBudget) -> str:
     """The Python of a new environment with the folder's wheels and this Python's packages; this
     Python without a folder.
 
@@ -84,7 +84,7 @@ def installed(folder: Path | None, environment: Path, budget: Budget) -> str:
     return str(python)
 
 
-def _run(command: Sequence[str], budget: Budget) -> None:
+def _run(command: Sequence[str], budget: SessionBudget) -> None:
     try:
         done = subprocess.run(
             command, check=False, capture_output=True, text=True, timeout=max(1.0, budget.left())

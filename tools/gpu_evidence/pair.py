@@ -46,7 +46,7 @@ from tools.gpu_evidence.results import write_atomically, write_facts
 from tools.gpu_evidence.steps import STEPS
 from tools.gpu_evidence.text import VOCABULARY
 from workers.standalone import stack as standalone
-from workers.standalone.keeping import Keeper
+from workers.standalone.keeping import PartKeeper
 from workers.standalone.processes import StartError
 
 _CANDIDATES = {"emulated": ("fp8_current", "nvfp4"), "transformer_engine": ("fp8_current",)}
@@ -152,7 +152,7 @@ class Pair:
         """Start the stack, submit the job and follow it; raises DeviceError for a run on another
         device.
 
-        Raises StartError, RefusedError or ClientError where the stack or the job does not start.
+        Raises StartError, StackRefusedError or ClientError where the stack or the job does not start.
         """
         console = Console(stderr=True)
         with ExitStack() as stack:
@@ -169,7 +169,7 @@ class Pair:
                     self._keep_runs()
 
     def _follow(
-        self, client: Client, keeper: Keeper, job: dict[str, Any], console: Console
+        self, client: Client, keeper: PartKeeper, job: dict[str, Any], console: Console
     ) -> int | None:
         """Submit a job and follow it to its end; returns the steps of a shorter one if it was too
         slow and was cancelled.
@@ -378,7 +378,7 @@ def main() -> int:
     except (
         DeviceError,
         StartError,
-        standalone.RefusedError,
+        standalone.StackRefusedError,
         ClientError,
         UnreachableError,
         OSError,

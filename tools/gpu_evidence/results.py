@@ -24,7 +24,7 @@ class FolderError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class StepResult:
     """How one step ended. `reason` is empty if it is done; `facts` are what the step itself wrote,
     also where it was cut.
 
@@ -52,9 +52,9 @@ class Folder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.results: list[Result] = []
+        self.results: list[StepResult] = []
 
-    def write(self, result: Result) -> None:
+    def write(self, result: StepResult) -> None:
         """Write a result at once, so that a cut a moment later loses nothing."""
         self.results.append(result)
         name = f"{len(self.results):02d}-{result.step}.json"

@@ -20,10 +20,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tools.gpu_evidence.budget import Budget
+from tools.gpu_evidence.budget import SessionBudget
 from tools.gpu_evidence.process import StepProcess
-from tools.gpu_evidence.results import FIRST_LINES, Folder, Outcome, Result
-from tools.gpu_evidence.steps import Size, Step
+from tools.gpu_evidence.results import FIRST_LINES, Folder, Outcome, StepResult
+from tools.gpu_evidence.steps import Step, StepSize
 from tools.gpu_evidence.summary import summary
 
 ROOT = Path(__file__).parents[2]
@@ -46,7 +46,13 @@ class Session:
     """The steps of one session and its time; `run` returns the exit status."""
 
     def __init__(
-        self, steps: Sequence[Step], budget: Budget, folder: Folder, python: str, *, rehearsal: bool
+        self,
+        steps: Sequence[Step],
+        budget: SessionBudget,
+        folder: Folder,
+        python: str,
+        *,
+        rehearsal: bool,
     ) -> None:
         self._steps, self._budget, self._folder, self._python, self._rehearsal = (
             steps,
@@ -139,7 +145,7 @@ class Session:
                 if name in ("device", "driver", "versions")
             }
 
-    def _begin(self, step: Step, size: Size) -> _Running:
+    def _begin(self, step: Step, size: StepSize) -> _Running:
         facts = self._folder.path / f".{step.name}.facts"
         command = [self._python, *step.module, *size.arguments]
         if step.facts == "file":
@@ -233,7 +239,7 @@ class Session:
         if running in self._background:
             self._background.remove(running)
         self._folder.write(
-            Result(
+            StepResult(
                 step=running.step.name,
                 outcome=outcome,
                 reason=reason,
@@ -251,7 +257,7 @@ class Session:
 
     def _record(self, step: Step, outcome: Outcome, reason: str) -> None:
         self._folder.write(
-            Result(
+            StepResult(
                 step=step.name,
                 outcome=outcome,
                 reason=reason,

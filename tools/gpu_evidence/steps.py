@@ -25,7 +25,7 @@ _PAIR_START, _TE_START = 100.0, 75.0  # the service starts, and each arm's progr
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Size:
+class StepSize:
     """One size of a step: the least seconds that it needs, and its arguments."""
 
     seconds: float
@@ -46,7 +46,7 @@ class Step:
 
     name: str
     module: tuple[str, ...]
-    sizes: tuple[Size, ...]
+    sizes: tuple[StepSize, ...]
     limit: float | None = None
     facts: Facts = "file"
     fine: tuple[int, ...] = (0,)
@@ -57,7 +57,7 @@ class Step:
     patient: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
 
-    def fitting(self, left: float) -> Size | None:
+    def fitting(self, left: float) -> StepSize | None:
         """The largest size that can end in the seconds that are left, or None."""
         return next((size for size in self.sizes if size.seconds <= left), None)
 
@@ -73,7 +73,9 @@ def steps(out: Path, tokens: Path | None) -> list[Step]:
     ) -> Step:
         module = ("-m", "tools.gpu_evidence.pair", job, "--folder", str(out / name), *data)
         sizes = tuple(
-            Size(seconds=start + _SEEDS * number * step_seconds, arguments=("--steps", str(number)))
+            StepSize(
+                seconds=start + _SEEDS * number * step_seconds, arguments=("--steps", str(number))
+            )
             for number in STEPS
             if number <= count
         )
@@ -120,7 +122,7 @@ def rehearsal(out: Path, tokens: Path | None, seconds: float) -> list[Step]:
     """
     data = () if tokens is None else ("--tokens", str(tokens))
     small = ("--steps", str(max(20, round(3 * seconds))), "--small")
-    immediate = (Size(seconds=0),)
+    immediate = (StepSize(seconds=0),)
 
     def pair(name: str, folder: str, arms: Sequence[str]) -> tuple[str, ...]:
         return (
@@ -208,4 +210,4 @@ def _preflight(engine: str) -> tuple[str, ...]:
 
 
 def _step(name: str, module: tuple[str, ...], seconds: float, limit: float, **more: object) -> Step:
-    return Step(name=name, module=module, sizes=(Size(seconds=seconds),), limit=limit, **more)  # type: ignore[arg-type]
+    return Step(name=name, module=module, sizes=(StepSize(seconds=seconds),), limit=limit, **more)  # type: ignore[arg-type]

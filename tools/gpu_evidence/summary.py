@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tools.gpu_evidence.results import Result
+from tools.gpu_evidence.results import StepResult
 
 MOST_LINES = 40
 _WIDTH = 160
 
 
-def summary(results: Sequence[Result], minutes: float, end: str) -> str:
+def summary(results: Sequence[StepResult], minutes: float, end: str) -> str:
     """The lines. `end` says how the session ended."""
     lines = [f"GPU evidence: {end}, after {minutes:.1f} minutes"]
     if any(result.rehearsal for result in results):

@@ -8,7 +8,7 @@ from typing import Any
 from parity.report.evaluation_tables import share
 from parity.report.words import MARKS
 from parity.wording import interval_words, minus, signed
-from tools.public_verdicts.sets import Answer, answers, facts
+from tools.public_verdicts.sets import SetAnswer, answers, facts
 
 LARGE, SMALL = 20e9, 1e9  # parameters
 SCALES = ("below 1 B", "1 to 20 B", "above 20 B")
@@ -16,7 +16,7 @@ FAMILIES = {"nvfp4": "NVFP4", "mxfp8": "MXFP8", "mxfp4": "MXFP4", "fp8": "FP8"}
 WARM = 200  # steps of a log before its speed counts
 
 
-def label(answer: Answer) -> str:
+def label(answer: SetAnswer) -> str:
     """Model and candidate in a few words."""
     name = (
         {"int4": "INT4", "fp4": "FP4", "int8": "INT8"}.get(answer.question, answer.candidate)
@@ -33,26 +33,26 @@ def label(answer: Answer) -> str:
     return f"{model}: {name}{margin}"
 
 
-def chip(answer: Answer) -> str:
+def chip(answer: SetAnswer) -> str:
     """The verdict with its mark."""
     state = answer.document["verdict"]
     return f"{MARKS[state]} {answer.word}"
 
 
-def gap_words(answer: Answer) -> str:
+def gap_words(answer: SetAnswer) -> str:
     """The gap with its interval, % of the loss."""
     mean, lo, hi = (100.0 * answer.gap[key] / answer.level for key in ("mean", "lo", "hi"))
     return minus(f"{signed(mean, 2)} % ({interval_words(lo, hi, 2)})")
 
 
-def gap_in_margins(answer: Answer) -> tuple[float, float, float]:
+def gap_in_margins(answer: SetAnswer) -> tuple[float, float, float]:
     """The gap and its interval in margins."""
     margin = answer.document["margin"]["nats"]
     mean, lo, hi = (answer.gap[key] / margin for key in ("mean", "lo", "hi"))
     return mean, lo, hi
 
 
-def as_of(answer: Answer) -> str:
+def as_of(answer: SetAnswer) -> str:
     """The point of the training at which the verdict holds."""
     document = answer.document
     if "AS_OF" not in document["codes"]:
@@ -64,7 +64,7 @@ def as_of(answer: Answer) -> str:
     )
 
 
-def runs_words(answer: Answer) -> str:
+def runs_words(answer: SetAnswer) -> str:
     """The runs of both arms, and their systems where these are on record."""
     document, rows = answer.document, facts(answer.of, answer.question)
     stated = answer.of.questions[answer.question]
@@ -91,7 +91,7 @@ def _is_in(row: Mapping[str, str], where: Mapping[str, Any]) -> bool:
     )
 
 
-def tokens_words(answer: Answer) -> str:
+def tokens_words(answer: SetAnswer) -> str:
     """What the gap costs in tokens to the target."""
     tax = (answer.document.get("target") or {}).get("tax")
     return (
@@ -101,7 +101,7 @@ def tokens_words(answer: Answer) -> str:
     )
 
 
-def speed_words(answer: Answer) -> str:
+def speed_words(answer: SetAnswer) -> str:
     """The speed: net of the tokens on equal hardware, or that of a step as the log prints it."""
     if answer.document.get("speed"):
         speed = answer.document["speed"][0]
@@ -120,14 +120,14 @@ def speed_words(answer: Answer) -> str:
     return f"step {cand / base:.2f} x"
 
 
-def rests(answer: Answer) -> str:
+def rests(answer: SetAnswer) -> str:
     """What the interval rests on."""
     strip = {fact["name"]: fact for fact in answer.document["words"]["strip"]}
     noise, why = strip["Run-to-run noise"]["value"].lower(), strip["Evidence"]["why"]
     return minus(f"run-to-run noise {noise}; {why}")
 
 
-def family(answer: Answer) -> str:
+def family(answer: SetAnswer) -> str:
     """The kind of the candidate's recipe."""
     recipe = str(answer.document["candidate"]["recipe"]).removeprefix("other:")
     return next(
@@ -135,7 +135,7 @@ def family(answer: Answer) -> str:
     )
 
 
-def parameters(answer: Answer) -> float:
+def parameters(answer: SetAnswer) -> float:
     """The model's parameters."""
     return (
         1e6 * float(answer.size.partition(" ")[0])
@@ -144,13 +144,13 @@ def parameters(answer: Answer) -> float:
     )
 
 
-def scale(answer: Answer) -> str:
+def scale(answer: SetAnswer) -> str:
     """The class of the model's size."""
     number = parameters(answer)
     return SCALES[0] if number < SMALL else SCALES[2] if number > LARGE else SCALES[1]
 
 
-def ordered() -> list[Answer]:
+def ordered() -> list[SetAnswer]:
     """The answers by recipe, and by scale in each."""
     kinds = [*FAMILIES.values()]
     return sorted(
@@ -163,11 +163,11 @@ def ordered() -> list[Answer]:
     )
 
 
-def grouped() -> list[list[Answer]]:
+def grouped() -> list[list[SetAnswer]]:
     """The answers by question, those of several sizes from the smallest on. A question has one
     verdict, or ValueError.
     """
-    groups: dict[tuple[str, str], list[Answer]] = {}
+    groups: dict[tuple[str, str], list[SetAnswer]] = {}
     for answer in ordered():
         groups.setdefault((answer.of.name, answer.question), []).insert(0, answer)
     for (name, question), group in groups.items():

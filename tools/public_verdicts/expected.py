@@ -4,7 +4,7 @@ import csv
 import functools
 from collections.abc import Mapping
 
-from tools.public_verdicts.sets import SETS, Answer
+from tools.public_verdicts.sets import SETS, SetAnswer
 
 
 @functools.cache
@@ -14,7 +14,7 @@ def expected() -> Mapping[tuple[str, str], Mapping[str, str]]:
         return {(row["set"], row["question"]): row for row in csv.DictReader(file)}
 
 
-def holds(answer: Answer) -> bool:
+def holds(answer: SetAnswer) -> bool:
     """Whether an answer is allowed and rests on none of the codes that must not decide."""
     row = expected()[answer.of.name, answer.question]
     return answer.word in row["allowed"].split("|") and answer.document["codes"][0] not in row[

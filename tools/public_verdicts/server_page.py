@@ -21,7 +21,7 @@ from tools.public_verdicts.answers_in_words import (
     speed_words,
     tokens_words,
 )
-from tools.public_verdicts.sets import Answer, answers, sets
+from tools.public_verdicts.sets import SetAnswer, answers, sets
 from tools.tables.printed import run
 
 
@@ -65,7 +65,7 @@ def packaged() -> str:
     )
 
 
-def screen(answer: Answer) -> str:
+def screen(answer: SetAnswer) -> str:
     """The first screen of the verdict's page, without what needs a script."""
     with tempfile.TemporaryDirectory() as folder:
         file, where = f"{folder}/page.html", ""

@@ -33,7 +33,7 @@ class Set:
 
 
 @frozen
-class Answer:
+class SetAnswer:
     """A judged question: `size` is the model's where the question has several, `document` the
     verdict.
     """
@@ -91,19 +91,19 @@ def sets() -> tuple[Set, ...]:
 
 
 @functools.cache
-def answers() -> tuple[Answer, ...]:
+def answers() -> tuple[SetAnswer, ...]:
     """Every question, judged from its folder."""
     return tuple(
         answer for one in sets() for question in one.questions for answer in judged(one, question)
     )
 
 
-def judged(one: Set, question: str) -> Iterator[Answer]:
+def judged(one: Set, question: str) -> Iterator[SetAnswer]:
     """The answers to a question: one, or one a size."""
     file = f"{one.file}{f':{question}' if question else ''}"
     for document in json.loads(run(f"parity compare {file} --json"))["verdicts"]:
         size = re.search(r"model_millions=(\d+)", document["candidate"]["name"])
-        yield Answer(
+        yield SetAnswer(
             of=one, question=question, size=f"{size[1]} M" if size else "", document=document
         )
 

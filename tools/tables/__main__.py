@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from tools.tables.catalogue import TABLES
-from tools.tables.generated import ROOT, Table
+from tools.tables.generated import ROOT, GeneratedTable
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -28,7 +28,7 @@ def main(arguments: Sequence[str]) -> int:
     return int(options.check and bool(outdated))
 
 
-def _written(table: Table, *, check: bool) -> list[str]:
+def _written(table: GeneratedTable, *, check: bool) -> list[str]:
     """A line for each page or file that was not of today; it is now, but for a check."""
     lines = []
     for path in table.paths:

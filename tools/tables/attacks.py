@@ -9,7 +9,7 @@ from parity.readers import read_runs
 from tests.parity.attacks.case import Attack, Runs
 from tests.parity.attacks.catalogue import TOPICS
 from tests.parity.attacks.pairs import groups
-from tools.tables.generated import DOCS, ROOT, Table
+from tools.tables.generated import DOCS, ROOT, GeneratedTable
 
 RERUNS = ROOT / "tests" / "data" / "nanogpt_reruns.npz"
 
@@ -43,4 +43,6 @@ def _row(attack: Attack, orders: list[Runs]) -> str:
     return f"| {attack.what} | {answer} | `{reasons.most_common(1)[0][0]}` | {attack.twin} |"
 
 
-TABLE = Table(name="attacks", parts={DOCS / "attacks.md": {"attacks": attack_table}}, slow=True)
+TABLE = GeneratedTable(
+    name="attacks", parts={DOCS / "attacks.md": {"attacks": attack_table}}, slow=True
+)

@@ -18,9 +18,9 @@ from tools.tables import (
     settings,
     timetable,
 )
-from tools.tables.generated import Table
+from tools.tables.generated import GeneratedTable
 
-TABLES: Mapping[str, Table] = {
+TABLES: Mapping[str, GeneratedTable] = {
     table.name: table
     for table in (
         attacks.TABLE,

@@ -38,7 +38,7 @@ from parity.judging.noise.emulated_table import TABLE as EMULATED
 from parity.judging.noise.noise_table import COLUMNS
 from parity.judging.policy import WINDOW_FRACTION
 from parity.recipes import rounds_to_nearest
-from tools.tables.generated import ROOT, Table
+from tools.tables.generated import ROOT, GeneratedTable
 
 EXPERIMENTS = ROOT / "experiments"
 CONSTANT = "constant"  # in the name of a set-up of run_floor.jsonl whose rate never decayed
@@ -201,4 +201,4 @@ def shipped_csv() -> str:
     return emulated_csv(*texts)
 
 
-TABLE = Table(name="emulated_noise", files={EMULATED: shipped_csv})
+TABLE = GeneratedTable(name="emulated_noise", files={EMULATED: shipped_csv})

@@ -12,7 +12,7 @@ Parts = Mapping[str, Callable[[], str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class GeneratedTable:
     """A table by the name that the command takes, with what it writes. A `slow` one takes minutes,
     so no test makes it again.
     """

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from server.api.service.job_schema import job_file_schema
-from tools.tables.generated import DOCS, Table
+from tools.tables.generated import DOCS, GeneratedTable
 from training.model_shapes import PRESETS
 from training.spec import Model
 
@@ -191,4 +191,6 @@ def presets() -> str:
     return "\n".join(["| preset | parameters |", "| --- | ---: |", *rows])
 
 
-TABLE = Table(name="job_file", parts={DOCS / "job-file.md": {"keys": keys, "presets": presets}})
+TABLE = GeneratedTable(
+    name="job_file", parts={DOCS / "job-file.md": {"keys": keys, "presets": presets}}
+)

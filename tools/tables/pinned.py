@@ -1,7 +1,7 @@
 """The table in docs/gate.md of what a contributor may choose under pinned rules."""
 
 from server.jobs.pinned_fields import FREE, PINNED_NAMES
-from tools.tables.generated import DOCS, Table
+from tools.tables.generated import DOCS, GeneratedTable
 
 _ALLOWED = {
     "free": "any value",
@@ -36,4 +36,4 @@ def pinned_table() -> str:
     )
 
 
-TABLE = Table(name="pinned", parts={DOCS / "gate.md": {"pinned": pinned_table}})
+TABLE = GeneratedTable(name="pinned", parts={DOCS / "gate.md": {"pinned": pinned_table}})

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from parity.report.evaluation_tables import Cells
 from parity.report.markdown import markdown_table
-from tools.tables.generated import DOCS, Parts, Table
+from tools.tables.generated import DOCS, GeneratedTable, Parts
 from tools.tables.printed import run
 
 NOISE_TABLE = "examples/planning/noise.csv"
@@ -65,4 +65,4 @@ PARTS: Parts = {
 }
 
 
-TABLE = Table(name="plan", parts={DOCS / "plan.md": PARTS})
+TABLE = GeneratedTable(name="plan", parts={DOCS / "plan.md": PARTS})

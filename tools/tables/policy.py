@@ -14,7 +14,7 @@ from parity.judging.policy import (
     Amount,
     Policy,
 )
-from tools.tables.generated import DOCS, Table
+from tools.tables.generated import DOCS, GeneratedTable
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -146,7 +146,7 @@ def _allowed(name: str, hint: Any, ranges: Mapping[str, tuple[float, float]]) ->
     return words[get_origin(kind) or kind]
 
 
-TABLE = Table(
+TABLE = GeneratedTable(
     name="policy",
     parts={
         DOCS / "policy.md": {

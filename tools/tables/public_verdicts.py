@@ -9,9 +9,9 @@ from tools.public_verdicts.pictures import ladder_plot, plot
 from tools.public_verdicts.readme import first_lines
 from tools.public_verdicts.server_page import packaged
 from tools.public_verdicts.systems import interval_table
-from tools.tables.generated import DOCS, ROOT, Table
+from tools.tables.generated import DOCS, ROOT, GeneratedTable
 
-TABLE = Table(
+TABLE = GeneratedTable(
     name="public_verdicts",
     parts={
         DOCS / "public-verdicts.md": {

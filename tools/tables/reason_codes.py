@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from parity.judging.codes import ReasonCode
 from parity.judging.precedence import table
-from tools.tables.generated import DOCS, Table
+from tools.tables.generated import DOCS, GeneratedTable
 
 
 def reason_codes() -> str:
@@ -36,4 +36,6 @@ def _described(entries: Iterable[tuple[str, ReasonCode]]) -> Iterator[str]:
         yield f"*What to do:* {entry.what_to_do}{job_step}"
 
 
-TABLE = Table(name="reason_codes", parts={DOCS / "codes.md": {"reason codes": reason_codes}})
+TABLE = GeneratedTable(
+    name="reason_codes", parts={DOCS / "codes.md": {"reason codes": reason_codes}}
+)

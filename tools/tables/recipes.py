@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from tools.tables.generated import DOCS, Table
+from tools.tables.generated import DOCS, GeneratedTable
 from training.arithmetic.quantize import Quantizer
 from training.arithmetic.recipes import linear_recipe
 from training.environment.maxtext_options import QUANTIZATION
@@ -105,7 +105,7 @@ def _recipes_with(name: str) -> str:
     return ", ".join(f"`{recipe}`" for recipe in having)
 
 
-TABLE = Table(
+TABLE = GeneratedTable(
     name="recipes",
     parts={DOCS / "recipes.md": {"recipes": recipe_table, "switches": switch_table}},
 )

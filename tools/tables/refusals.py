@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from server.errors import kinds
-from tools.tables.generated import DOCS, Table
+from tools.tables.generated import DOCS, GeneratedTable
 
 # What to do about each type of a refused request.
 REFUSED: Mapping[str, str] = {
@@ -40,4 +40,4 @@ def refusals() -> str:
     return "\n".join(["| type | status | what to do |", "| --- | --- | --- |", *rows])
 
 
-TABLE = Table(name="refusals", parts={DOCS / "codes.md": {"refusals": refusals}})
+TABLE = GeneratedTable(name="refusals", parts={DOCS / "codes.md": {"refusals": refusals}})

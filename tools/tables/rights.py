@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 
 from server.web.access.rules import RULES, Rule, operations
-from tools.tables.generated import DOCS, Table
+from tools.tables.generated import DOCS, GeneratedTable
 
 
 def rights_table() -> str:
@@ -35,4 +35,4 @@ def _conditions(rule: Rule) -> Iterator[str]:
         yield "or the token of this run"
 
 
-TABLE = Table(name="rights", parts={DOCS / "rights.md": {"operations": rights_table}})
+TABLE = GeneratedTable(name="rights", parts={DOCS / "rights.md": {"operations": rights_table}})

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tools.tables.generated import DOCS, Table
+from tools.tables.generated import DOCS, GeneratedTable
 
 # What each code of a run or a job means, and what to do.
 RUNS: Mapping[str, tuple[str, str]] = {
@@ -392,4 +392,4 @@ def run_codes() -> str:
     return "\n".join(["| code | meaning | what to do |", "| --- | --- | --- |", *rows])
 
 
-TABLE = Table(name="run_codes", parts={DOCS / "codes.md": {"run codes": run_codes}})
+TABLE = GeneratedTable(name="run_codes", parts={DOCS / "codes.md": {"run codes": run_codes}})

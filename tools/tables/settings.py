@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from server.settings import CHECKOUT, Settings
-from tools.tables.generated import DOCS, Table
+from tools.tables.generated import DOCS, GeneratedTable
 
 
 def settings_table() -> str:
@@ -32,4 +32,4 @@ def _value(default: object) -> str:
     return f"`{str(default).lower() if isinstance(default, bool) else format(default, 'g') if isinstance(default, float) else default}`"  # noqa: E501
 
 
-TABLE = Table(name="settings", parts={DOCS / "settings.md": {"settings": settings_table}})
+TABLE = GeneratedTable(name="settings", parts={DOCS / "settings.md": {"settings": settings_table}})

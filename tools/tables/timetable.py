@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tools.gpu_evidence.budget import CLOSING_SECONDS
 from tools.gpu_evidence.steps import Step, steps
-from tools.tables.generated import DOCS, Table
+from tools.tables.generated import DOCS, GeneratedTable
 
 MINUTES = 25
 CUTS = (5, 10, 15, 20)
@@ -36,7 +36,7 @@ _GIVES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class TimetableRow:
     """A step with the seconds of its session in which it runs, and its size."""
 
     step: Step
@@ -45,7 +45,7 @@ class Row:
     size: tuple[str, ...]
 
 
-def rows(minutes: float) -> Iterator[Row]:
+def rows(minutes: float) -> Iterator[TimetableRow]:
     """The steps that a session of so many minutes begins, in the order of their begin."""
     now, last = 0.0, minutes * 60 - CLOSING_SECONDS
     busy_until = 0.0  # by the step in the background
@@ -56,7 +56,7 @@ def rows(minutes: float) -> Iterator[Row]:
         if size is None:
             continue
         seconds = size.seconds or _DEVICE_SECONDS
-        yield Row(step=step, begin=now, end=now + seconds, size=size.arguments)
+        yield TimetableRow(step=step, begin=now, end=now + seconds, size=size.arguments)
         if step.background:
             busy_until = now + seconds
         else:
@@ -89,4 +89,4 @@ def _clock(seconds: float) -> str:
     return f"{int(seconds // 60)}:{int(seconds % 60):02d}"
 
 
-TABLE = Table(name="timetable", parts={DOCS / "hardware.md": {"first half hour": table}})
+TABLE = GeneratedTable(name="timetable", parts={DOCS / "hardware.md": {"first half hour": table}})

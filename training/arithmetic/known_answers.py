@@ -51,7 +51,7 @@ _FILE = Path(__file__).with_name("known_answers.npz")
 _CASES = {"normal_64x128": 1, "ties_32x64": 2}
 
 
-class Copy(NamedTuple):
+class QuantizedCopy(NamedTuple):
     """One quantized copy of a matrix (M, K): codes (M, K) uint8, scale bytes (blocks in place of
     elements), and the tensor's scalar.
 
@@ -64,24 +64,24 @@ class Copy(NamedTuple):
 
 
 @frozen
-class Answer:
+class KnownAnswer:
     """The known copy of x (M, K), bfloat16 values as float32, in one format along one axis."""
 
     format: str
     axis: int
     x: Array
-    copy: Copy
+    copy: QuantizedCopy
 
 
 @frozen
-class Difference:
+class CopyDifference:
     """How many numbers of each kind (KINDS) were compared, and how many of them differ."""
 
     compared: Counter[str] = field(default_factory=Counter)
     differing: Counter[str] = field(default_factory=Counter)
 
-    def __add__(self, other: Difference) -> Difference:
-        return Difference(
+    def __add__(self, other: CopyDifference) -> CopyDifference:
+        return CopyDifference(
             compared=self.compared + other.compared, differing=self.differing + other.differing
         )
 
@@ -90,7 +90,7 @@ class Difference:
 
 
 @functools.cache
-def answers() -> tuple[Answer, ...]:
+def answers() -> tuple[KnownAnswer, ...]:
     """Every known answer."""
     with np.load(_FILE) as archive:
         arrays = dict(archive)
@@ -103,12 +103,12 @@ def answers() -> tuple[Answer, ...]:
     )
 
 
-def difference(answer: Answer, copy: Copy) -> Difference:
+def difference(answer: KnownAnswer, copy: QuantizedCopy) -> CopyDifference:
     """Counts what differs between a copy and the known one. The sign of an FP4 zero is free; a copy
     without a scalar has none compared.
     """
     reference = answer.copy
-    total = Difference()
+    total = CopyDifference()
     codes = _unsigned_zero(answer, reference.codes), _unsigned_zero(answer, copy.codes)
     scalars = (None if copy.scalar is None else reference.scalar), copy.scalar
     for kind, (expected, found) in zip(
@@ -124,7 +124,7 @@ def differing_formats() -> dict[str, str]:
     """The formats whose codes on this device are not the known ones, with how many differ in words;
     empty where all is well.
     """
-    totals = dict.fromkeys(QUANTIZERS, Difference())
+    totals = dict.fromkeys(QUANTIZERS, CopyDifference())
     for answer, made in zip(
         answers(), _quantized([jnp.asarray(answer.x) for answer in answers()]), strict=True
     ):
@@ -132,7 +132,7 @@ def differing_formats() -> dict[str, str]:
     return {name: words(total) for name, total in totals.items() if total}
 
 
-def words(total: Difference) -> str:
+def words(total: CopyDifference) -> str:
     """A difference in words, such as "12 of 8,192 codes and 3 of 512 scale bytes differ"."""
     if total:
         wrong = [
@@ -171,11 +171,13 @@ def formats_of(quantizers: Iterable[Quantizer]) -> set[str]:
     return {name for quantizer in quantizers if (name := format_of(quantizer)) is not None}
 
 
-def copy_of(made: Any, quantizer: Quantizer) -> Copy:
+def copy_of(made: Any, quantizer: Quantizer) -> QuantizedCopy:
     """What `quantize` returned, as a copy to compare."""
     scalar = {"nvfp4": made.amax, "tensor": made.scale_inv, "mx": None}[quantizer.scaling]
     scales = None if quantizer.scaling == "tensor" else np.asarray(made.scales)
-    return Copy(np.asarray(made.codes), scales, None if scalar is None else np.float32(scalar))
+    return QuantizedCopy(
+        np.asarray(made.codes), scales, None if scalar is None else np.float32(scalar)
+    )
 
 
 @jax.jit
@@ -200,19 +202,19 @@ def _side(axis: int) -> str:
     return "row" if axis == 1 else "col"
 
 
-def _answer(arrays: Mapping[str, Array], case: str, name: str, axis: int) -> Answer:
+def _answer(arrays: Mapping[str, Array], case: str, name: str, axis: int) -> KnownAnswer:
     """An answer from the layout of a vector file (`tools.vectors`): NVFP4 columns are transposed,
     2D scales repeated for every row.
     """
     prefix, times = f"{case}/{name}/", _CASES[case]
     x = np.tile((arrays[f"{case}/x"].astype(np.uint32) << 16).view(np.float32), (times, times))
     if QUANTIZERS[name].scaling == "tensor":
-        copy = Copy(
+        copy = QuantizedCopy(
             np.tile(arrays[prefix + "codes"], (times, times)),
             None,
             np.float32(arrays[prefix + "scale_inv"][0]),
         )
-        return Answer(format=name, axis=axis, x=x, copy=copy)
+        return KnownAnswer(format=name, axis=axis, x=x, copy=copy)
     is_nvfp4 = QUANTIZERS[name].scaling == "nvfp4"
     prefix += _side(axis)
     codes, scales = (
@@ -224,11 +226,11 @@ def _answer(arrays: Mapping[str, Array], case: str, name: str, axis: int) -> Ans
     if is_nvfp4 and axis == 0:
         codes, scales = codes.T, scales.T
     scalar = np.float32(arrays[f"{prefix}_amax"][0]) if is_nvfp4 else None
-    return Answer(
+    return KnownAnswer(
         format=name,
         axis=axis,
         x=x,
-        copy=Copy(np.tile(codes, (times, times)), np.tile(scales, (times, times)), scalar),
+        copy=QuantizedCopy(np.tile(codes, (times, times)), np.tile(scales, (times, times)), scalar),
     )
 
 
@@ -238,7 +240,7 @@ def _differing(expected: Array | np.float32, other: Array | np.float32 | None) -
     return int(np.sum(expected != other))
 
 
-def _unsigned_zero(answer: Answer, codes: Array) -> Array:
+def _unsigned_zero(answer: KnownAnswer, codes: Array) -> Array:
     if QUANTIZERS[answer.format].scaling == "nvfp4":
         return np.where(codes == 8, 0, codes)
     return codes

@@ -28,7 +28,7 @@ from training import device, provenance
 from training.engines import maxtext_command
 from training.engines.maxtext_command import Launch
 from training.engines.maxtext_evaluation import evaluations, put_back
-from training.engines.maxtext_follow import Follower, Log, Plan
+from training.engines.maxtext_follow import FollowedRun, MaxTextFollower, MaxTextLog
 from training.engines.maxtext_process import (
     LOOK_SECONDS,
     Patience,
@@ -56,7 +56,7 @@ _HASHED_BYTES = 1 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class MaxTextPlace:
     """Where and as which of its processes a run trains.
 
     `folder` holds the run's files, `resume_at_most` is the number of steps that the caller has on
@@ -100,7 +100,7 @@ def manifest(spec: RunSpec, environment: Mapping[str, str] = os.environ) -> dict
 
 def train(
     spec: RunSpec,
-    place: Place,
+    place: MaxTextPlace,
     *,
     environment: Mapping[str, str] = os.environ,
     note: Callable[[str], None] = lambda _: None,
@@ -149,10 +149,10 @@ def train(
     if lacks_parameters:
         _write_first_parameters(launch, patience)
     launch.metrics.unlink(missing_ok=True)
-    plan = Plan(first=first, steps=steps, tokens_per_step=spec.data.tokens_per_step)
+    plan = FollowedRun(first=first, steps=steps, tokens_per_step=spec.data.tokens_per_step)
     with running(command, launch.folder, launch.log, launch.environment) as process:
-        log = Log(launch.log, sys.stderr)
-        follower = Follower(launch.metrics, log, plan)
+        log = MaxTextLog(launch.log, sys.stderr)
+        follower = MaxTextFollower(launch.metrics, log, plan)
         yield from _follow(process, follower, plan, Silence(log, patience))
     if follower.last >= plan.first:
         profile(
@@ -230,7 +230,7 @@ def _take_part(launch: Launch, commands: Sequence[Sequence[str]]) -> None:
 
 
 def _follow(
-    process: subprocess.Popen[bytes], follower: Follower, plan: Plan, silence: Silence
+    process: subprocess.Popen[bytes], follower: MaxTextFollower, plan: FollowedRun, silence: Silence
 ) -> Iterator[StepStats]:
     while True:
         # before the read, so that everything it wrote before its end is read
@@ -247,7 +247,11 @@ def _follow(
 
 
 def _conclude(
-    status: int, follower: Follower, log: Log, plan: Plan, note: Callable[[str], None]
+    status: int,
+    follower: MaxTextFollower,
+    log: MaxTextLog,
+    plan: FollowedRun,
+    note: Callable[[str], None],
 ) -> None:
     """Raise a MaxTextError unless the process ended as a complete run does."""
     after = _after(follower, plan)
@@ -276,7 +280,7 @@ def _conclude(
         )
 
 
-def _after(follower: Follower, plan: Plan) -> str:
+def _after(follower: MaxTextFollower, plan: FollowedRun) -> str:
     if follower.last >= plan.first:
         return f"after step {follower.last} of {plan.steps}"
     return "before its first step"

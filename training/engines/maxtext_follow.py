@@ -82,7 +82,7 @@ class Tail:
         return bool(file.read(len(self._end)) == self._end)
 
 
-class Log:
+class MaxTextLog:
     """MaxText's log: its steps, its last lines, and a copy of each line on `echo`."""
 
     def __init__(self, path: Path, echo: TextIO | None = None) -> None:
@@ -122,7 +122,7 @@ class Log:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class FollowedRun:
     """The plan of the followed run: the first step that it may report, the number of steps, and the
     tokens per step.
     """
@@ -132,12 +132,12 @@ class Plan:
     tokens_per_step: int
 
 
-class Follower:
+class MaxTextFollower:
     """The steps of one process in order, each once; `gaps` holds the steps that were trained but
     not recorded.
     """
 
-    def __init__(self, metrics: Path, log: Log, plan: Plan) -> None:
+    def __init__(self, metrics: Path, log: MaxTextLog, plan: FollowedRun) -> None:
         self._metrics = Tail(metrics)
         self._log = log
         self._plan = plan

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from training.engines.maxtext_follow import LOG_LINES, Log
+from training.engines.maxtext_follow import LOG_LINES, MaxTextLog
 from training.environment.maxtext_errors import (
     CrashedError,
     HungError,
@@ -37,7 +37,7 @@ class Patience:
 class Silence:
     """Measures how long a process has written no line into its log."""
 
-    def __init__(self, log: Log, patience: Patience) -> None:
+    def __init__(self, log: MaxTextLog, patience: Patience) -> None:
         self._log, self._patience = log, patience
         self._lines = 0
         self._since = time.monotonic()
@@ -96,7 +96,7 @@ def run_to_its_end(
     doing: str,
     *,
     transient: bool,
-) -> Log:
+) -> MaxTextLog:
     """Runs a process in the folder of `file` until it ends with status 0, and returns its log,
     which `file` holds.
 
@@ -104,7 +104,7 @@ def run_to_its_end(
     status. `doing` completes the error's sentence; `transient` is whether another attempt may
     succeed after a silence.
     """
-    log = Log(file, sys.stderr)
+    log = MaxTextLog(file, sys.stderr)
     silence = Silence(log, patience)
     with running(command, file.parent, file, environment) as process:
         while process.poll() is None:
@@ -145,7 +145,7 @@ def meeting_place(environment: Mapping[str, str], process: Processes) -> dict[st
     return {**environment, **variables}
 
 
-def failure(status: int, log: Log, after: str, *, progressed: bool) -> MaxTextError:
+def failure(status: int, log: MaxTextLog, after: str, *, progressed: bool) -> MaxTextError:
     """Returns the error for a process that ended with a status other than 0, with the end of its
     log.
 

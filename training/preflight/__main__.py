@@ -13,8 +13,8 @@ from pydantic import TypeAdapter
 
 from training import device
 from training.arithmetic.recipes import LinearRecipe
-from training.preflight.checks import Check, Shape, examine, layers_of
-from training.preflight.kernels import ENGINES, Emulated, Kernels, TransformerEngine
+from training.preflight.checks import KernelCheck, Shape, examine, layers_of
+from training.preflight.kernels import ENGINES, EmulatedKernels, Kernels, TransformerEngineKernels
 from training.spec import JobSpec
 
 """x (M, K), w (K, N) and g (M, N)."""
@@ -28,7 +28,7 @@ from training.spec import JobSpec
 
 def report(
     kernels: Kernels, layers: Mapping[tuple[LinearRecipe, Shape], str], *, quiet: bool
-) -> list[Check]:
+) -> list[KernelCheck]:
     """Runs the checks; prints each when it ends, unless quiet."""
     done = []
     for check in examine(kernels, layers):
@@ -74,7 +74,7 @@ def main(arguments: list[str] | None = None) -> int:
     machine = device.describe()
     engines = [
         engine
-        for engine in (Emulated(), TransformerEngine(machine))
+        for engine in (EmulatedKernels(), TransformerEngineKernels(machine))
         if engine_name in (None, engine.name)
     ]
     results = {engine.name: report(engine, layers, quiet=options.json) for engine in engines}

@@ -47,7 +47,7 @@ import numpy.typing as npt
 
 from training.arithmetic import formats, hadamard, known_answers
 from training.arithmetic.formats import E2M1
-from training.arithmetic.known_answers import Array, Copy, Difference
+from training.arithmetic.known_answers import Array, CopyDifference, QuantizedCopy
 from training.arithmetic.quantize import Quantizer, dequantize, quantize
 from training.arithmetic.recipes import LinearRecipe, layer_recipe, linear_recipe
 from training.frozen import frozen
@@ -86,7 +86,7 @@ Seen = tuple[bool, str]
 
 
 @frozen
-class Check:
+class KernelCheck:
     """One check: its name with the recipe, whether it passed, and what was seen; ran is False for a
     recipe that cannot run.
     """
@@ -120,7 +120,7 @@ def layers_of(job: JobSpec) -> dict[tuple[LinearRecipe, Shape], str]:
 
 def examine(
     kernels: Kernels, layers: Mapping[tuple[LinearRecipe, Shape], str] = MappingProxyType({})
-) -> Iterator[Check]:
+) -> Iterator[KernelCheck]:
     """Runs every check on every recipe that the kernels can run; a recipe that they cannot run has
     one line that says why.
 
@@ -130,7 +130,7 @@ def examine(
         reason = kernels.refusal(recipe)
         passed, detail = (True, reason) if reason is not None else products(kernels, recipe, shape)
         sizes = " x ".join(f"{size:,}" for size in shape)
-        yield Check(
+        yield KernelCheck(
             name=f"{where}: {recipe.name} at {sizes}",
             passed=passed,
             detail=detail,
@@ -140,11 +140,11 @@ def examine(
         recipe = linear_recipe(name, fast_bf16=True)
         reason = kernels.refusal(recipe)
         if reason is not None:
-            yield Check(name=name, passed=True, detail=reason, ran=False)
+            yield KernelCheck(name=name, passed=True, detail=reason, ran=False)
             continue
         for check in checks_of(recipe):
             passed, detail = check(kernels, recipe)
-            yield Check(name=f"{name}: {check.__name__}", passed=passed, detail=detail)
+            yield KernelCheck(name=f"{name}: {check.__name__}", passed=passed, detail=detail)
 
 
 def checks_of(recipe: LinearRecipe) -> tuple[Callable[[Kernels, LinearRecipe], Seen], ...]:
@@ -161,13 +161,13 @@ def codes(kernels: Kernels, recipe: LinearRecipe) -> Seen:
     """Copies of all three operands against the known answers; a copy that is rounded stochastically
     has none.
     """
-    total = Difference()
+    total = CopyDifference()
     for operand in get_args(OperandName):
         sides = quantizers(recipe, operand)
         if any(side.stochastic for side in sides):
             continue
         for case in {id(answer.x): answer.x for answer in known_answers.answers()}.values():
-            copies: tuple[Copy, Copy] | None = None
+            copies: tuple[QuantizedCopy, QuantizedCopy] | None = None
             for answer in known_answers.answers():
                 side = 1 - answer.axis
                 if answer.x is not case or answer.format != known_answers.format_of(sides[side]):
@@ -241,7 +241,7 @@ def rounding(kernels: Kernels, recipe: LinearRecipe) -> Seen:
 
 def _two_copies(
     kernels: Kernels, recipe: LinearRecipe, rows: Array, columns: Array, seed: int
-) -> tuple[Copy, Copy]:
+) -> tuple[QuantizedCopy, QuantizedCopy]:
     """The copy of one gradient along its rows and that of another along its columns; usually the
     two are the same.
     """

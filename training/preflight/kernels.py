@@ -2,8 +2,8 @@
 behind one interface.
 
 An engine gives, for each operand of a linear layer, its two quantized copies (along rows and
-along columns), and the layer's three products. `Emulated` is our own arithmetic, compiled for
-this device; `TransformerEngine` calls the kernels of the installed package as engine
+along columns), and the layer's three products. `EmulatedKernels` is our own arithmetic, compiled
+for this device; `TransformerEngineKernels` calls the kernels of the installed package as engine
 transformer_engine does. Tests put kernels with a planted fault in their place.
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from training.arithmetic import linear as emulated
 from training.arithmetic import random_bits
-from training.arithmetic.known_answers import Array, Copy, copy_of
+from training.arithmetic.known_answers import Array, QuantizedCopy, copy_of
 from training.arithmetic.linear import quiet_channel
 from training.arithmetic.quantize import Quantizer, quantize, tensor_scale
 from training.arithmetic.recipes import LinearRecipe
@@ -42,7 +42,7 @@ class Kernels(Protocol):
 
     def copies(
         self, recipe: LinearRecipe, operand: OperandName, x_MK: Array, seed: int
-    ) -> tuple[Copy, Copy]:
+    ) -> tuple[QuantizedCopy, QuantizedCopy]:
         """The copies of an operand along its rows and along its columns; seed: for stochastic
         rounding.
         """
@@ -79,7 +79,7 @@ def quantizers(recipe: LinearRecipe, operand: OperandName) -> tuple[Quantizer, Q
     return rows, columns
 
 
-class Emulated:
+class EmulatedKernels:
     """Our own arithmetic on this process's device."""
 
     name = "emulated"
@@ -90,7 +90,7 @@ class Emulated:
 
     def copies(
         self, recipe: LinearRecipe, operand: OperandName, x_MK: Array, seed: int
-    ) -> tuple[Copy, Copy]:
+    ) -> tuple[QuantizedCopy, QuantizedCopy]:
         """See `Kernels`. The two copies draw different random numbers."""
         rows, columns = quantizers(recipe, operand)
         x = jnp.asarray(x_MK, jnp.bfloat16)
@@ -114,7 +114,7 @@ class Emulated:
         return _products(emulated.linear, recipe, matrices, 0, scale)
 
 
-class TransformerEngine:
+class TransformerEngineKernels:
     """The kernels of the installed Transformer Engine, through its JAX interface. **Not yet run on
     a GPU.**
     """
@@ -131,7 +131,7 @@ class TransformerEngine:
 
     def copies(
         self, recipe: LinearRecipe, operand: OperandName, x_MK: Array, seed: int
-    ) -> tuple[Copy, Copy]:
+    ) -> tuple[QuantizedCopy, QuantizedCopy]:
         """See `Kernels`."""
         sides = quantizers(recipe, operand)
         with transformer_engine.kernels():
@@ -214,7 +214,7 @@ def _scale(quantizer: Quantizer, matrix: Array) -> jax.Array:
     return tensor_scale(jnp.float32(np.max(np.abs(matrix))), quantizer.format)
 
 
-def _copy(tensor: Any, quantizer: Quantizer, shape: tuple[int, ...]) -> Copy:
+def _copy(tensor: Any, quantizer: Quantizer, shape: tuple[int, ...]) -> QuantizedCopy:
     """A copy of Transformer Engine's in our layout: "T" data is transposed back, and 2D scales,
     which it repeats, are kept once.
     """
@@ -225,7 +225,7 @@ def _copy(tensor: Any, quantizer: Quantizer, shape: tuple[int, ...]) -> Copy:
         for part in (tensor.data, tensor.scale_inv)
     )
     if quantizer.scaling == "tensor":
-        return Copy(
+        return QuantizedCopy(
             codes.T if tensor.data_layout == "T" else codes, None, np.float32(scales.ravel()[0])
         )
     if tensor.data_layout == "T":
@@ -236,4 +236,4 @@ def _copy(tensor: Any, quantizer: Quantizer, shape: tuple[int, ...]) -> Copy:
     scalar = (
         np.float32(np.asarray(tensor.amax).ravel()[0]) if quantizer.scaling == "nvfp4" else None
     )
-    return Copy(codes, scales, scalar)
+    return QuantizedCopy(codes, scales, scalar)

@@ -22,7 +22,7 @@ from training.trainer import data
 from training.trainer.checkpoint import Checkpointing, Checkpoints
 from training.trainer.data import Corpus
 from training.trainer.identity import identity
-from training.trainer.run import Run
+from training.trainer.run import TrainingRun
 
 _BYTES_PER_PARAMETER = 16  # the weight, its gradient and two moments, in float32
 _BYTES_OF_A_MOMENT = 4  # Muon has one for the weights of linear layers
@@ -85,7 +85,7 @@ def train(
     )
     try:
         with transformer_engine.kernels() if spec.engine == "transformer_engine" else nullcontext():
-            yield from Run(spec, corpus, fast_bf16=machine.fast_bf16).steps(checkpoints)
+            yield from TrainingRun(spec, corpus, fast_bf16=machine.fast_bf16).steps(checkpoints)
     except MemoryError as error:
         raise _out_of_memory(spec, machine) from error
     except jax.errors.JaxRuntimeError as error:

@@ -43,7 +43,7 @@ _TINY = float(np.finfo(np.float32).tiny)
 _MUON_MOMENTUM, _MUON_RMS = 0.95, 0.2
 
 
-class Settings(NamedTuple):
+class OptimizerSettings(NamedTuple):
     """A schedule as float32 scalars, ready to be an argument of a jitted function."""
 
     steps: np.float32
@@ -70,12 +70,14 @@ class Update(NamedTuple):
     update_norm: jax.Array
 
 
-def settings(schedule: Schedule) -> Settings:
+def settings(schedule: Schedule) -> OptimizerSettings:
     """Returns a schedule's numbers as arguments of the compiled step."""
-    return Settings(*(np.float32(getattr(schedule, name)) for name in Settings._fields))
+    return OptimizerSettings(
+        *(np.float32(getattr(schedule, name)) for name in OptimizerSettings._fields)
+    )
 
 
-def learning_rate(settings: Settings, step: jax.Array) -> jax.Array:
+def learning_rate(settings: OptimizerSettings, step: jax.Array) -> jax.Array:
     """Learning rate (float32 scalar) of the 0-based step (int32 scalar)."""
     t = step.astype(jnp.float32)
     warm = jnp.minimum(1.0, (t + 1) / jnp.maximum(settings.warmup_steps, 1.0))
@@ -125,7 +127,7 @@ def _muon(adam: optax.GradientTransformation) -> optax.GradientTransformation:
 
 
 def apply(
-    settings: Settings, parameters: Any, state: Any, gradient: Any, step: jax.Array
+    settings: OptimizerSettings, parameters: Any, state: Any, gradient: Any, step: jax.Array
 ) -> Update:
     """One step of the optimizer that `state` belongs to; all trees have the shape of
     `parameters`.

@@ -94,7 +94,7 @@ class _Block(NamedTuple):
     data_wait_seconds: float
 
 
-class Run:
+class TrainingRun:
     """One run in progress: its state on the device and its compiled programs."""
 
     def __init__(

@@ -28,7 +28,7 @@ from training.arithmetic.layer_statistics import gradient_norms, quiet_statistic
 from training.arithmetic.linear import Channel, quiet_channel
 from training.step_values import PROJECTIONS
 from training.trainer.model import Decoder, loss_and_lm_loss
-from training.trainer.optimizer import Settings, apply
+from training.trainer.optimizer import OptimizerSettings, apply
 
 ROW = (
     "loss",
@@ -75,7 +75,7 @@ class Inputs(NamedTuple):
     first: jax.Array
     steps: jax.Array
     run: jax.Array
-    settings: Settings
+    settings: OptimizerSettings
 
 
 class BlockOutput(NamedTuple):

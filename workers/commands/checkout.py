@@ -55,7 +55,7 @@ class File:
 
 
 @frozen
-class Tree:
+class CommitTree:
     """The files that decide a training, and the digest of their list."""
 
     files: tuple[File, ...]
@@ -68,7 +68,7 @@ class Tree:
         ).hexdigest()
 
 
-def find(launcher: Launcher, revision: str, folder: Path) -> tuple[Path, Tree]:
+def find(launcher: Launcher, revision: str, folder: Path) -> tuple[Path, CommitTree]:
     """The mirror that has a commit, and the commit's files; `folder` holds the mirrors.
 
     Raises CheckoutError: REPOSITORY_UNREACHABLE (transient), REVISION_NOT_FOUND, CHECKOUT_REFUSED.
@@ -112,7 +112,7 @@ def remove_unused(folder: Path, days: float) -> list[str]:
     return removed
 
 
-def write(launcher: Launcher, mirror: Path, tree: Tree, target: Path) -> None:
+def write(launcher: Launcher, mirror: Path, tree: CommitTree, target: Path) -> None:
     """Write the files of a commit into an empty folder. Raises CheckoutError, CHECKOUT_REFUSED, for
     a link out of it.
     """
@@ -142,7 +142,7 @@ def write(launcher: Launcher, mirror: Path, tree: Tree, target: Path) -> None:
                 out.write(content)
 
 
-def changes(tree: Tree, target: Path) -> list[str]:
+def changes(tree: CommitTree, target: Path) -> list[str]:
     """The paths of written files that are no longer as they were; files that a trainer added beside
     them do not count.
     """
@@ -213,7 +213,7 @@ def _fetch(git: "_Git", launcher: Launcher) -> None:
     )
 
 
-def _tree(git: "_Git", launcher: Launcher, revision: str) -> Tree:
+def _tree(git: "_Git", launcher: Launcher, revision: str) -> CommitTree:
     """The files below the launcher's paths. Raises CheckoutError where there are none, too many, or
     a submodule.
     """
@@ -246,7 +246,7 @@ def _tree(git: "_Git", launcher: Launcher, revision: str) -> Tree:
             "CHECKOUT_REFUSED",
             f"commit {revision} has {len(files):,} files, expected at most {_MOST_FILES:,}",
         )
-    return Tree(files=tuple(files))
+    return CommitTree(files=tuple(files))
 
 
 @contextmanager

@@ -38,7 +38,7 @@ from training.command import Command
 from training.spec import Data, Model, RunSpec, Schedule
 from workers.commands import checkout
 from workers.commands.checkout import CheckoutError
-from workers.commands.follow import Follower, LogRefusedError, Report
+from workers.commands.follow import LogRefusedError, Report, ReportFollower
 from workers.commands.launchers import STDOUT, Launcher, LauncherError
 from workers.commands.watch import (
     EndedError,
@@ -191,7 +191,7 @@ def _trainer(
             ) from None
         reports = launcher.reports
         base, path = (run_folder, STDOUT) if reports.path == STDOUT else (holder, reports.path)
-        follower = Follower(base, path, reports.pattern, last_recorded(spec.schedule.steps))
+        follower = ReportFollower(base, path, reports.pattern, last_recorded(spec.schedule.steps))
         watch = Watch(
             launcher.limits,
             follower,

@@ -57,7 +57,7 @@ class Report:
     validation: Rows
 
 
-class Follower:
+class ReportFollower:
     """Reads one report below an open folder. `poll` gives what is new, `finish` all that is left
     once nobody writes any more.
     """

@@ -11,10 +11,10 @@ from typing import Any
 
 from workers.commands.schedulers import (
     SCRIPT,
-    Job,
+    JobRefusedError,
     JobState,
-    RefusedError,
-    UnreachableError,
+    ScheduledJob,
+    SchedulerUnreachableError,
     called,
     sentence,
 )
@@ -76,10 +76,10 @@ class Kubernetes:
         )
         if status and "AlreadyExists" not in errors:
             _check_reachable(errors)
-            raise RefusedError(f"Kubernetes did not take the job: {sentence(errors)}")
+            raise JobRefusedError(f"Kubernetes did not take the job: {sentence(errors)}")
         return key
 
-    def jobs(self, key: str = "") -> list[Job]:
+    def jobs(self, key: str = "") -> list[ScheduledJob]:
         """Our Jobs with their pods, or the one of a name."""
         labels = _MANAGED | ({_KEY: key} if key else {})
         selector = ",".join(f"{name}={value}" for name, value in labels.items())
@@ -87,7 +87,7 @@ class Kubernetes:
             "get", "jobs,pods", f"--selector={selector}", "--output=json"
         )
         if status:
-            raise UnreachableError(f"kubectl: {sentence(errors or out)}")
+            raise SchedulerUnreachableError(f"kubectl: {sentence(errors or out)}")
         try:
             items = [
                 item
@@ -95,7 +95,7 @@ class Kubernetes:
                 if _KEY in item["metadata"].get("labels", {})
             ]
         except (ValueError, KeyError, TypeError):
-            raise UnreachableError(
+            raise SchedulerUnreachableError(
                 f"kubectl: its answer is not a list of Jobs: {sentence(out)[:100]}"
             ) from None
         pods: dict[str, list[Mapping[str, Any]]] = {}
@@ -141,13 +141,13 @@ def _check_reachable(errors: str) -> None:
     said = sentence(errors)
     is_full = _FULL in errors.lower()
     if is_full or any(word in errors.lower() for word in _AWAY):
-        raise UnreachableError(f"kubectl: {said}", is_full=is_full)
+        raise SchedulerUnreachableError(f"kubectl: {said}", is_full=is_full)
 
 
-def _job(item: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]) -> Job:
+def _job(item: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]) -> ScheduledJob:
     name = item["metadata"]["name"]
     state, said = _state(item, pods)
-    return Job(id=name, key=name, state=state, said=said)
+    return ScheduledJob(id=name, key=name, state=state, said=said)
 
 
 def _state(item: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]) -> tuple[JobState, str]:

@@ -148,7 +148,7 @@ class Parameter:
 
 
 @frozen
-class Reports:
+class ReportSource:
     """Where the trainer's losses stand: a file below {output}, or its standard output; `pattern`
     finds them in lines of a log.
     """
@@ -167,14 +167,14 @@ class Limits:
 
 
 @frozen
-class Slurm:
+class SlurmOptions:
     """How jobs are submitted to Slurm: further options of `sbatch`, in their long form."""
 
     options: tuple[str, ...] = ()
 
 
 @frozen
-class Kubernetes:
+class KubernetesOptions:
     """How jobs are submitted to Kubernetes: the template of the Job (a file of YAML), and how
     kubectl finds the cluster.
     """
@@ -188,7 +188,7 @@ class Kubernetes:
 
 
 @frozen
-class Added:
+class RecipeArguments:
     """What a recipe adds: arguments at the end of the command, and variables of the environment."""
 
     arguments: tuple[str, ...] = ()
@@ -204,8 +204,8 @@ class Launcher:
     name: str
     repository: str
     command: tuple[str, ...]
-    recipes: Mapping[str, Added]
-    reports: Reports
+    recipes: Mapping[str, RecipeArguments]
+    reports: ReportSource
     refs: tuple[str, ...] = ("refs/heads/*",)
     paths: tuple[str, ...] = (".",)
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
@@ -218,8 +218,8 @@ class Launcher:
     isolated: bool = False
     git_config: str = ""
     scheduler: str = ""
-    slurm: Slurm = Slurm()
-    kubernetes: Kubernetes = Kubernetes()
+    slurm: SlurmOptions = SlurmOptions()
+    kubernetes: KubernetesOptions = KubernetesOptions()
     digest: str = ""
 
     def document(self) -> dict[str, Any]:
@@ -455,8 +455,8 @@ def _check(launcher: Launcher, place: str) -> None:
 def _check_scheduler(launcher: Launcher, place: str) -> None:
     """What a launcher that submits its trainers cannot have, or needs."""
     for name, is_set in (
-        ("slurm", launcher.slurm != Slurm()),
-        ("kubernetes", launcher.kubernetes != Kubernetes()),
+        ("slurm", launcher.slurm != SlurmOptions()),
+        ("kubernetes", launcher.kubernetes != KubernetesOptions()),
     ):
         if is_set and launcher.scheduler != name:
             raise _refusal(
@@ -513,7 +513,7 @@ def _variables(value: object, where: str) -> Mapping[str, str]:
     return found
 
 
-def _recipes(value: object, where: str) -> Mapping[str, Added]:
+def _recipes(value: object, where: str) -> Mapping[str, RecipeArguments]:
     found = {}
     for name, recipe in _table(value, where).items():
         try:
@@ -521,20 +521,20 @@ def _recipes(value: object, where: str) -> Mapping[str, Added]:
         except RecipeError as error:
             raise LauncherError(str(error)) from None
         if isinstance(recipe, list):
-            found[name] = Added(arguments=_texts(recipe, f"{where}.{name}"))
+            found[name] = RecipeArguments(arguments=_texts(recipe, f"{where}.{name}"))
             continue
-        table = known_keys(recipe, Added, f"{where}.{name}", _refusal)
+        table = known_keys(recipe, RecipeArguments, f"{where}.{name}", _refusal)
         arguments = _texts(table.get("arguments", []), f"{where}.{name}.arguments")
-        found[name] = Added(
+        found[name] = RecipeArguments(
             arguments=arguments,
             environment=_variables(table.get("environment", {}), f"{where}.{name}.environment"),
         )
     return found
 
 
-def _reports(value: object, where: str) -> Reports:
-    table = known_keys(value, Reports, where, _refusal)
-    reports = Reports(
+def _reports(value: object, where: str) -> ReportSource:
+    table = known_keys(value, ReportSource, where, _refusal)
+    reports = ReportSource(
         path=typed(
             table.get("path"),
             str,
@@ -610,8 +610,8 @@ def _scheduler(value: object, where: str) -> str:
     return str(value)
 
 
-def _slurm(value: object, where: str) -> Slurm:
-    table = known_keys(value, Slurm, where, _refusal)
+def _slurm(value: object, where: str) -> SlurmOptions:
+    table = known_keys(value, SlurmOptions, where, _refusal)
     options = _texts(table.get("options", []), f"{where}.options")
     for option in options:
         name = option.removeprefix("--").partition("=")[0]
@@ -624,13 +624,13 @@ def _slurm(value: object, where: str) -> Slurm:
         # sbatch takes the first letters of an option for the whole.
         if ours := next((option for option in _OUR_OPTIONS if option.startswith(name)), None):
             raise _refusal(f"{where}.options", option, f"other options: --{ours} is ours")
-    return Slurm(options=options)
+    return SlurmOptions(options=options)
 
 
-def _kubernetes(value: object, where: str) -> Kubernetes:
+def _kubernetes(value: object, where: str) -> KubernetesOptions:
     import yaml  # noqa: PLC0415
 
-    table = known_keys(value, Kubernetes, where, _refusal)
+    table = known_keys(value, KubernetesOptions, where, _refusal)
     if "manifest" in table:
         raise _refusal(
             f"{where}.manifest",
@@ -650,7 +650,7 @@ def _kubernetes(value: object, where: str) -> Kubernetes:
             f"the path of a file of YAML with a Job ({error})",
         ) from None
     _check_template(manifest, f"{where}.template")
-    return Kubernetes(**named, manifest=manifest)
+    return KubernetesOptions(**named, manifest=manifest)
 
 
 def _check_template(manifest: object, where: str) -> None:

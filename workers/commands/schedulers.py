@@ -29,7 +29,7 @@ OVER = ("ended", "preempted")
 
 
 @frozen
-class Job:
+class ScheduledJob:
     """A job as its scheduler sees it; `said` is that in the scheduler's own words, such as `PENDING
     (Resources)`.
     """
@@ -40,7 +40,7 @@ class Job:
     said: str
 
 
-class UnreachableError(Exception):
+class SchedulerUnreachableError(Exception):
     """A scheduler that does not answer, or takes no more jobs for now (`is_full`): it is asked
     again, for as long as it takes.
     """
@@ -52,15 +52,15 @@ class UnreachableError(Exception):
         self.is_full = is_full
 
 
-class RefusedError(Exception):
+class JobRefusedError(Exception):
     """A job that the scheduler will not take."""
 
     code = "SCHEDULER_REFUSED"
 
 
 class Scheduler(Protocol):
-    """A scheduler of a launcher. Every method raises UnreachableError; `submit` also
-    RefusedError.
+    """A scheduler of a launcher. Every method raises SchedulerUnreachableError;
+    `submit` also JobRefusedError.
     """
 
     place: str
@@ -75,7 +75,7 @@ class Scheduler(Protocol):
     def submit(self, key: str, folder: Path) -> str:
         """Submit the script of a folder so that it is held; returns the job's id."""
 
-    def jobs(self, key: str = "") -> list[Job]:
+    def jobs(self, key: str = "") -> list[ScheduledJob]:
         """Our jobs, in one query; with a key, those of that name alone. One that ended some time
         ago may be missing.
         """
@@ -91,7 +91,7 @@ def called(
     command: Sequence[str], stdin: str = "", more: Mapping[str, str] | None = None
 ) -> tuple[int, str, str]:
     """The exit status, output and errors of a scheduler's program; `given` is its input. Raises
-    UnreachableError where it cannot run.
+    SchedulerUnreachableError where it cannot run.
     """
     environment = (
         {name: os.environ[name] for name in _KEPT if name in os.environ}
@@ -110,9 +110,9 @@ def called(
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise UnreachableError(f"{command[0]} did not end in {_SECONDS:g} s") from None
+        raise SchedulerUnreachableError(f"{command[0]} did not end in {_SECONDS:g} s") from None
     except OSError as error:
-        raise UnreachableError(
+        raise SchedulerUnreachableError(
             f"{command[0]} cannot be started ({error.strerror}); it is looked for in the PATH of "
             "the worker"
         ) from None
@@ -131,5 +131,5 @@ def best_effort() -> Iterator[None]:
     """
     try:
         yield
-    except UnreachableError:
+    except SchedulerUnreachableError:
         return

@@ -16,10 +16,10 @@ from typing import Any
 from workers.commands.schedulers import (
     LOG,
     SCRIPT,
-    Job,
+    JobRefusedError,
     JobState,
-    RefusedError,
-    UnreachableError,
+    ScheduledJob,
+    SchedulerUnreachableError,
     called,
     sentence,
 )
@@ -83,10 +83,10 @@ class Slurm:
         said = sentence(errors or out)
         is_full = any(word in said.lower() for word in _FULL)
         if is_full or _is_away(said):
-            raise UnreachableError(_said("sbatch", said), is_full=is_full)
-        raise RefusedError(f"Slurm did not take the job: {said}")
+            raise SchedulerUnreachableError(_said("sbatch", said), is_full=is_full)
+        raise JobRefusedError(f"Slurm did not take the job: {said}")
 
-    def jobs(self, key: str = "") -> list[Job]:
+    def jobs(self, key: str = "") -> list[ScheduledJob]:
         """Our jobs in any state, or those of one name."""
         named = [f"--name={key}"] if key else []
         status, out, errors = _called(
@@ -98,20 +98,20 @@ class Slurm:
             "--format=%i|%T|%r|%j",
         )
         if status:
-            raise UnreachableError(_said("squeue", errors or out))
+            raise SchedulerUnreachableError(_said("squeue", errors or out))
         return [_job(line) for line in out.splitlines() if line.count("|") >= 3]
 
     def release(self, job_id: str) -> None:
         """Let a held job start."""
         status, out, errors = _called("scontrol", "release", job_id)
         if status and _is_away(errors + out):
-            raise UnreachableError(_said("scontrol", errors or out))
+            raise SchedulerUnreachableError(_said("scontrol", errors or out))
 
     def cancel(self, job_id: str) -> None:
         """End a job."""
         status, out, errors = _called("scancel", job_id)
         if status and _is_away(errors + out):
-            raise UnreachableError(_said("scancel", errors or out))
+            raise SchedulerUnreachableError(_said("scancel", errors or out))
 
 
 def _said(program: str, text: str) -> str:
@@ -127,10 +127,10 @@ def _called(*command: str) -> tuple[int, str, str]:
     return called(command, more=variables)
 
 
-def _job(line: str) -> Job:
+def _job(line: str) -> ScheduledJob:
     job_id, slurms, reason, key = (part.strip() for part in line.split("|", 3))
     said = slurms if reason in ("", "None") else f"{slurms} ({reason})"
-    return Job(id=job_id, key=key, state=_state(slurms.lower(), reason), said=said)
+    return ScheduledJob(id=job_id, key=key, state=_state(slurms.lower(), reason), said=said)
 
 
 def _state(slurms: str, reason: str) -> JobState:

@@ -17,8 +17,8 @@ from parity.judging.curves.outside_plan import last_recorded
 from training.command import PINNED
 from training.spec import RunSpec
 from workers.commands import checkout
-from workers.commands.checkout import Tree
-from workers.commands.follow import Follower, LogRefusedError, Report
+from workers.commands.checkout import CommitTree
+from workers.commands.follow import LogRefusedError, Report, ReportFollower
 from workers.commands.launchers import Launcher, LauncherError, Limits, read_launchers
 
 _ASK_SECONDS = 30.0  # for nvidia-smi, which may load a driver first
@@ -57,7 +57,7 @@ def launcher_of(spec: RunSpec, file: Path) -> Launcher:
     return launcher
 
 
-def manifest(launcher: Launcher, spec: RunSpec, tree: Tree) -> dict[str, str]:
+def manifest(launcher: Launcher, spec: RunSpec, tree: CommitTree) -> dict[str, str]:
     """The facts of a run that must agree between arms, and those that say what was compared. The
     commit is shown, its files decide.
     """
@@ -103,7 +103,7 @@ class Watch:
     def __init__(
         self,
         limits: Limits,
-        follower: Follower,
+        follower: ReportFollower,
         planned: int,
         output: Path,
         tail: Callable[[], str],

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from workers.standalone.processes import Part, StartError
+from workers.standalone.processes import StackPart, StartError
 
 TIMES_IN_A_ROW = 5
 _FIRST_PAUSE_SECONDS = 0.5
@@ -21,27 +21,27 @@ class _Life:
     those in a row.
     """
 
-    part: Part
+    part: StackPart
     since: float
     deaths: int = 0
     due: float | None = None
 
 
-class Keeper:
+class PartKeeper:
     """The running parts, in the order of their start. Call `check` from the thread that started
     them: their end is tied to it.
     """
 
     def __init__(
         self,
-        start: Callable[[str], Part],
+        start: Callable[[str], StackPart],
         report: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._start, self._report, self._clock = start, report, clock
         self._lives: dict[str, _Life] = {}
 
-    def add(self, name: str) -> Part:
+    def add(self, name: str) -> StackPart:
         """Start a part for the first time."""
         life = _Life(part=self._start(name), since=self._clock())
         self._lives[name] = life
@@ -60,7 +60,7 @@ class Keeper:
             elif now >= life.due:
                 life.part, life.since, life.due = self._start(name), now, None
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[StackPart]:
         """The parts, the first started first."""
         return [life.part for life in self._lives.values()]
 

@@ -23,7 +23,7 @@ class StartError(Exception):
 
 
 @frozen
-class Part:
+class StackPart:
     """One running process of the stack."""
 
     name: str
@@ -53,7 +53,9 @@ class Part:
             self.process.wait()
 
 
-def start(name: str, command: Sequence[str], log: Path, environment: Mapping[str, str]) -> Part:
+def start(
+    name: str, command: Sequence[str], log: Path, environment: Mapping[str, str]
+) -> StackPart:
     """Start a part in its own session, so that Ctrl-C in the terminal reaches only this process."""
     with log.open("ab") as stream:
         process = subprocess.Popen(
@@ -65,10 +67,10 @@ def start(name: str, command: Sequence[str], log: Path, environment: Mapping[str
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    return Part(name=name, process=process, log=log)
+    return StackPart(name=name, process=process, log=log)
 
 
-def wait_until(part: Part, ready: Callable[[], bool], seconds: float) -> None:
+def wait_until(part: StackPart, ready: Callable[[], bool], seconds: float) -> None:
     """Wait until a part is ready; StartError if it ended or took too long."""
     deadline = time.monotonic() + seconds
     while not ready():

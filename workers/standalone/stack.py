@@ -41,8 +41,8 @@ from server.wrong_values import reason, sentence
 from training.command import ENGINE as COMMAND
 from workers.standalone.broker import executable
 from workers.standalone.demo import JOB_FILE, QUICK_JOB_FILE, run
-from workers.standalone.keeping import Keeper
-from workers.standalone.processes import GPUS, Part, StartError, start, wait_until
+from workers.standalone.keeping import PartKeeper
+from workers.standalone.processes import GPUS, StackPart, StartError, start, wait_until
 
 _FREE_BYTES = 200 * 2**20
 _START_SECONDS = 60.0
@@ -51,7 +51,7 @@ INFRASTRUCTURE = 4
 USAGE = 2
 
 
-class RefusedError(Exception):
+class StackRefusedError(Exception):
     """The stack cannot start here; the message has the remedy."""
 
 
@@ -85,7 +85,7 @@ def main() -> int:
                     return 0 if answered else INFRASTRUCTURE
             _serve(settings, keeper, console)
             return 0
-    except (RefusedError, ValidationError) as error:
+    except (StackRefusedError, ValidationError) as error:
         problem = _settings_problem(error) if isinstance(error, ValidationError) else str(error)
         console.print(f"[red]refused:[/] {escape(problem)}", highlight=False)
         return USAGE
@@ -105,7 +105,7 @@ def main() -> int:
 
 
 @contextmanager
-def running(settings: Settings, console: Console) -> Iterator[Keeper]:
+def running(settings: Settings, console: Console) -> Iterator[PartKeeper]:
     """The stack, up and ready, and its keeper; stopped in reverse order at the end."""
     with ExitStack() as stack:
         _prepare(settings)
@@ -114,7 +114,7 @@ def running(settings: Settings, console: Console) -> Iterator[Keeper]:
         began = time.monotonic()
         commands = _commands(settings)
 
-        def begin(name: str) -> Part:
+        def begin(name: str) -> StackPart:
             variables = {"PARITY_CAPABILITY": COMMAND} if name == "launchers" else {}
             return start(
                 name,
@@ -123,7 +123,7 @@ def running(settings: Settings, console: Console) -> Iterator[Keeper]:
                 _environment(settings) | variables,
             )
 
-        keeper = Keeper(begin, lambda line: console.print(line, markup=False, highlight=False))
+        keeper = PartKeeper(begin, lambda line: console.print(line, markup=False, highlight=False))
         stack.callback(_stop, keeper)
         wait_until(keeper.add("redis"), lambda: _answers(settings), _START_SECONDS)
         with defer_ctrl_c():
@@ -185,11 +185,11 @@ def unused_gpu(settings: Settings, driver: Path = GPUS) -> str | None:
 def _prepare(settings: Settings) -> None:
     problem = settings.socket_problem()
     if problem:
-        raise RefusedError(problem)
+        raise StackRefusedError(problem)
     (settings.state_dir / "logs").mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(settings.state_dir).free
     if free < _FREE_BYTES:
-        raise RefusedError(
+        raise StackRefusedError(
             f"{settings.state_dir.resolve()} has {free / 2**20:.0f} MiB free, expected at least "
             f"{_FREE_BYTES / 2**20:.0f} MiB; "
             "free some space, or set PARITY_STATE_DIR to a folder on another disk"
@@ -198,14 +198,14 @@ def _prepare(settings: Settings) -> None:
 
 @contextmanager
 def _only_one(settings: Settings) -> Iterator[None]:
-    """Lock the state folder; RefusedError while another stack holds the lock."""
+    """Lock the state folder; StackRefusedError while another stack holds the lock."""
     with (settings.state_dir / "lock").open("a+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             lock.seek(0)
             holder = lock.read() or "just starting"
-            raise RefusedError(
+            raise StackRefusedError(
                 f"a parity stack already uses {settings.state_dir.resolve()} ({holder}); use that "
                 "one, or stop it first"
             ) from None
@@ -222,13 +222,13 @@ def _check_port(settings: Settings) -> None:
             probe.bind((settings.host, settings.port))
         except OSError as error:
             remedy = f"choose another with PARITY_PORT={settings.port + 1}"
-            raise RefusedError(
+            raise StackRefusedError(
                 f"port {settings.port} of {settings.host} cannot be used ({error.strerror}); "
                 f"{remedy}"
             ) from error
 
 
-def _serve(settings: Settings, keeper: Keeper, console: Console) -> None:
+def _serve(settings: Settings, keeper: PartKeeper, console: Console) -> None:
     """Keep the parts running until Ctrl-C; StartError if one dies again and again."""
     console.print(f"serving {_url(settings)} until Ctrl-C", highlight=False)
     try:
@@ -239,7 +239,7 @@ def _serve(settings: Settings, keeper: Keeper, console: Console) -> None:
         return
 
 
-def _stop(keeper: Keeper) -> None:
+def _stop(keeper: PartKeeper) -> None:
     # the last started first, and all of them whatever goes wrong with one
     with ExitStack() as stops:
         for part in keeper.parts():
@@ -251,7 +251,7 @@ def _settled(database: Database, job_id: str, known: Collection[str]) -> Sequenc
         return settled(session, job_id, known)
 
 
-def _registered(settings: Settings, database: Database, worker: Part) -> bool:
+def _registered(settings: Settings, database: Database, worker: StackPart) -> bool:
     """Whether the stack's worker has registered."""
     with database.read() as session:
         live = live_workers(session, settings.lease_seconds)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tools.gpu_evidence.budget import Budget
+from tools.gpu_evidence.budget import SessionBudget
 from tools.gpu_evidence.results import new_folder
 from tools.gpu_evidence.session import Session
-from tools.gpu_evidence.steps import Size, Step
+from tools.gpu_evidence.steps import Step, StepSize
 
 DEVICE = """
 import json, sys
@@ -20,7 +20,7 @@ open(sys.argv[-1], "w").write(json.dumps(facts))
 
 def step(name, program="", **more):
     """A step that runs a program; it needs no time unless `seconds` says so."""
-    sizes = (Size(seconds=more.pop("seconds", 0.0)),)
+    sizes = (StepSize(seconds=more.pop("seconds", 0.0)),)
     return Step(name=name, module=("-c", program), sizes=sizes, **{"facts": "lines", **more})
 
 
@@ -43,7 +43,11 @@ def session(short):
     def make(*steps, budget=None, rehearsal=False):
         folder = new_folder(short / "out")
         made = Session(
-            (FIRST, *steps), budget or Budget(24 * 60), folder, sys.executable, rehearsal=rehearsal
+            (FIRST, *steps),
+            budget or SessionBudget(24 * 60),
+            folder,
+            sys.executable,
+            rehearsal=rehearsal,
         )
         return made, folder
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tools.gpu_evidence.budget import CLOSING_SECONDS, Budget, minutes
+from tools.gpu_evidence.budget import CLOSING_SECONDS, SessionBudget, minutes
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "abc", "nan", "inf", "", "1441"])
@@ -21,7 +21,7 @@ def test_minutes_may_have_a_fraction():
 @given(st.floats(0.1, 1440), st.floats(0, 100_000))
 def test_what_is_left_and_the_closing_never_exceed_the_whole(whole, passed):
     now = [0.0]
-    budget = Budget(whole, lambda: now[0])
+    budget = SessionBudget(whole, lambda: now[0])
     now[0] = passed
     assert budget.left() >= 0
     assert budget.left() <= max(0.0, whole * 60 - passed)

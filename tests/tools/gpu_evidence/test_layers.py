@@ -13,10 +13,10 @@ from tools.gpu_evidence.layers import (
     matrices,
 )
 from training.arithmetic.recipes import linear_recipe
-from training.preflight.kernels import Emulated
+from training.preflight.kernels import EmulatedKernels
 
 
-class Changed(Emulated):
+class Changed(EmulatedKernels):
     """The emulation with an error in dw."""
 
     def __init__(self, error):
@@ -44,7 +44,10 @@ class Changed(Emulated):
 )
 def test_a_difference_beyond_a_rounding_is_named(error, wrong):
     found = compared(
-        Changed(error), Emulated(), linear_recipe("fp8_current", fast_bf16=True), (64, 32, 96)
+        Changed(error),
+        EmulatedKernels(),
+        linear_recipe("fp8_current", fast_bf16=True),
+        (64, 32, 96),
     )
     assert [line.split()[0] for line in exceeded(found)] == wrong
 

@@ -14,7 +14,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from tools.gpu_evidence.budget import Budget
+from tools.gpu_evidence.budget import SessionBudget
 from tools.gpu_evidence.offline import (
     MANIFEST,
     OfflineError,
@@ -102,7 +102,7 @@ def test_a_manifest_without_tokens_is_refused(prepared):
 def test_its_wheels_are_installed_beside_this_pythons_packages(prepared, tmp_path, monkeypatch):
     for name in [name for name in os.environ if name.startswith("PIP_")]:
         monkeypatch.delenv(name)
-    python = installed(prepared, tmp_path / "environment", Budget(60))
+    python = installed(prepared, tmp_path / "environment", SessionBudget(60))
     script = (
         "import evidence_one, evidence_two, numpy, json, sys; print(json.dumps([evidence_one.NAME, "
         "numpy.__file__, sys.prefix]))"
@@ -112,13 +112,13 @@ def test_its_wheels_are_installed_beside_this_pythons_packages(prepared, tmp_pat
     assert name == "evidence_one"
     assert numpy_file == np.__file__  # of this environment, in which jax is
     assert prefix == str(tmp_path / "environment")
-    assert installed(None, tmp_path / "no", Budget(60)) == sys.executable
+    assert installed(None, tmp_path / "no", SessionBudget(60)) == sys.executable
 
 
 def test_a_wheel_that_cannot_be_installed_is_named_and_leaves_nothing(prepared, tmp_path):
     (prepared / "wheels" / "evidence_three-1.0-cp27-cp27m-win32.whl").write_bytes(b"not a zip")
     with pytest.raises(OfflineError, match="evidence_three"):
-        installed(prepared, tmp_path / "environment", Budget(60))
+        installed(prepared, tmp_path / "environment", SessionBudget(60))
     assert not (tmp_path / "environment").exists()
 
 

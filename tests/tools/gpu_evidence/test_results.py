@@ -4,20 +4,22 @@ import json
 
 import pytest
 
-from tools.gpu_evidence.results import Folder, FolderError, Result, new_folder, write_atomically
+from tools.gpu_evidence.results import Folder, FolderError, StepResult, new_folder, write_atomically
 
 
 def test_a_result_is_written_at_once_with_its_number(short):
     folder = new_folder(short / "a" / "b")
     folder.write(
-        Result(
+        StepResult(
             step="device",
             outcome="done",
             machine={"device": "NVIDIA H200"},
             command=("python", "-c", ""),
         )
     )
-    folder.write(Result(step="pair", outcome="failed", reason="status 1: no", first_lines=("one",)))
+    folder.write(
+        StepResult(step="pair", outcome="failed", reason="status 1: no", first_lines=("one",))
+    )
     written = [json.loads(path.read_text()) for path in sorted(folder.path.glob("*.json"))]
     assert [path.name for path in sorted(folder.path.glob("*.json"))] == [
         "01-device.json",

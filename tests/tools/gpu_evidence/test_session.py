@@ -10,8 +10,8 @@ import time
 import pytest
 
 from tests.tools.gpu_evidence.conftest import step
-from tools.gpu_evidence.budget import Budget
-from tools.gpu_evidence.steps import Size, Step
+from tools.gpu_evidence.budget import SessionBudget
+from tools.gpu_evidence.steps import Step, StepSize
 from tools.gpu_evidence.summary import MOST_LINES
 
 SLEEP = "import time\nprint('begun', flush=True)\ntime.sleep(3600)"
@@ -90,7 +90,7 @@ def test_what_cannot_end_in_the_time_that_is_left_is_not_begun(session):
     made, folder = session(
         step("long", "raise SystemExit('it was begun')", seconds=601),
         step("short", seconds=500),
-        budget=Budget(10, Clock()),
+        budget=SessionBudget(10, Clock()),
     )
     assert made.run() == 0
     assert outcomes(folder) == {
@@ -101,11 +101,13 @@ def test_what_cannot_end_in_the_time_that_is_left_is_not_begun(session):
 
 
 def test_the_largest_size_that_fits_is_run(session):
-    sizes = tuple(Size(seconds=seconds, arguments=(str(seconds),)) for seconds in (700, 400, 300))
+    sizes = tuple(
+        StepSize(seconds=seconds, arguments=(str(seconds),)) for seconds in (700, 400, 300)
+    )
     chosen = Step(
         name="pair", module=("-c", "import sys; print(sys.argv[1:])"), sizes=sizes, facts="lines"
     )
-    made, folder = session(chosen, budget=Budget(10, Clock()))
+    made, folder = session(chosen, budget=SessionBudget(10, Clock()))
     assert made.run() == 0
     assert result_of(folder, "pair")["facts"]["lines"] == ["['400']"]
 
@@ -138,7 +140,7 @@ def test_a_measurement_is_not_begun_beside_what_does_not_end(session):
     made, folder = session(
         step("pair", SLEEP, background=True),
         step("speeds", alone=True, seconds=500),
-        budget=Budget(10, clock),
+        budget=SessionBudget(10, clock),
     )
     # 470 s are left, in which it cannot end
     threading.Timer(1.0, lambda: setattr(clock, "now", 100.0)).start()
@@ -156,7 +158,7 @@ def test_a_patient_step_begins_beside_the_other_when_it_can_only_just_end(sessio
     made, folder = session(
         step("pair", SLEEP, background=True),
         step("te_pair", patient=True, seconds=480),
-        budget=Budget(10, clock),
+        budget=SessionBudget(10, clock),
     )
     threading.Timer(1.0, lambda: setattr(clock, "now", 80.0)).start()  # 490 s are left
     threading.Timer(6.0, lambda: setattr(clock, "now", 600.0)).start()

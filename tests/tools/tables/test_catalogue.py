@@ -4,7 +4,7 @@ import pytest
 
 from tools.tables.__main__ import main
 from tools.tables.catalogue import TABLES
-from tools.tables.generated import ROOT, Table, rewritten
+from tools.tables.generated import ROOT, GeneratedTable, rewritten
 
 WRITTEN = [(table, path) for table in TABLES.values() for path in table.paths if not table.slow]
 
@@ -46,7 +46,7 @@ def test_a_page_without_marks_is_refused():
 
 def test_a_check_names_what_is_not_of_today_and_a_run_writes_it(tmp_path, monkeypatch, capsys):
     page = tmp_path / "page.md"
-    table = Table(name="made", parts={page: {"made": lambda: "today"}})
+    table = GeneratedTable(name="made", parts={page: {"made": lambda: "today"}})
     begin, end = table.marks("made")
     page.write_text(f"above\n{begin}\nyesterday\n{end}\nbelow\n")
     monkeypatch.setitem(TABLES, "made", table)

@@ -59,7 +59,9 @@ def test_a_difference_is_said_in_numbers(monkeypatch):
     monkeypatch.setattr(
         known_answers,
         "copy_of",
-        lambda made, _quantizer: known_answers.Copy(np.asarray(made.codes) ^ 1, None, None),
+        lambda made, _quantizer: known_answers.QuantizedCopy(
+            np.asarray(made.codes) ^ 1, None, None
+        ),
     )
     assert set(differing_formats()) == set(QUANTIZERS)
     assert "codes" in differing_formats()["mxfp8_e4m3"]

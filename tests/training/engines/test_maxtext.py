@@ -30,7 +30,7 @@ def train(spec, environment, tmp_path):
     """A function that trains the run; returns what it told, its notes, and what it raised."""
 
     def run(recorded=0, silence_seconds=60.0, changed=spec, stop_after=None, **play):
-        place = maxtext.Place(
+        place = maxtext.MaxTextPlace(
             folder=tmp_path / "run",
             resume_at_most=recorded,
             stop_after=stop_after,
@@ -195,7 +195,7 @@ def test_an_evaluation_that_a_crash_broke_off_is_made_by_the_next_attempt(
     (run / "run" / "checkpoints" / "80" / "items").mkdir(parents=True)
     (run / "evaluation" / "checkpoints" / "40" / "items").mkdir(parents=True)
     heard = []
-    place = maxtext.Place(folder=run, resume_at_most=85)
+    place = maxtext.MaxTextPlace(folder=run, resume_at_most=85)
     steps = maxtext.train(
         evaluated, place, environment=environment, validated=lambda step, _: heard.append(step)
     )
@@ -253,7 +253,7 @@ def test_a_process_that_only_takes_part_ends_with_its_maxtext(together, environm
 
 
 def _part(folder, number, coordinator="first:8476"):
-    return maxtext.Place(
+    return maxtext.MaxTextPlace(
         folder=folder, processes=Processes(number=number, count=2, coordinator=coordinator)
     )
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from training.engines.maxtext_follow import Follower, Log, Plan, Tail
+from training.engines.maxtext_follow import FollowedRun, MaxTextFollower, MaxTextLog, Tail
 from training.environment.maxtext_errors import MetricsError, MetricsStoppedError, steps_in_words
 
 DATA = Path(__file__).parents[2] / "data"
@@ -24,16 +24,16 @@ LOG = (
     .splitlines(keepends=True)
 )
 STEP_LINES = [line for line in LOG if "completed step:" in line]
-PLAN = Plan(first=0, steps=1200, tokens_per_step=1024)
+PLAN = FollowedRun(first=0, steps=1200, tokens_per_step=1024)
 
 
 class Written:
     """The two files of a process, and their follower."""
 
-    def __init__(self, folder: Path, plan: Plan = PLAN) -> None:
+    def __init__(self, folder: Path, plan: FollowedRun = PLAN) -> None:
         self.metrics, self.log = folder / "metrics.jsonl", folder / "maxtext.log"
         self.log.write_text("")
-        self.follower = Follower(self.metrics, Log(self.log), plan)
+        self.follower = MaxTextFollower(self.metrics, MaxTextLog(self.log), plan)
 
     def step(self, *steps: int) -> None:
         for step in steps:
@@ -83,7 +83,7 @@ def test_a_record_becomes_what_our_own_engine_reports(written):
 def test_what_the_devices_hold_is_read_from_the_log(tmp_path):
     path = tmp_path / "maxtext.log"
     path.write_text("Memstats: After params initialized:\n")
-    log = Log(path)
+    log = MaxTextLog(path)
     list(log.steps())
     assert math.isnan(log.held_bytes)
     with path.open("a") as file:
@@ -146,7 +146,7 @@ def test_a_file_that_was_emptied_and_grew_past_our_place_is_read_from_its_beginn
 
 
 def test_the_real_file_that_evaluations_emptied_misses_its_first_hundred_steps(tmp_path):
-    written = Written(tmp_path, Plan(first=0, steps=150, tokens_per_step=1024))
+    written = Written(tmp_path, FollowedRun(first=0, steps=150, tokens_per_step=1024))
     written.write(written.metrics, (DATA / "maxtext_eval_truncates.jsonl").read_text())
     assert written.look() == list(range(100, 150))
     assert written.follower.gaps == [range(100)]
@@ -223,7 +223,7 @@ def test_a_record_that_contradicts_the_log_is_an_error(written):
 
 
 def test_a_resumed_run_may_begin_earlier_than_it_could(tmp_path):
-    written = Written(tmp_path, Plan(first=50, steps=1200, tokens_per_step=1024))
+    written = Written(tmp_path, FollowedRun(first=50, steps=1200, tokens_per_step=1024))
     written.step(40, 41)
     assert written.look() == [40, 41]
     assert written.follower.gaps == []
@@ -233,7 +233,7 @@ def test_a_log_is_echoed_and_its_last_lines_are_kept(tmp_path):
     path, echo = tmp_path / "log", tmp_path / "echo"
     path.write_text("".join(LOG))
     with echo.open("w") as stream:
-        log = Log(path, stream)
+        log = MaxTextLog(path, stream)
         assert len(list(log.steps())) == len(STEP_LINES)
     assert echo.read_text() == path.read_text()
     assert log.end().splitlines() == path.read_text().splitlines()[-50:]

@@ -14,7 +14,7 @@ from training.arithmetic.linear import quiet_channel
 from training.arithmetic.recipes import linear_recipe
 from training.engines import transformer_engine
 from training.environment.transformer_engine import jax_modules
-from training.gemm_sizes import Size, misfit
+from training.gemm_sizes import GemmSize, misfit
 from training.overrides import GEMMS
 from training.segments import Arithmetic
 from training.switches import NO_SWITCHES, Switches
@@ -63,7 +63,9 @@ def fits(recipe, switches, **sizes):
     cells = [("query", gemm, Arithmetic(recipe, switches)) for gemm in GEMMS]
     return (
         misfit(
-            cells, lambda _: {name: Size(value, name) for name, value in sizes.items()}, native=True
+            cells,
+            lambda _: {name: GemmSize(value, name) for name, value in sizes.items()},
+            native=True,
         )
         is None
     )

@@ -23,7 +23,7 @@ from training.trainer import step as step_module
 from training.trainer.checkpoint import Checkpointing, CheckpointRefusedError, Checkpoints
 from training.trainer.data import Corpus
 from training.trainer.loop import train
-from training.trainer.run import Run
+from training.trainer.run import TrainingRun
 
 ROOT = Path(__file__).parents[3]
 SPEC = RunSpec(
@@ -344,7 +344,7 @@ def test_a_run_with_remat_resumes_to_the_bit_where_other_blocks_are_stacked(tmp_
     spec = replace(
         SPEC, recipe="bf16", model=model, schedule=schedule, overrides=(late,), remat=True
     )
-    run = Run(spec, corpus(), fast_bf16=True)
+    run = TrainingRun(spec, corpus(), fast_bf16=True)
     assert [each.groups for each in run._models.values()] == [((0, 3),), ((0, 2), (2, 1))]
     state = run.state
     for each in run._models.values():

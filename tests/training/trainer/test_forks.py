@@ -20,7 +20,7 @@ from training.trainer.checkpoint import (
 from training.trainer.data import Corpus
 from training.trainer.identity import identity
 from training.trainer.loop import train
-from training.trainer.run import Run
+from training.trainer.run import TrainingRun
 
 PARENT = RunSpec(
     recipe="nvfp4",
@@ -62,7 +62,7 @@ def parent(tmp_path_factory):
 
 def from_parent(parent, spec, draw=0, step=STEP):
     fork = Fork(parent=PARENT, step=step, draw=draw)
-    run = Run(spec, corpus(), fast_bf16=device.describe().fast_bf16, fork=fork)
+    run = TrainingRun(spec, corpus(), fast_bf16=device.describe().fast_bf16, fork=fork)
     run.start_from(read_kept(parent[0], step, identity(PARENT, corpus()), run.state))
     return run.steps()
 

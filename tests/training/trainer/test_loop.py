@@ -22,7 +22,7 @@ from training.trainer import loop, model, run, step
 from training.trainer.data import Corpus, VocabularyTooSmallError
 from training.trainer.identity import manifest
 from training.trainer.loop import DevicesMissingError, OutOfMemoryError, RecipeRefusedError, train
-from training.trainer.run import Run, rounding_words
+from training.trainer.run import TrainingRun, rounding_words
 
 SPEC = RunSpec(
     recipe="nvfp4",
@@ -56,7 +56,7 @@ def test_a_block_has_up_to_64_steps_and_4_million_tokens_but_one_step_at_least(b
     """Of 16 tokens a sequence; the tokens of a block are in memory at once."""
     schedule = replace(SPEC.schedule, validation_every=0)
     spec = replace(SPEC, data=replace(SPEC.data, batch_size=batch_size), schedule=schedule)
-    assert Run(spec, CORPUS, fast_bf16=False)._capacity == most
+    assert TrainingRun(spec, CORPUS, fast_bf16=False)._capacity == most
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_each_kind_of_step_is_compiled_before_the_first_and_no_other(
     schedule = replace(
         SPEC.schedule, statistics_every=statistics_every, gradients_every=gradients_every
     )
-    run = Run(replace(SPEC, schedule=schedule), CORPUS, fast_bf16=False)
+    run = TrainingRun(replace(SPEC, schedule=schedule), CORPUS, fast_bf16=False)
     assert run._kinds() == {run._kind(step) for step in range(schedule.steps)}
 
 
@@ -235,7 +235,7 @@ DELAYED = replace(
 
 
 def test_delayed_scaling_learns_its_scales_and_repeats_to_the_bit():
-    trained = Run(DELAYED, CORPUS, fast_bf16=True)
+    trained = TrainingRun(DELAYED, CORPUS, fast_bf16=True)
     first = list(trained.steps())
     assert first[-1].lm_loss < first[0].lm_loss
     scale = np.asarray(trained._state.scales.scale)[0]
@@ -243,7 +243,7 @@ def test_delayed_scaling_learns_its_scales_and_repeats_to_the_bit():
     assert np.all(scale[quantized] != 1)
     # the attention projections are not quantized
     assert np.all(np.delete(scale, quantized, axis=0) == 1)
-    again = Run(trained._spec, CORPUS, fast_bf16=True)
+    again = TrainingRun(trained._spec, CORPUS, fast_bf16=True)
     assert [step.loss for step in again.steps()] == [step.loss for step in first]
 
 
@@ -255,7 +255,7 @@ def test_delayed_scaling_in_some_gemms_has_the_history_of_its_own_tensors():
     nvfp4 = Override(recipe="nvfp4", projections=("up",), gemms=("fprop", "dgrad"))
     bf16 = Override(recipe="bf16", projections=("down",))
     mixed, whole = (
-        Run(replace(DELAYED, overrides=each), CORPUS, fast_bf16=True)
+        TrainingRun(replace(DELAYED, overrides=each), CORPUS, fast_bf16=True)
         for each in ((other, nvfp4, bf16), ())
     )
     rows = [np.asarray(each.advance(0, 1).rows)[0] for each in (mixed, whole)]
@@ -274,7 +274,7 @@ def test_delayed_scaling_in_some_gemms_has_the_history_of_its_own_tensors():
 def test_the_history_of_delayed_scaling_has_the_length_of_its_switch():
     def made(**switches):
         schedule = replace(SPEC.schedule, steps=6, validation_every=0)
-        return Run(
+        return TrainingRun(
             replace(SPEC, recipe="fp8_delayed", switches=Switches(**switches), schedule=schedule),
             CORPUS,
             fast_bf16=False,
@@ -323,7 +323,7 @@ def test_pieces_of_a_batch_are_a_batch():
     schedule = replace(DELAYED.schedule, steps=2, warmup_steps=0, statistics_every=1)
     spec = replace(DELAYED, schedule=schedule)
     whole, halves = (
-        Run(replace(spec, gradient_accumulation=pieces), CORPUS, fast_bf16=True)
+        TrainingRun(replace(spec, gradient_accumulation=pieces), CORPUS, fast_bf16=True)
         for pieces in (1, 2)
     )
     (expected, _), (first, _) = list(whole.steps()), list(halves.steps())

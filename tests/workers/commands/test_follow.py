@@ -9,7 +9,7 @@ import pytest
 
 from parity.readers import read_run
 from workers.commands import follow
-from workers.commands.follow import Follower, LogRefusedError
+from workers.commands.follow import LogRefusedError, ReportFollower
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def folder(tmp_path):
 
 @pytest.fixture
 def follower(folder):
-    made = Follower(folder, "log.jsonl", most_steps=1000)
+    made = ReportFollower(folder, "log.jsonl", most_steps=1000)
     yield made
     made.close()
 
@@ -58,7 +58,7 @@ def test_any_pieces_give_what_the_whole_file_gives(folder, tmp_path, cut):
         _line(step, 3.0 - step / 100, grad_norm=1.0 + step, learning_rate=0.1)
         for step in range(0, 60, 3)
     )
-    follower = Follower(folder, "log.jsonl")
+    follower = ReportFollower(folder, "log.jsonl")
     found = []
     with (tmp_path / "log.jsonl").open("a") as file:
         for begin in range(0, len(lines), cut):
@@ -77,7 +77,7 @@ def test_any_pieces_give_what_the_whole_file_gives(folder, tmp_path, cut):
 
 
 def test_a_printed_log_with_a_preamble_is_read_by_its_lines(folder, tmp_path):
-    follower = Follower(folder, "log.txt")
+    follower = ReportFollower(folder, "log.txt")
     with (tmp_path / "log.txt").open("a") as file:
         file.write("loading the data\nusing 8 devices\n")
         file.flush()
@@ -90,7 +90,7 @@ def test_a_printed_log_with_a_preamble_is_read_by_its_lines(folder, tmp_path):
 
 
 def test_a_pattern_finds_what_no_reader_knows(folder, tmp_path):
-    follower = Follower(folder, "log.txt", r"iter (?P<step>\d+): l=(?P<loss>\S+),")
+    follower = ReportFollower(folder, "log.txt", r"iter (?P<step>\d+): l=(?P<loss>\S+),")
     (tmp_path / "log.txt").write_text(
         "".join(f"iter {step}: l={3.5 - step}, time 3ms\n" for step in range(3))
     )
@@ -122,7 +122,7 @@ def test_losses_that_are_not_finite_are_data(follower, tmp_path):
 
 def test_the_newest_file_of_a_folder_is_the_report(folder, tmp_path):
     (tmp_path / "spool").mkdir()
-    follower = Follower(folder, "spool")
+    follower = ReportFollower(folder, "spool")
     assert follower.poll() is None
     (tmp_path / "spool" / "0001.jsonl").write_text(
         '{"parity_spool": 1, "run": null}\n' + _line(0, 3.0) + '{"end": "finished"}\n'
@@ -137,7 +137,7 @@ def test_the_newest_file_of_a_folder_is_the_report(folder, tmp_path):
 
 def test_a_spool_has_a_folder_for_each_run_in_it(folder, tmp_path):
     (tmp_path / "spool" / "unnamed-1").mkdir(parents=True)
-    follower = Follower(folder, "spool")
+    follower = ReportFollower(folder, "spool")
     assert follower.poll() is None
     (tmp_path / "spool" / "unnamed-1" / "0001.jsonl").write_text(
         '{"parity_spool": 1, "run": null}\n' + _line(0, 3.0)
@@ -208,7 +208,7 @@ def test_what_is_no_file_of_its_own_is_refused_and_not_read(folder, tmp_path):
     (tmp_path / "inside" / "up").symlink_to("..")
     for path in ("link", "pipe", "inside/up/secret"):
         with pytest.raises(LogRefusedError) as refused:
-            Follower(folder, path).poll()
+            ReportFollower(folder, path).poll()
         assert refused.value.code == "LOG_REFUSED"
 
 
@@ -236,7 +236,7 @@ def test_more_than_a_run_can_have_is_refused(follower, tmp_path, monkeypatch):
 
 
 def test_why_nothing_was_found_is_told(folder, tmp_path):
-    follower = Follower(folder, "log.txt")
+    follower = ReportFollower(folder, "log.txt")
     assert [*follower.finish()] == []
     assert "nothing" in follower.problem()
     (tmp_path / "log.txt").write_text("hello\nworld\n")
@@ -257,7 +257,7 @@ def test_why_nothing_was_found_is_told(folder, tmp_path):
     ],
 )
 def test_a_log_of_every_nth_step_reaches_the_plan(folder, tmp_path, steps, planned, whole):
-    follower = Follower(folder, "log.jsonl")
+    follower = ReportFollower(folder, "log.jsonl")
     (tmp_path / "log.jsonl").write_text("".join(_line(step, 3.0) for step in steps))
     assert [*follower.finish()]
     assert follower.reaches(planned) is whole
@@ -269,7 +269,7 @@ def test_a_poll_is_bounded_and_the_end_is_whole(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(follow, "_MOST_AT_ONCE", 300)
     text = "".join(_line(step, 3.0) for step in range(100))
     (tmp_path / "log.jsonl").write_text(text[:-1])  # no end of its last line
-    follower = Follower(folder, "log.jsonl")
+    follower = ReportFollower(folder, "log.jsonl")
     first = _rows(follower.poll())
     assert 0 < len(first) < 20
     assert follower.is_behind

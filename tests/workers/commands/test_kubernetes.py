@@ -15,7 +15,7 @@ from tests.workers.commands.schedulers import PlayKubernetes, Stepping
 from workers import reconcile, submitted
 from workers.commands.kubernetes import Kubernetes
 from workers.commands.launchers import LauncherError, read_launchers
-from workers.commands.schedulers import UnreachableError
+from workers.commands.schedulers import SchedulerUnreachableError
 
 pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 
@@ -125,9 +125,9 @@ def test_a_job_that_exists_is_found_and_no_second_one_is_made(kubernetes, tmp_pa
     cluster.cancel("parity-1")
     assert cluster.jobs() == []
     kubernetes.is_down(True)
-    with pytest.raises(UnreachableError):
+    with pytest.raises(SchedulerUnreachableError):
         cluster.jobs()
-    with pytest.raises(UnreachableError):
+    with pytest.raises(SchedulerUnreachableError):
         cluster.submit("parity-3", tmp_path)
 
 
@@ -202,7 +202,7 @@ def test_what_is_no_list_of_jobs_is_no_answer(tmp_path, monkeypatch, answer):
     program.write_text(f"#!/bin/sh\necho '{answer}'\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(UnreachableError):
+    with pytest.raises(SchedulerUnreachableError):
         Kubernetes({"manifest": {}, "kubeconfig": "", "context": "", "namespace": ""}).jobs()
 
 

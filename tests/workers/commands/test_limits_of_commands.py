@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from workers.commands import checkout, follow, schedulers, script
-from workers.commands.checkout import CheckoutError, File, Tree
-from workers.commands.follow import Follower, LogRefusedError
+from workers.commands.checkout import CheckoutError, CommitTree, File
+from workers.commands.follow import LogRefusedError, ReportFollower
 from workers.commands.launchers import LauncherError, Parameter, read_launchers
 
 
@@ -68,14 +68,14 @@ def test_its_files_have_as_many_bytes_as_may_be(
     two: tuple[File, ...] = tuple(
         each for each in tree.files if each.path in ("train/one.py", "train/two.py")
     )
-    written = (launcher, mirror, Tree(files=two), tmp_path)
+    written = (launcher, mirror, CommitTree(files=two), tmp_path)
     assert is_refused(CheckoutError, checkout.write, *written) == refused
 
 
 @pytest.mark.parametrize(("size", "refused"), [(2**20, False), (2**20 + 1, True)])
 def test_a_line_of_a_report_has_a_mebibyte(folder, tmp_path, size, refused):
     (tmp_path / "log.jsonl").write_text("x" * size)
-    follower = Follower(folder, "log.jsonl")
+    follower = ReportFollower(folder, "log.jsonl")
     assert is_refused(LogRefusedError, follower.poll) == refused
 
 
@@ -84,7 +84,7 @@ def test_a_report_has_as_many_bytes_as_may_be(folder, tmp_path, monkeypatch, mos
     assert follow._MOST_BYTES == 4 * 2**30
     monkeypatch.setattr(follow, "_MOST_BYTES", most)
     (tmp_path / "log.jsonl").write_text('{"step": 1, "loss": 2.0}\n'.rjust(30) * 2)
-    follower = Follower(folder, "log.jsonl")
+    follower = ReportFollower(folder, "log.jsonl")
     assert is_refused(LogRefusedError, follower.poll) == refused
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.workers.commands.schedulers import PlaySlurm
-from workers.commands.schedulers import SCRIPT, UnreachableError
+from workers.commands.schedulers import SCRIPT, SchedulerUnreachableError
 from workers.commands.slurm import Slurm
 
 
@@ -36,7 +36,7 @@ def test_a_controller_that_is_away_is_told_in_its_own_words(play, folder):
         ("scancel", lambda: slurm.cancel(job_id)),
     ]
     for program, call in calls:
-        with pytest.raises(UnreachableError) as away:
+        with pytest.raises(SchedulerUnreachableError) as away:
             call()
         assert str(away.value).startswith(f"{program}: Unable to contact slurm controller")
 

@@ -24,7 +24,7 @@ from tests.workers.commands.schedulers import PlaySlurm, Stepping
 from workers import lease, reconcile, submitted
 from workers.commands import follow
 from workers.listings import Schedulers
-from workers.recorder import Recorder, write_all
+from workers.recorder import StepRecorder, write_all
 
 pytestmark = pytest.mark.both_databases
 ON_SLURM = {"scheduler": '"slurm"', "device_class": '"2 x H100"'}
@@ -620,7 +620,7 @@ def test_a_report_that_is_refused_or_huge_costs_the_other_runs_nothing(
 
 
 def test_steps_that_cannot_be_written_end_their_own_run_alone(on_slurm, base, monkeypatch):
-    flush = Recorder.flush
+    flush = StepRecorder.flush
     own = on_slurm()
     own.submit(base, head_of(base, "quantized", "nvfp4"))
     bad = _run_of(own, "base")
@@ -636,7 +636,7 @@ def test_steps_that_cannot_be_written_end_their_own_run_alone(on_slurm, base, mo
         flush(recorder)
 
     monkeypatch.setattr(submitted, "write_all", refused)
-    monkeypatch.setattr(Recorder, "flush", refused_alone)
+    monkeypatch.setattr(StepRecorder, "flush", refused_alone)
     Stepping(own).until(_all_ended(own))
     assert _states(own) == [("base", "failed", "WORKER_CRASHED"), ("quantized", "finished", None)]
     assert own.run(bad).crashes == own.settings.max_attempts

@@ -4,8 +4,8 @@ import subprocess
 
 import pytest
 
-from workers.standalone.keeping import TIMES_IN_A_ROW, Keeper
-from workers.standalone.processes import Part, StartError
+from workers.standalone.keeping import TIMES_IN_A_ROW, PartKeeper
+from workers.standalone.processes import StackPart, StartError
 
 
 class Clock:
@@ -31,9 +31,9 @@ def kept(tmp_path):
         with log.open("a") as stream:
             process = subprocess.Popen(["sh", "-c", "echo no device; exit 3"], stdout=stream)
         process.wait()
-        return Part(name=name, process=process, log=log)
+        return StackPart(name=name, process=process, log=log)
 
-    keeper = Keeper(start, lines.append, clock)
+    keeper = PartKeeper(start, lines.append, clock)
     keeper.add("worker")
     return keeper, clock, started, lines
 

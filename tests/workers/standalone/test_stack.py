@@ -213,7 +213,7 @@ def test_a_full_disk_is_refused(tmp_path, monkeypatch):
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=10 * 2**20))
     with (
-        pytest.raises(standalone.RefusedError, match="10 MiB free, expected at least 200 MiB"),
+        pytest.raises(standalone.StackRefusedError, match="10 MiB free, expected at least 200 MiB"),
         standalone.running(Settings(state_dir=tmp_path), Console()),
     ):
         pytest.fail("the stack started on a full disk")
