@@ -34,11 +34,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from alembic import command
+
+from parity.frozen import frozen
 
 # benchmarks run without installing this repository
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -60,7 +61,7 @@ _ASKED, _MARK_MS, _PATIENCE_SECONDS, _WARM_SECONDS = 20, 100.0, 300.0, 1.0
 _STEPS, _COLUMNS, _CANDIDATES, _FIGURES = 50_000, 150, 700_000, 18
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Request:
     """What an attacker sends, again and again or `once`."""
 

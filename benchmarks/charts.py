@@ -22,7 +22,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import httpx2
@@ -42,6 +41,7 @@ from record import (
     wait_for,
 )
 
+from parity.frozen import frozen
 from server.database.metrics import chunk_tables, store
 from server.database.sessions import Database
 from server.database.tables import Job, Run
@@ -164,7 +164,7 @@ def write_run(database: Database, run: str, loss: np.ndarray, *, trains: bool = 
         row.job.status = "running"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Viewed:
     """One view of a page: bytes over the wire, ms from the first data to the first chart, and from
     the request for the page to it.

@@ -22,13 +22,15 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from parity.frozen import frozen
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
@@ -47,7 +49,7 @@ from training.trainer.model import Decoder, decoder, initial_parameters
 BAR = 1.5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ModelSize:
     """A model and the tokens of one step."""
 

@@ -3,8 +3,9 @@ some of them read.
 """
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
+
+from parity.frozen import frozen
 
 PUBLIC_RUNS = Path(
     os.environ.get("PARITY_PUBLIC_RUNS") or Path(__file__).parents[2] / "shared" / "data"
@@ -14,7 +15,7 @@ out where the folder is not there.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Figure:
     """One measured figure and its mark."""
 

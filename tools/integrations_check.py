@@ -24,7 +24,6 @@ import re
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +31,7 @@ import numpy as np
 from rich.console import Console
 
 from parity.client.rest import Client
+from parity.frozen import frozen
 from server.database.metrics import store
 from server.database.sessions import Database
 from server.database.tables import Job
@@ -49,7 +49,7 @@ class IntegrationError(Exception):
     """Something is not as it must be."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class CheckedTrainer:
     """A script of tools.trainers: its interpreter and launcher, the number of its first step, and
     how it trains in micro-steps.

@@ -35,7 +35,7 @@ import sys
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
+from parity.frozen import frozen
 from training.arithmetic import delayed_scaling, formats, four_over_six, known_answers, random_bits
 from training.arithmetic.formats import E2M1, E4M3, E5M2
 from training.arithmetic.linear import linear, quiet_channel
@@ -88,7 +89,7 @@ _DELAYED = ("x", "scale_before", "hist_before", "codes", "scale_inv", "scale_aft
 _quantize = jax.jit(quantize, static_argnums=(1, 2))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class VectorComparison:
     """One case and format: how much was compared, how much differs, how much of that is granted;
     dense errors in bf16 ulp.

@@ -25,7 +25,7 @@ from workers.recorder import StepRecorder
 
 # The judge reads from its curve that a run diverged, has a gap, is short or goes on: it is
 # finished.
-JUDGED_ANYWAY = ("DIVERGED", "METRICS_GAP", "ENDED_EARLY", "STEPS_ABOVE_PLAN")
+CODES_OF_FINISHED_RUNS = ("DIVERGED", "METRICS_GAP", "ENDED_EARLY", "STEPS_ABOVE_PLAN")
 RETRY_SECONDS = 1.0
 Written = TypeVar("Written")
 _log = logging.getLogger(__name__)

@@ -40,7 +40,7 @@ from server.jobs.conclude import conclude
 from server.jobs.lifecycle import BrokenAttempt
 from server.settings import Settings
 from workers import lease, listings, negative_controls, submitting
-from workers.attempt_record import JUDGED_ANYWAY, AttemptRecord
+from workers.attempt_record import CODES_OF_FINISHED_RUNS, AttemptRecord
 from workers.commands import script
 from workers.commands.checkout import CheckoutError
 from workers.commands.follow import LogRefusedError, Report, ReportFollower, open_below
@@ -462,7 +462,7 @@ class _Submitted:
         self._note_starts()
         row, ended = self._submission, None
         if row.start is not None:
-            ended = script.ended(self._folder, row.start)
+            ended = script.read_end(self._folder, row.start)
             self._check_negative_control(is_over=ended is not None)
             self._open()
         trainer = self._trainer
@@ -496,7 +496,7 @@ class _Submitted:
         if self._folder is None or row.start is None:
             started = None
         else:
-            started = script.started(self._folder, row.start)
+            started = script.read_start(self._folder, row.start)
         if started is None or row.started_at is None:
             return None
         return min(
@@ -548,7 +548,7 @@ class _Submitted:
             -1 if self._submission.start is None else self._submission.start,
         )
         start, looked_at = None, time.time()
-        while number < _MOST_STARTS and (newer := script.started(self._folder, number + 1)):
+        while number < _MOST_STARTS and (newer := script.read_start(self._folder, number + 1)):
             number, start = number + 1, newer
         if start is None:
             self._not_started_at = looked_at
@@ -762,7 +762,7 @@ class _Submitted:
             _log.exception("run %s cannot be followed", self.claim.run_id)
             self._give_back(f"its submitter failed: {error!r}", "crashed")
         else:
-            how = lease.finish if code in JUDGED_ANYWAY else lease.fail
+            how = lease.finish if code in CODES_OF_FINISHED_RUNS else lease.fail
             self._end(partial(how, claim=self.claim, code=code, message=str(error)))
 
     def _give_back(self, why: str, attempt: BrokenAttempt) -> None:

@@ -24,7 +24,7 @@ from server.settings import Settings
 from training.command import ENGINE as COMMAND
 from training.step_values import StepStats
 from workers import lease, training_process
-from workers.attempt_record import JUDGED_ANYWAY, RETRY_SECONDS, AttemptRecord
+from workers.attempt_record import CODES_OF_FINISHED_RUNS, RETRY_SECONDS, AttemptRecord
 from workers.lab_results import Results
 from workers.lease import Claim, LeaseLostError
 from workers.protocol import CheckpointRequest, CommandRequest, Message, TrainRequest
@@ -273,7 +273,7 @@ class Supervisor(AttemptRecord):
                 self.finish()
                 return True
             case "error":
-                end = self.finish if message["code"] in JUDGED_ANYWAY else self.fail
+                end = self.finish if message["code"] in CODES_OF_FINISHED_RUNS else self.fail
                 end(message["code"], message["message"])
                 return True
         return False

@@ -14,11 +14,11 @@ import io
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.marks import PUBLIC_RUNS, Figure
 from parity.cli import main
+from parity.frozen import frozen
 
 Row = Mapping[str, str]
 
@@ -78,7 +78,7 @@ SELECTIONS: Mapping[str, Sequence[str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ExpectedAnswer:
     """One call: its candidate and selection, the answer, and the deciding code with the gap in %
     where there is one.

@@ -10,11 +10,11 @@ import csv
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from benchmarks.marks import PUBLIC_RUNS, Figure, share
+from parity.frozen import frozen
 from parity.judging.curves.curve import FloatArray, IntArray
 from parity.judging.curves.schedule import log_slope
 from parity.judging.evaluations.gap import gap_interval
@@ -25,7 +25,7 @@ from parity.judging.policy import Policy
 RUNS, POINTS, DRAWS = (1, 2, 3, 5), (1, 3, 7, 12), 400
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class RunGroup:
     """The runs of one recipe: the table, its columns, the arm's name, which rows, and what an owner
     states of the schedule.

@@ -18,12 +18,12 @@ import itertools
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.marks import Figure, share
+from parity.frozen import frozen
 from parity.judging.curves.curve import FloatArray
 from parity.judging.live.offsets import correlation, spread
 from parity.judging.live.pair_sums import BLOCKS, PairProgress, begin, observe
@@ -44,7 +44,7 @@ AT = (np.arange(BLOCKS) + 0.5) / BLOCKS
 Process = Callable[[np.random.Generator, int], FloatArray]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Floors:
     """True run-to-run noise of both arms (shares of the loss), and what is said of them."""
 

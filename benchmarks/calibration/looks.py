@@ -11,11 +11,11 @@ give the verdicts.
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from benchmarks.marks import Figure, share
+from parity.frozen import frozen
 from parity.judging.curves.curve import FloatArray
 from parity.judging.curves.step_noise import StandardError
 from parity.judging.gap.interval import interval
@@ -43,7 +43,7 @@ RULES: dict[str, Rule] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class SimulatedJob:
     """A simulated job: how many candidates and looks, which looks the judge is told of, the
     candidates' run-to-run noise, and the rule.
@@ -57,7 +57,7 @@ class SimulatedJob:
     gap: float = MARGIN
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class LookShares:
     """Shares of jobs in which some candidate passes and in which some fails, and the mean number of
     looks that a job takes.

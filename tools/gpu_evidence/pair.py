@@ -152,7 +152,8 @@ class Pair:
         """Start the stack, submit the job and follow it; raises DeviceError for a run on another
         device.
 
-        Raises StartError, StackRefusedError or ClientError where the stack or the job does not start.
+        Raises StartError, StackRefusedError or ClientError where the stack or the job does not
+        start.
         """
         console = Console(stderr=True)
         with ExitStack() as stack:

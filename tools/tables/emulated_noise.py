@@ -28,11 +28,11 @@ import io
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
 
+from parity.frozen import frozen
 from parity.judging.noise.emulated_table import DEMO, SMALL
 from parity.judging.noise.emulated_table import TABLE as EMULATED
 from parity.judging.noise.noise_table import COLUMNS
@@ -49,7 +49,7 @@ _ABOUT = {"unit": "nats", "start": "scratch", "schedule": "finished", "licence":
 Late = dict[str, dict[int, list[float]]]  # late means by recipe and seed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Spread:
     """Variance of one run (nats^2), its parts `seeds` (S) and `replicates` (V), the chance of such
     an S if seeds did nothing (F test).

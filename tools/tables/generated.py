@@ -3,15 +3,17 @@ files.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
+
+from parity.frozen import frozen
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 Parts = Mapping[str, Callable[[], str]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class GeneratedTable:
     """A table by the name that the command takes, with what it writes. A `slow` one takes minutes,
     so no test makes it again.

@@ -7,9 +7,9 @@ Each step takes the least seconds that it needs; the rules by which it begins ar
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from parity.frozen import frozen
 from tools.gpu_evidence.budget import CLOSING_SECONDS
 from tools.gpu_evidence.steps import Step, steps
 from tools.tables.generated import DOCS, GeneratedTable
@@ -35,7 +35,7 @@ _GIVES = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class TimetableRow:
     """A step with the seconds of its session in which it runs, and its size."""
 

@@ -21,7 +21,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from training import device, provenance
@@ -48,6 +47,7 @@ from training.environment.maxtext_errors import (
 )
 from training.environment.maxtext_installed import installed
 from training.environment.processes import ALONE, Processes, WrapperError
+from training.frozen import frozen
 from training.rules import NAMED_DATA
 from training.spec import RunSpec
 from training.step_values import DivergedError, StepStats
@@ -55,7 +55,7 @@ from training.step_values import DivergedError, StepStats
 _HASHED_BYTES = 1 << 30
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class MaxTextPlace:
     """Where and as which of its processes a run trains.
 

@@ -22,11 +22,12 @@ Source: MaxText 0.2.5, configs/base.yml; utils/maxtext_utils.py for the schedule
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from training.environment.maxtext_installed import Installed
 from training.environment.maxtext_options import check_text, mesh, quantization
+from training.frozen import frozen
 from training.spec import RunSpec, Schedule
 
 Value = str | int | float | bool
@@ -41,7 +42,7 @@ _MODULE = "maxtext.trainers.pre_train.train"
 _DELAYED = {"te": "te_fp8_delayedscaling", "xla": "fp8"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Launch:
     """One run on this worker: the MaxText and the environment of its processes, and where they read
     and write.

@@ -20,11 +20,11 @@ import math
 import re
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
 from training.environment.maxtext_errors import MetricsError, MetricsStoppedError
+from training.frozen import frozen
 from training.step_values import StepStats
 
 LOG_LINES = 50
@@ -121,7 +121,7 @@ class MaxTextLog:
         return "\n".join(self.last_lines) or "(empty)"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class FollowedRun:
     """The plan of the followed run: the first step that it may report, the number of steps, and the
     tokens per step.

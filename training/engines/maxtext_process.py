@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from training.engines.maxtext_follow import LOG_LINES, MaxTextLog
@@ -20,11 +19,12 @@ from training.environment.maxtext_errors import (
 )
 from training.environment.parent_death import ends_with_parent
 from training.environment.processes import COORDINATOR, Processes, WrapperError
+from training.frozen import frozen
 
 LOOK_SECONDS = 0.2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class Patience:
     """How many seconds a process may write no line before it counts as hung, and what to call when
     it writes one.

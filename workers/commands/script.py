@@ -144,12 +144,12 @@ class StatusFile:
     at: float
 
 
-def started(folder: int, number: int) -> StatusFile | None:
+def read_start(folder: int, number: int) -> StatusFile | None:
     """The file of a start of the job (`folder`: open); None if it has not been started so often."""
     return _status_file(folder, f"started.{number}")
 
 
-def ended(folder: int, number: int) -> StatusFile | None:
+def read_end(folder: int, number: int) -> StatusFile | None:
     """The exit status of the trainer of a start, a signal as a negative number; None before its
     end.
     """

@@ -54,7 +54,7 @@ class PartKeeper:
         for name, life in self._lives.items():
             now = self._clock()
             if life.due is None:
-                ended = life.part.ended()
+                ended = life.part.end_reason()
                 if ended:
                     self._plan(name, life, ended, now)
             elif now >= life.due:

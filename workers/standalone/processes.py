@@ -30,7 +30,7 @@ class StackPart:
     process: subprocess.Popen[bytes]
     log: Path
 
-    def ended(self) -> str | None:
+    def end_reason(self) -> str | None:
         """A sentence with the last lines of the log if the process has ended; None while it
         runs.
         """
@@ -74,7 +74,7 @@ def wait_until(part: StackPart, ready: Callable[[], bool], seconds: float) -> No
     """Wait until a part is ready; StartError if it ended or took too long."""
     deadline = time.monotonic() + seconds
     while not ready():
-        ended = part.ended()
+        ended = part.end_reason()
         if ended:
             raise StartError(ended)
         if time.monotonic() > deadline:

@@ -87,16 +87,19 @@ def test_arguments_and_variables_reach_the_trainer_as_they_are(written, tmp_path
         "*",
     ]
     assert (out / "where").read_text().split("\n") == [f"{folder}/source", str(out), "a 'b' $PATH"]
-    assert _told(folder, script.started, 0).word == "7"
-    assert _told(folder, script.started, 1) is None
-    assert (_told(folder, script.ended, 0).word, _told(folder, script.ended, 1)) == ("0", None)
+    assert _told(folder, script.read_start, 0).word == "7"
+    assert _told(folder, script.read_start, 1) is None
+    assert (_told(folder, script.read_end, 0).word, _told(folder, script.read_end, 1)) == (
+        "0",
+        None,
+    )
 
 
 @pytest.mark.parametrize(("status", "word"), [(3, "3"), (137, "-9")])
 def test_the_trainers_status_is_told(written, status, word):
     folder = written(status)
     assert _start(folder).wait() == status
-    assert _told(folder, script.ended, 0).word == word
+    assert _told(folder, script.read_end, 0).word == word
 
 
 def test_another_job_does_not_train_the_run_again_nor_does_one_whose_trainer_has_ended(written):
@@ -120,11 +123,11 @@ def test_a_trainer_that_the_scheduler_ends_has_not_ended_and_the_next_start_is_t
         time.sleep(0.02)
     first.send_signal(signal.SIGTERM)
     assert first.wait() == 143
-    assert _told(folder, script.ended, 0) is None
+    assert _told(folder, script.read_end, 0) is None
     (folder / "wait").unlink()
     assert _start(folder).wait() == 0
-    assert _told(folder, script.ended, 0) is None
-    assert _told(folder, script.ended, 1).word == "0"
+    assert _told(folder, script.read_end, 0) is None
+    assert _told(folder, script.read_end, 1).word == "0"
 
 
 def test_a_start_that_the_scheduler_lost_is_ended_by_the_next(written):
@@ -137,7 +140,7 @@ def test_a_start_that_the_scheduler_lost_is_ended_by_the_next(written):
     assert lost.wait(60) == 143
     (folder / "wait").unlink()
     assert again.wait() == 0
-    assert _told(folder, script.ended, 1).word == "0"
+    assert _told(folder, script.read_end, 1).word == "0"
 
 
 def test_the_launcher_is_started_without_the_commit_first_where_that_is_not_proven(written):
