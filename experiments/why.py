@@ -63,7 +63,7 @@ from experiments.why_faults import codes, planted
 from experiments.why_table import full_effects, is_seen, table
 from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.policy import policy_from_mapping
-from parity.judging.verdict import judge
+from parity.judging.verdict.verdict import judge
 from parity_lab.answer import answer
 from parity_lab.setup import Setup, make_setup
 from parity_lab.training.forks import forked

@@ -7,12 +7,14 @@ from functools import partial
 
 import typer
 
-from parity.cli import watching
 from parity.cli.connection import Asked, JobId
-from parity.cli.options import Follow, Options, flag, flat, option, repeatable
-from parity.cli.output import check_agreed, print_plan
-from parity.cli.terminal import FOLLOW, OUTPUT, UsageError
-from parity.cli.watching import JobEndedError
+from parity.cli.jobs import watching
+from parity.cli.jobs.watching import JobEndedError
+from parity.cli.terminal.option_words import FOLLOW, OUTPUT
+from parity.cli.terminal.options import Options, flag, flat, option, repeatable
+from parity.cli.terminal.plan_cost import check_agreed, print_plan
+from parity.cli.terminal.shared_options import Follow
+from parity.cli.terminal.wrong_calls import UsageError
 from parity.client.rest import ClientError, Document
 from parity.wording import did_you_mean
 from parity_lab.answer_lines import ablation_lines, answer_lines, plan_lines

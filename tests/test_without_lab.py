@@ -16,7 +16,7 @@ MODULES = [
 MODULES = [name.removesuffix(".__init__") for name in MODULES]
 TRAINED = "tests/workers/test_supervisor.py::test_a_run_is_trained_and_recorded"
 CORE = (
-    "tests/parity/cli/test_compare.py::test_exit_codes_say_the_verdict",
+    "tests/parity/cli/compare/test_command.py::test_exit_codes_say_the_verdict",
     "tests/server/api/test_runs.py::test_a_job_that_the_user_trains_is_judged",
     "tests/server/jobs/test_remarks.py::test_a_note_has_its_author_and_time_and_is_plain_text",
 )

@@ -20,7 +20,9 @@ from tools.size import PACKAGES
 
 ROOT = Path(__file__).parents[1]
 FLOWS = {
-    "compare of two files": "tests/parity/cli/test_compare.py::test_the_worst_of_several_verdicts",
+    "compare of two files": (
+        "tests/parity/cli/compare/test_command.py::test_the_worst_of_several_verdicts"
+    ),
     "submit, train both arms, verdict": (
         "tests/workers/test_supervisor.py::"
         "test_arms_agree_in_everything_but_the_recipe_and_an_environment_that_differs_confounds_the_verdict[sqlite]"

@@ -25,7 +25,7 @@ import yaml
 from pydantic import TypeAdapter
 from rich.console import Console
 
-from parity.cli import watching
+from parity.cli.jobs import watching
 from parity.client.rest import Client
 from parity.report.terminal import render_text
 from server.database.metrics import store

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from types import FrameType
 
-# `infrastructure` in parity.cli.terminal, which is not imported yet where this is needed
+# `infrastructure` in parity.gate.exit_codes, which is not imported yet where this is needed
 INTERRUPTED = 4
 
 
@@ -30,7 +30,7 @@ def _quit_on_interrupt() -> None:
     while modules are imported or it ends.
 
     A command that has something to say when it is interrupted handles the signal for as long
-    (`parity.cli.watching.goes_on`).
+    (`parity.cli.jobs.watching.goes_on`).
     """
 
     def leave(_number: int, _frame: FrameType | None) -> None:

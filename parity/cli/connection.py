@@ -4,7 +4,8 @@ job.
 
 from typing import Annotated
 
-from parity.cli.options import Json, Printing, Server, argument
+from parity.cli.terminal.options import argument
+from parity.cli.terminal.shared_options import Json, Printing, Server
 from parity.client.rest import Client
 
 JobId = Annotated[str, argument("JOB", "Id of the job, as printed by `submit` and `status`.")]

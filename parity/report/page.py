@@ -26,9 +26,10 @@ from parity.judging.verdict.sign_offs import SignOffDocument, accepted
 from parity.report.candidates import safest_first
 from parity.report.details import Detail, details
 from parity.report.downloads import file_name
+from parity.report.html.screen import Row
 from parity.report.picture import picture
 from parity.report.scene import Scene, case_scene, scene_of
-from parity.report.screen import Row, Screen, answer_of, candidates_table, screen_html
+from parity.report.screen import Screen, answer_of, candidates_table, screen_html
 from parity.report.sign_off_words import NOT_A_PASS, accepted_words
 from parity.report.summary import SUMMARY, summary_row
 from parity.report.view import AnyDocument, TrainingView, View, view_of, views_of

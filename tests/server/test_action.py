@@ -18,7 +18,7 @@ import pytest
 import yaml
 from sqlalchemy import select
 
-from parity.cli import gate_report
+from parity.cli.gate import report
 from parity.client.rest import Client
 from parity.gate.outcome import Outcome
 from parity.gate.rules import GateRules
@@ -239,7 +239,7 @@ def test_ages_alone_are_nothing_new():
     module_spec = importlib.util.spec_from_file_location("github", CHECKOUT / "ci" / "github.py")
     script = importlib.util.module_from_spec(module_spec)
     module_spec.loader.exec_module(script)
-    gate = gate_report.document(
+    gate = report.document(
         Outcome(
             result="infrastructure", revision="r", trouble="", job="j1", reused="trained 2 days ago"
         ),

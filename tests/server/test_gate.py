@@ -21,7 +21,7 @@ from rich.console import Console
 from sqlalchemy import select
 
 from parity import cli
-from parity.cli import gate
+from parity.cli.gate import second_look, server_answer
 from parity.client.rest import Client
 from parity.gate.outcome import Outcome
 from parity.gate.rules import GateRules
@@ -398,8 +398,10 @@ def test_a_new_job_has_the_line_of_what_it_can_decide_and_a_cached_one_has_not(
 
 
 def test_without_a_server_it_is_infrastructure(asks, request_body, capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr(gate, "_PATIENCE_SECONDS", 0.1)
-    monkeypatch.setattr(gate, "_PAUSES", dataclasses.replace(gate._PAUSES, first_seconds=0.05))
+    monkeypatch.setattr(server_answer, "_PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(
+        server_answer, "_PAUSES", dataclasses.replace(server_answer._PAUSES, first_seconds=0.05)
+    )
     junit = tmp_path / "gate.xml"
     junit.write_text("of yesterday")
     code, out, err = _gate(
@@ -654,13 +656,15 @@ def test_a_pinned_job_of_several_candidates_has_no_second_look_at_one(
     first = Outcome(result="fail", revision="", verdicts=documents, pinned=pinned, job=job)
     asked = []
     monkeypatch.setattr(
-        gate, "_verdict_for", lambda _client, question, _progress: asked.append(question) or first
+        second_look,
+        "verdict_for",
+        lambda _client, question, _progress: asked.append(question) or first,
     )
-    question = gate._Question(
+    question = server_answer.Question(
         file="parity.yaml", body=request, lookup=False, asked_at=0.0, timeout_seconds=None
     )
     rules = GateRules(confirm_marginal_fail=True)
-    outcome = gate._outcome(None, question, rules, Console(quiet=True))
+    outcome = second_look.verdict_with_second_look(None, question, rules, Console(quiet=True))
     assert (len(asked), outcome.result, "pinned all candidates" in outcome.unconfirmed) == (
         1,
         "fail",

@@ -33,7 +33,7 @@ from typing import Any
 import httpx2
 from rich.console import Console
 
-from parity.cli import watching
+from parity.cli.jobs import watching
 from parity.client.rest import Client, ClientError, UnreachableError
 from parity.report.view import view_of
 from parity.report.words import words

@@ -28,7 +28,7 @@ from typer.main import get_command
 
 import parity
 from parity.cli.application import app
-from parity.cli.terminal import ALL_OPTIONS
+from parity.cli.terminal.help import ALL_OPTIONS
 from parity.gate.exit_codes import EXIT_CODES
 from parity.version import JUDGE_VERSION, VERSION
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import yaml
 from rich.console import Console
 
-from parity.cli import watching
+from parity.cli.jobs import watching
 from parity.client.rest import Client, ClientError
 from parity.judging.document_types import VerdictDocument
 from parity.report.view import view_of

@@ -6,7 +6,8 @@ import importlib
 
 import pytest
 
-from parity.cli.application import ERROR_CODES, Commands
+from parity.cli.application import ERROR_CODES
+from parity.cli.command_table import Commands
 from parity.gate.exit_codes import EXIT_CODES
 
 GROUP = Commands(name="parity")

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import typer
 
-from parity.cli.application import Commands, app
-from parity.cli.terminal import Group
+from parity.cli.application import app
+from parity.cli.command_table import Commands
+from parity.cli.terminal.help import Group
 from parity.gate.exit_codes import EXIT_CODES
 from parity.judging.policy import PROFILES
 from parity.recipes import RECIPES

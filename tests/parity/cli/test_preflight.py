@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from parity.cli import verify
+from parity.cli import preflight
 from parity.cli.application import run
 
 
@@ -30,7 +30,7 @@ def test_it_runs_the_trainers_checks(monkeypatch, arguments, passed_on):
 
 
 def test_without_the_trainer_it_says_what_is_missing(monkeypatch, capsys):
-    monkeypatch.setattr(verify, "find_spec", lambda _name: None)
+    monkeypatch.setattr(preflight, "find_spec", lambda _name: None)
     assert run(["preflight"]) == 2
     assert "needs the trainer" in capsys.readouterr().err
 

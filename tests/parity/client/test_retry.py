@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from parity.cli import watching
+from parity.cli.jobs import watching
 from parity.client import recorder, rest, retry
 from parity.client.rest import Client, ClientError, UnreachableError
 from parity.client.retry import Pauses, is_transient, may_be_accepted_later

@@ -17,13 +17,13 @@ from parity.judging.bundles.evidence import Case
 from parity.judging.policy import policy_from_mapping
 from parity.judging.verdict.path import with_path
 from parity.report.candidates import safest_first
+from parity.report.html.screen import Row
 from parity.report.number_words import mean_words
 from parity.report.page import case_report, job_report, notebook_html, report_page
 from parity.report.picture import picture
 from parity.report.scene import case_scene, scene_of
 from parity.report.screen import (
     Answer,
-    Row,
     Screen,
     answer_of,
     button,

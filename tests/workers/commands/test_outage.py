@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import select
 
 from parity.canonical_json import json_value
-from parity.cli import watching
+from parity.cli.jobs import status
 from server.database.tables import Job, Run, Submission
 from server.documents.jobs import job_document
 from tests.workers.commands.conftest import STEPS, head_of
@@ -147,7 +147,7 @@ def test_nothing_fails_while_the_scheduler_is_away_and_one_line_says_so(
         f"in {cluster.name.capitalize()}'s queue as job {_rows(own, waits)[0].scheduler_id}: {CODE}"
         in _told(own, waits).waiting
     )
-    (line,) = watching._queue_words(json_value(_told(own, new)))  # the same words once
+    (line,) = status._queue_words(json_value(_told(own, new)))  # the same words once
     assert CODE in line
     assert "1 other run are" in line
     # What trains needs no scheduler to come to its end.

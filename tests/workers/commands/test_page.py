@@ -9,8 +9,8 @@ import pytest
 import yaml
 from pydantic import TypeAdapter
 
-from parity.cli import gate
-from parity.cli.terminal import UsageError
+from parity.cli.gate import commits
+from parity.cli.terminal.wrong_calls import UsageError
 from server.settings import CHECKOUT
 from training.spec import JobSpec
 from workers.commands.launchers import Launcher, read_launchers
@@ -82,7 +82,7 @@ def test_the_job_of_the_page_is_that_of_the_example_and_asks_two_questions(pull_
     file = EXAMPLES / "parity.yaml"
     content = yaml.safe_load(file.read_text(encoding="utf-8"))
     assert yaml.safe_load(_block("yaml")) == content
-    filled, revision = gate.at_commits(str(file), content, {"base": None, "head": None}, None)
+    filled, revision = commits.at_commits(str(file), content, {"base": None, "head": None}, None)
     job = TypeAdapter(JobSpec).validate_python(filled["job"])
     assert revision == HEAD
     assert [arm.revision for arm in job.arms] == [BASE, HEAD, HEAD]
@@ -101,7 +101,9 @@ def test_options_count_more_than_the_event_and_a_commit_that_nobody_names_is_ask
             "candidates": [{"revision": "head"}, {"revision": "d" * 40}],
         }
     }
-    filled, revision = gate.at_commits("p.yaml", content, {"base": "e" * 40, "head": None}, "mine")
+    filled, revision = commits.at_commits(
+        "p.yaml", content, {"base": "e" * 40, "head": None}, "mine"
+    )
     assert [
         filled["job"]["baseline"]["revision"],
         *(arm["revision"] for arm in filled["job"]["candidates"]),
@@ -109,12 +111,12 @@ def test_options_count_more_than_the_event_and_a_commit_that_nobody_names_is_ask
     assert revision == "mine"
     monkeypatch.delenv("GITHUB_EVENT_PATH")
     with pytest.raises(UsageError, match="--base"):
-        gate.at_commits(str(tmp_path / "p.yaml"), content, {"base": None, "head": HEAD}, None)
+        commits.at_commits(str(tmp_path / "p.yaml"), content, {"base": None, "head": HEAD}, None)
     with pytest.raises(UsageError, match="engine: command"):
-        gate.at_commits(
+        commits.at_commits(
             "p.yaml", {"job": {"engine": "emulated"}}, {"base": BASE, "head": None}, None
         )
-    assert gate.at_commits("p.yaml", {"job": {}}, {"base": None, "head": None}, None) is None
+    assert commits.at_commits("p.yaml", {"job": {}}, {"base": None, "head": None}, None) is None
 
 
 @pytest.mark.parametrize(
@@ -135,13 +137,13 @@ def test_a_job_file_that_trains_other_commits_than_the_pull_requests_is_told(
 ):
     first, *others = ({"revision": each} for each in revisions)
     none = {"base": None, "head": None}
-    filled, _ = gate.at_commits(
+    filled, _ = commits.at_commits(
         "p.yaml",
         {"job": {"engine": "command", "baseline": first, "candidates": others}},
         none,
         None,
     )
-    told = gate.elsewhere(filled["job"], none)
+    told = commits.elsewhere(filled["job"], none)
     assert told is None if refused is None else refused in told
 
 
@@ -152,6 +154,6 @@ def test_without_a_pull_request_a_job_file_names_the_commits_that_it_likes(monke
         "baseline": {"revision": "c" * 40},
         "candidates": [{"revision": "d" * 40}],
     }
-    assert gate.elsewhere(job, {"base": None, "head": None}) is None
-    assert "d" * 40 not in gate.elsewhere(job, {"base": None, "head": HEAD})
-    assert gate.elsewhere({"engine": "emulated"}, {"base": None, "head": HEAD}) is None
+    assert commits.elsewhere(job, {"base": None, "head": None}) is None
+    assert "d" * 40 not in commits.elsewhere(job, {"base": None, "head": HEAD})
+    assert commits.elsewhere({"engine": "emulated"}, {"base": None, "head": HEAD}) is None

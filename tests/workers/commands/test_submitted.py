@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import select, update
 
 from parity.canonical_json import json_value
-from parity.cli import watching
+from parity.cli.jobs import status
 from server.database.tables import Attempt, Job, Run, Submission
 from server.documents.jobs import job_document
 from server.jobs import lifecycle, submissions
@@ -398,7 +398,7 @@ def test_where_a_run_waits_is_told_in_the_schedulers_words(on_slurm, slurm, base
         run.submissions[0].device_seconds,
     ) == (row.scheduler_id, row.reason, 0)
     assert document.cost.device_seconds == 0
-    told = watching._queue_words(json_value(document))
+    told = status._queue_words(json_value(document))
     assert told == [f"base replicate 0 is {run.waiting}"]
     slurm.is_full(False)
     slurm.call("scontrol", "release", row.scheduler_id)

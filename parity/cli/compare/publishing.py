@@ -1,0 +1,74 @@
+"""`parity compare --push`, `--html` and `--open`: a verdict on a server's page, or in a file."""
+
+import os
+import sys
+import tempfile
+import webbrowser
+from collections.abc import Sequence
+from pathlib import Path
+
+from parity.cli.terminal.output import write_file
+from parity.judging.bundles.evidence import Case
+from parity.judging.document_types import VerdictDocument
+
+# none of them set: a browser would have no screen, or take this terminal
+_NO_SCREEN = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
+
+
+def check_push(case: Case) -> None:
+    """Raise InputError where a job cannot hold the comparison."""
+    from parity.comparing.push import check_pushable  # noqa: PLC0415
+
+    check_pushable(case)
+
+
+def push_case(
+    case: Case,
+    documents: Sequence[VerdictDocument],
+    server: str,
+    token: str | None,
+    *,
+    on_stdout: bool,
+) -> list[VerdictDocument]:
+    """Record the comparison on a server and print the address of its page; the server's verdicts.
+
+    Raises InputError, ClientError and UnreachableError.
+    """
+    from parity.client.rest import Client  # noqa: PLC0415
+    from parity.comparing.push import push  # noqa: PLC0415
+
+    with Client(server, token) as client:
+        pushed = push(client, case)
+    print(f"page: {pushed.page}", file=sys.stdout if on_stdout else sys.stderr)
+    for document in documents:
+        name = document["candidate"]["name"]
+        other = pushed.verdicts.get(name)
+        if other is None:
+            print(f"parity: the server has no verdict on {name}; see its page", file=sys.stderr)
+        elif other["verdict"] != document["verdict"]:
+            why = (
+                f"{other['verdict']} ({other['codes'][0]}), here {document['verdict']} "
+                f"({document['codes'][0]})"
+            )
+            print(
+                f"parity: the server's verdict on {name} is {why}; the exit code is that of the "
+                "worse one",
+                file=sys.stderr,
+            )
+    return list(pushed.verdicts.values())
+
+
+def write_page(page: str, path: str | None, *, show: bool) -> None:
+    """Write a page to a file, a temporary one without a path, and open it in the browser if that is
+    wanted and there is one.
+    """
+    if path is None:
+        descriptor, path = tempfile.mkstemp(prefix="parity-", suffix=".html")
+        os.close(descriptor)
+    write_file(path, page.encode())
+    opened = show and _has_screen() and webbrowser.open(Path(path).resolve().as_uri())
+    print(f"{'opened' if opened else 'written'}: {path}", file=sys.stderr)
+
+
+def _has_screen() -> bool:
+    return not sys.platform.startswith("linux") or any(os.environ.get(name) for name in _NO_SCREEN)

@@ -1,0 +1,1 @@
+"""Commands for the design of an experiment: `plan` and `calibrate`."""

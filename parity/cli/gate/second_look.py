@@ -1,0 +1,89 @@
+"""A second look with one more replicate, where a fail is narrow and the job file wants one."""
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from rich.console import Console
+
+from parity.cli.gate.server_answer import Question, verdict_for
+from parity.client.rest import Client, Document
+from parity.gate.outcome import Outcome, result_of
+from parity.gate.rules import GateRules
+from parity.judging.codes import GAP_EXCEEDS_MARGIN
+
+
+def verdict_with_second_look(
+    client: Client, question: Question, rules: GateRules, progress: Console
+) -> Outcome:
+    """The verdict, after a second look where a fail is narrow and the file wants one."""
+    outcome = verdict_for(client, question, progress)
+    fails = [
+        position
+        for position, verdict in enumerate(outcome.verdicts)
+        if verdict["verdict"] == "fail"
+    ]
+    if (
+        not rules.confirm_marginal_fail
+        or not fails
+        or not all(is_narrow(outcome.verdicts[position]) for position in fails)
+    ):
+        return outcome
+    if outcome.pinned is not None and len(fails) < len(outcome.verdicts):
+        return replace(
+            outcome,
+            unconfirmed="the operator pinned all candidates of the job, and one that has passed "
+            "is not looked at again",
+        )
+    if not question.lookup:
+        progress.print(
+            f"{outcome.line}\nThis fail is narrow: one more replicate an arm is trained for a "
+            "second look.",
+            soft_wrap=True,
+        )
+    # whose runs are given: a further one can't be asked for
+    named = bool(question.body.get("baseline", {}).get("name"))
+    # Without the group: the first look at the same commit would cancel the second.
+    larger = with_one_more_replicate(question.body["job"], fails, baseline=not named)
+    second = verdict_for(
+        client, replace(question, body={**question.body, "job": larger, "group": ""}), progress
+    )
+    # a fail that nobody could confirm is still a fail, also where trouble may pass
+    if second.trouble is not None:
+        return replace(outcome, unconfirmed=second.trouble)
+    again = {verdict["candidate"]["name"]: verdict for verdict in second.verdicts}
+    verdicts = [again.get(verdict["candidate"]["name"], verdict) for verdict in outcome.verdicts]
+    first = {name: each for name, each in outcome.accepted.items() if name not in again}
+    return replace(
+        second,
+        verdicts=verdicts,
+        result=result_of(verdicts),
+        confirms=outcome.job,
+        accepted={**first, **second.accepted},
+        sign_offs=[
+            *(each for each in outcome.sign_offs if each["candidate"] not in again),
+            *second.sign_offs,
+        ],
+    )
+
+
+def is_narrow(verdict: Mapping[str, Any]) -> bool:
+    """Whether an interval lies beyond the margin by less than half of its own width."""
+    if verdict["codes"][0] != GAP_EXCEEDS_MARGIN.code:
+        return False
+    gap, margin = verdict["gap"], verdict["margin"]["nats"]
+    return bool(gap["lo"] - margin < (gap["hi"] - gap["lo"]) / 2)
+
+
+def with_one_more_replicate(
+    job: Document, candidates: Sequence[int], *, baseline: bool = True
+) -> Document:
+    """The job with these candidates alone (by position), and another replicate of them and of the
+    baseline.
+    """
+    larger: Document = copy.deepcopy(dict(job))
+    larger["candidates"] = [larger["candidates"][position] for position in candidates]
+    for arm in (*([larger["baseline"]] if baseline else []), *larger["candidates"]):
+        arm["replicates"] = arm.get("replicates", 1) + 1
+    return larger

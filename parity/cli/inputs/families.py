@@ -1,0 +1,81 @@
+"""The families of a noise table that options name, and what they lend to the arms."""
+
+from collections.abc import Sequence
+
+from parity.cli.terminal.wrong_calls import UsageError
+from parity.comparing.case import check_arm
+from parity.comparing.noise_tables import read_rerun_table
+from parity.comparing.statements import check_noise_table
+from parity.judging.noise.lending import Lenders
+from parity.judging.noise.noise_table import ANY_DECODER, NoiseTable
+from parity.judging.noise.public_table import public_noise_table
+from parity.wording import did_you_mean
+
+_FEW = 4  # families that a refusal lists by name
+
+
+def stated_families(items: Sequence[str], names: Sequence[str]) -> dict[str, str]:
+    """The family by arm, from NAME for every arm or ARM=NAME for one; UsageError for an unknown
+    arm, or an arm that gets two.
+    """
+    families: dict[str, str] = {}
+    for item in items:
+        arm, mark, family = item.partition("=")
+        if not mark:
+            arms, family = tuple(names), item
+        else:
+            check_arm(arm, names, "--family")
+            arms = (arm,)
+        if not family:
+            raise UsageError(
+                f"--family is {item!r}; expected NAME or ARM=NAME with the name of a family "
+                "(`parity noise list`)"
+            )
+        for one in arms:
+            if families.setdefault(one, family) != family:
+                raise UsageError(
+                    f"--family names {families[one]!r} and {family!r} for {one}; expected one "
+                    "family per arm"
+                )
+    return families
+
+
+def known_family(name: str | None) -> list[str]:
+    """A family that a run's config states, as --family would be given, if the public table
+    has it.
+    """
+    if name is not None and name in public_noise_table().families:
+        return [name]
+    return []
+
+
+def stated_lenders(items: Sequence[str], file: str | None, names: Sequence[str]) -> Lenders:
+    """What the arms may borrow in a plan; UsageError for a family that the table does not have, and
+    for a table without a family.
+    """
+    check_noise_table(file, "--noise-table", items, "--family")
+    families = stated_families(items, names)
+    table = read_rerun_table(file) if families else None
+    for name in families.values():
+        if table is not None and name not in (*table.families, ANY_DECODER):
+            raise UsageError(
+                f"--family is {name!r}, which the table does not have; "
+                f"{expected_family(name, table, file)}"
+            )
+    return Lenders(table, families)
+
+
+def expected_family(
+    name: str, noise_table: NoiseTable, file: str | None, *, general: bool = True
+) -> str:
+    """The families of a table (with any-decoder, if `general`); of many only their number, where
+    they are listed, and the nearest three.
+    """
+    known = (*noise_table.families, *([ANY_DECODER] if general else []))
+    if len(known) <= _FEW:
+        return f"expected {' or '.join(known)}"
+    listed = " ".join(["parity noise list", *([file] if file else [])])
+    return (
+        f"expected one of the {len(known)} that `{listed}` "
+        f"prints{did_you_mean(name, known, most=3)}"
+    )

@@ -1,0 +1,236 @@
+"""The commands about one job: submit, watch, again, add-run, cancel, report."""
+
+import sys
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import asdict
+from typing import Annotated, Any, cast
+
+import typer
+
+from parity.cli.connection import Asked, AskedForVerdicts, JobId
+from parity.cli.jobs import status, watching
+from parity.cli.jobs.job_file import (
+    UNSENDABLE,
+    baseline_of,
+    job_file,
+    lines_named,
+    with_short_reruns,
+)
+from parity.cli.jobs.labels import labels_of
+from parity.cli.jobs.outlook import print_missing, print_outlook
+from parity.cli.jobs.watching import JobEndedError
+from parity.cli.terminal.option_words import FOLLOW, NOISE, OUTPUT, QUEUE
+from parity.cli.terminal.options import Options, argument, flag, flat, option
+from parity.cli.terminal.output import write_file
+from parity.cli.terminal.shared_options import Follow, Labels, Reuse
+from parity.cli.terminal.wrong_calls import UsageError
+from parity.client.rest import Client
+from parity.comparing.policy_file import read_yaml
+from parity.gate.exit_codes import EXIT_CODES, exit_code
+from parity.judging.curves.early_stops import MAX_SHORT_RERUNS
+from parity.judging.verdict.sign_offs import accepted
+from parity.wording import count
+
+app = typer.Typer()
+
+
+class Queue(Options, panel=QUEUE):
+    """When a job's runs train, and for how long at most."""
+
+    priority: int = option(
+        0, "Set the priority, -100 to 100; above 0 needs an admin token.", min=-100, max=100
+    )
+    max_run_seconds: float | None = option(
+        None, "Fail a run that trains longer. [default: the server's limit]", "SECONDS", min=1.0
+    )
+
+
+class EarlyStops(Options, panel=NOISE):
+    """Reruns that stop early and measure run-to-run noise, in place of the job file's."""
+
+    short_reruns: int | None = option(
+        None,
+        "Add reruns to each arm that stop early and measure run-to-run noise; 0: none. [default: "
+        "the job file's `short_reruns:`]",
+        min=0,
+        max=MAX_SHORT_RERUNS,
+    )
+    stop_at: float | None = option(
+        None, "Share of the steps after which they stop. [default: the job file's, or 0.5]", "SHARE"
+    )
+
+
+@app.command(epilog="parity submit parity.yaml --watch")
+@flat
+def submit(
+    file: Annotated[str, argument("parity.yaml", "Job file with `job:` and `policy:`.")],
+    watch: bool = flag("--watch", "Follow the job and print its verdicts.", rich_help_panel=FOLLOW),
+    *,
+    following: Follow,
+    queue: Queue,
+    labels: Labels,
+    reuse: Reuse,
+    noise: EarlyStops,
+    at: AskedForVerdicts,
+) -> int:
+    """Queue a job on the server and print its id and the address of its page.
+
+    First prints on stderr what the job can decide, and then what it lacks.
+    """
+    content = with_short_reruns(job_file(file), noise.short_reruns, noise.stop_at)
+    order = (
+        asdict(queue)
+        | {"baseline": baseline_of(content, reuse.reuse)}
+        | labels_of(file, content, labels)
+    )
+    with at.client() as client:
+        progress = following.progress()
+        print_outlook(client, file, content, progress)
+        try:
+            with lines_named(file):
+                job = client.submit(content["job"], content["policy"], order=order)
+        except (TypeError, ValueError):
+            raise UsageError(f"{file}: {UNSENDABLE}") from None
+        print_missing(job, progress)
+        if look := job.get("look"):
+            if look["candidates"] > 1:
+                shared = f", shared by {count(look['candidates'], 'candidate')}"
+            else:
+                shared = ""
+            progress.print(f"look {look['number']} of {look['looks']} at this question{shared}")
+        return _shown_or_followed(client, job, following, at, watch=watch)
+
+
+@app.command(epilog="parity watch j0000000000001 --timeout 3600")
+@flat
+def watch(job: JobId, following: Follow, at: AskedForVerdicts) -> int:
+    """Follow a job to its end and print its verdicts. Ctrl-C stops watching, not the job."""
+    with at.client() as client:
+        return _follow(client, job, following, at)
+
+
+@app.command(epilog="parity again j0000000000001 --patch change.yaml")
+@flat
+def again(
+    job: JobId,
+    patch: str | None = option(
+        None,
+        "YAML file with what changes, below `job:` and `policy:`; null removes a field.",
+        "FILE",
+        rich_help_panel="Change",
+    ),
+    watch: bool = flag(
+        "--watch", "Follow the new job and print its verdicts.", rich_help_panel=FOLLOW
+    ),
+    *,
+    following: Follow,
+    at: AskedForVerdicts,
+) -> int:
+    """Queue a new job with the specification of one that has ended, and a change of it."""
+    changed = read_yaml(patch) if patch else {}
+    if not isinstance(changed, dict):
+        raise UsageError(
+            f"{patch}: is no mapping; expected the keys of a job file that change, such as job: "
+            "{schedule: {steps: 3000}}"
+        )
+    with at.client() as client:
+        try:
+            with lines_named(patch) if patch else nullcontext():
+                made = client.again(job, changed)
+        except (TypeError, ValueError):
+            raise UsageError(f"{patch}: {UNSENDABLE}") from None
+        return _shown_or_followed(client, made, following, at, watch=watch)
+
+
+@app.command("add-run", epilog="parity add-run j0000000000001")
+@flat
+def add_run(job: JobId, at: Asked) -> int:
+    """Add a run to each arm of a job that has no verdict yet.
+
+    Once a candidate has trained, this takes a look that the policy registered.
+    """
+    with at.client() as client:
+        made = client.add_run(job)
+    runs, look = [len(arm["runs"]) for arm in made["arms"]], made.get("look")
+    counted = f", look {look['number']} of {look['looks']}" if look else ""
+    return at.show(
+        {"id": job, "runs": sum(runs)}, [f"{job} {' + '.join(map(str, runs))} runs{counted}"]
+    )
+
+
+@app.command(epilog="parity cancel j0000000000001")
+@flat
+def cancel(job: JobId, at: Asked) -> int:
+    """Cancel a job; a job that has ended stays as it is."""
+    with at.client() as client:
+        state = client.cancel(job)["status"]
+    return at.show({"id": job, "status": state}, [f"{job} {state}"])
+
+
+@app.command(epilog="parity report j0000000000001 --html report.html")
+@flat
+def report(
+    job: JobId,
+    at: AskedForVerdicts,
+    html: str | None = option(
+        None,
+        "Also write one HTML page with the picture to this file.",
+        "FILE",
+        rich_help_panel=OUTPUT,
+    ),
+) -> int:
+    """Print the verdicts of a job that has ended.
+
+    Exits with the worst verdict: 1 fail, 3 inconclusive, 0 pass.
+    """
+    with at.client() as client:
+        document = client.job(job)
+        if html and document["verdicts"]:
+            from parity.report.page import ConcludedJob, job_report
+
+            write_file(html, job_report(cast(ConcludedJob, document), client.page(job)).encode())
+        return _finish(document, at)
+
+
+def _shown_or_followed(
+    client: Client, job: Mapping[str, Any], following: Follow, at: AskedForVerdicts, *, watch: bool
+) -> int:
+    """Print a new job's id and the address of its page, or follow it."""
+    if watch:
+        return _follow(client, job["id"], following, at)
+    url = client.page(job["id"])
+    return at.show({"id": job["id"], "url": url}, [f"{job['id']} {url}"])
+
+
+def _follow(client: Client, job_id: str, following: Follow, at: AskedForVerdicts) -> int:
+    progress = following.progress()
+    progress.print(f"following {client.page(job_id)}", soft_wrap=True)
+    with watching.goes_on("job", watch=f"parity watch {job_id}", end=f"parity cancel {job_id}"):
+        document = watching.follow(client, job_id, progress, following.timeout)
+    return _finish(document, at)
+
+
+def _finish(document: Mapping[str, Any], at: AskedForVerdicts) -> int:
+    if document["status"] not in watching.ENDED:
+        own = document["id"]
+        remedy = status.conclusion_words(document) or f"`parity watch {own}` waits for it"
+        raise UsageError(f"job {own} is {document['status']} and has no verdict yet; {remedy}")
+    if document["status"] != "concluded":
+        why = f": {document['message']}" if document["message"] else ""
+        raise JobEndedError(f"job {document['id']} {document['status']} without a verdict{why}")
+    if "why" in document.get("links", {}):
+        raise UsageError(
+            f"job {document['id']} is an analysis and has no verdict; print it with `parity why "
+            f"{document['id']}`"
+        )
+    holding = accepted(document["verdicts"], document["policy"], document.get("sign_offs", ()))
+    at.show_verdicts(document["verdicts"], holding)
+    if failed := document.get("failed_by"):  # an earlier server has none
+        print(
+            f"parity: this pass does not count: job {failed} failed the same question, and a fail "
+            "stays",
+            file=sys.stderr,
+        )
+        return EXIT_CODES["fail"]
+    return exit_code(document["verdicts"])

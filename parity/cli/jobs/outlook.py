@@ -1,0 +1,75 @@
+"""What a job can decide, printed before it trains: one line per candidate, from one request to the
+server.
+"""
+
+import shlex
+
+from rich.console import Console
+
+from parity.client.rest import Client, ClientError, Document, UnreachableError
+
+
+def print_outlook(client: Client, file: str, content: Document, console: Console) -> None:
+    """Print the line of each candidate of a job file. Nothing where the server cannot say: what is
+    wrong with a job, submitting tells.
+    """
+    if console.quiet:
+        return
+    try:
+        answer = client.plan(content["job"], content["policy"], baseline=content.get("baseline"))
+        lines = [
+            _outlook_line(file, one, alone=len(answer["candidates"]) == 1)
+            for one in answer["candidates"]
+        ]
+    except (ClientError, UnreachableError, TypeError, ValueError, KeyError):
+        return
+    for line in lines:
+        console.print(line, soft_wrap=True)
+
+
+def print_missing(job: Document, console: Console) -> None:
+    """Print what a job that was just queued lacks, such as a worker; an earlier server does not
+    say.
+    """
+    for sentence in job.get("missing", ()):
+        console.print(f"note: {sentence}", soft_wrap=True)
+
+
+def _outlook_line(file: str, candidate: Document, *, alone: bool) -> str:
+    name, plan = "" if alone else f"{candidate['name']}: ", candidate["plan"]
+    if plan is None or plan["decides"]:
+        return f"{name}{candidate['line']}"
+    # The server's tables and controls, which `parity plan` has not, or a family that the job names.
+    borrows = any(
+        arm["basis"].startswith(("borrowed", "assumed as in")) for arm in plan["run_noise"]
+    )
+    if borrows or plan["design"]["controls"]:
+        return f"{name}{candidate['line']}. {plan['advice']}"
+    return f"{name}{candidate['line']}: `{command(file, plan)}` shows what would decide"
+
+
+def command(file: str, plan: Document) -> str:
+    """The call of `parity plan` that shows the same design, with the policy of the job file."""
+    design = plan["design"]
+    words = ["parity", "plan", "--policy", file, "--planned-steps", str(design["planned_steps"])]
+    words += ["--level", f"{design['level']:.4g}"] if plan["unit"] == "nats" else []
+    for arm in ("baseline", "candidate"):
+        runs, recipe, rounding = (
+            design[f"{arm}_{what}"] for what in ("runs", "recipe", "rounding")
+        )
+        words += [f"--{arm}-recipe", recipe] if recipe else []
+        words += [f"--{arm}-rounding", rounding] if rounding and "+" in (recipe or "") else []
+        words += [f"--{arm}-runs", str(runs)] if runs > 1 else []
+    words += (
+        ["--short-reruns", str(design["short_reruns"]), "--stop-at", f"{design['stop_at']:g}"]
+        if design["short_reruns"]
+        else []
+    )
+    if design["step_seconds"]:
+        words += [
+            "--step-seconds",
+            f"{design['step_seconds']:.3g}",
+            "--devices",
+            str(design["devices"]),
+        ]
+    return shlex.join(words)

@@ -1,0 +1,1 @@
+"""Commands for runs that users train themselves: send, import and judge them."""

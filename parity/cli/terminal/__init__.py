@@ -1,0 +1,1 @@
+"""Words and options that all commands share, before and after they do anything."""

@@ -1,0 +1,178 @@
+"""Options of the command line: a group of them is a class, and `flat` puts its fields into a
+command's signature.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields
+from functools import wraps
+from inspect import Parameter, Signature, get_annotations, signature
+from typing import Annotated, Any, ClassVar, TypeVar, dataclass_transform, get_type_hints
+
+import typer
+
+from parity.cli.terminal.help import help_all
+from parity.cli.terminal.wrong_calls import UsageError
+
+Value = TypeVar("Value")
+
+
+def argument(metavar: str, words: str) -> object:
+    """A word of a command without an option's name, for `Annotated`."""
+    return typer.Argument(metavar=metavar, help=words)
+
+
+def option(
+    default: Value, words: str, metavar: str | None = None, *names: str, **more: object
+) -> Value:
+    """An option with its help, as a field of a group or a parameter of a command; without `names`
+    it is called as the field.
+
+    `more` may hold what `typer.Option` takes, such as `min` and `max`.
+    """
+    return field(default=default, metadata=_metadata(names, help=words, metavar=metavar, **more))
+
+
+def repeatable(words: str, metavar: str, *names: str, **more: object) -> list[str]:
+    """An option that may be given several times: a list, empty where it was not given."""
+    return field(
+        default_factory=list, metadata=_metadata(names, help=words, metavar=metavar, **more)
+    )
+
+
+def flag(name: str, words: str, **more: object) -> bool:
+    """An option without a value."""
+    return option(False, words, None, name, **more)
+
+
+def _metadata(names: Sequence[str], **more: object) -> Mapping[str, object]:
+    return {"names": names, "more": more}
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+class Options:
+    """A group of options that commands share: its subclasses are dataclasses; `panel` is the title
+    under which the help lists them.
+    """
+
+    panel: ClassVar[str | None] = None
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    def __init_subclass__(cls, panel: str | None = None) -> None:
+        cls.panel = panel or cls.panel
+        dataclass(frozen=True, kw_only=True)(cls)
+
+    def options(self) -> list[str]:
+        """The names of its fields that are options; others are for commands to fill."""
+        return [each.name for each in fields(self) if "more" in each.metadata]
+
+    def given(self, *names: str) -> dict[str, str]:
+        """The options that were given, of those named by their fields, or of all: as they are
+        typed, by field.
+        """
+        every = {each.name: each for each in fields(self)}
+        return {
+            name: _typed(every[name]) for name in names or every if _is_given(getattr(self, name))
+        }
+
+
+def _is_given(value: object) -> bool:
+    return value is not None and value is not False and value != []
+
+
+def _typed(each: Field[Any]) -> str:
+    """An option as it is typed."""
+    return next(iter(each.metadata.get("names", ())), f"--{each.name.replace('_', '-')}").partition(
+        "/"
+    )[0]
+
+
+def refuse(given: Mapping[str, str], reason: str) -> None:
+    """Raise UsageError for the first option that was given; `reason` follows its name."""
+    for name in given.values():
+        raise UsageError(f"{name} {reason}")
+
+
+def flat(command: Callable[..., int]) -> Callable[..., int]:
+    """The command as typer wants it: each parameter that is a group of options becomes the fields
+    of the group, in its place.
+
+    `Annotated[Group, ("name", …)]` takes these fields alone; the others keep their defaults.
+    """
+    hints = get_type_hints(command, include_extras=True)
+    kinds = {
+        name: kind
+        for name, kind in get_type_hints(command).items()
+        if isinstance(kind, type) and issubclass(kind, Options)
+    }
+    groups: dict[str, list[Parameter]] = {}
+    parameters: list[Parameter] = []
+    for own in signature(command).parameters.values():
+        if own.name in kinds:
+            chosen = getattr(hints[own.name], "__metadata__", (None,))[0]
+            groups[own.name] = [
+                each
+                for each in _parameters(kinds[own.name])
+                if chosen is None or each.name in chosen
+            ]
+            parameters += groups[own.name]
+        elif isinstance(own.default, Field):
+            parameters.append(_parameter(own.name, own.default, hints[own.name], None))
+        else:
+            parameters.append(own.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[own.name]))
+
+    @wraps(command)
+    def call(**values: object) -> int:
+        made = {
+            name: kinds[name](**{each.name: values.pop(each.name) for each in own})
+            for name, own in groups.items()
+        }
+        return command(**values, **made)
+
+    call.__dict__["__signature__"] = Signature(parameters)
+    call.__annotations__ = {each.name: each.annotation for each in parameters}
+    return call
+
+
+def basic(*names: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """For a `flat` command of many options: its `--help` shows those of these parameters, and
+    `--help-all` shows all.
+    """
+
+    def with_both_helps(command: Callable[..., int]) -> Callable[..., int]:
+        @wraps(command)
+        def call(*, help_all: bool, **values: object) -> int:  # noqa: ARG001
+            return command(**values)
+
+        own = Parameter(
+            "help_all",
+            Parameter.KEYWORD_ONLY,
+            default=False,
+            annotation=Annotated[bool, help_all("options")],
+        )
+        parameters = [*signature(command).parameters.values(), own]
+        call.__dict__["__signature__"] = Signature(parameters)
+        call.__dict__["basic"] = {*names, "help", own.name}
+        call.__annotations__ = {each.name: each.annotation for each in parameters}
+        return call
+
+    return with_both_helps
+
+
+def _parameters(kind: type[Options]) -> Iterator[Parameter]:
+    """The fields of a group that are options; others are for commands to fill."""
+    hints = get_type_hints(kind)
+    for each in fields(kind):
+        if "more" not in each.metadata:
+            continue
+        declared_in = next(base for base in kind.__mro__ if each.name in get_annotations(base))
+        yield _parameter(each.name, each, hints[each.name], getattr(declared_in, "panel", None))
+
+
+def _parameter(name: str, each: Field[Any], hint: object, panel: str | None) -> Parameter:
+    default = each.default if each.default_factory is MISSING else each.default_factory()
+    info = typer.Option(
+        *each.metadata["names"], **{"rich_help_panel": panel, **each.metadata["more"]}
+    )
+    return Parameter(
+        name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[hint, info]
+    )
