@@ -14,7 +14,12 @@ IMPORTS = {
     "import parity; parity.Policy(margin='1%'); import parity.pytest_plugin": (),
     "import parity; parity.Run": ("numpy", "httpx2"),
     "from parity.cli.application import run; run(['--help'])": ("typer",),
-    "import parity.cli.compare; import parity; parity.compare": ("numpy", "rich", "typer", "yaml"),
+    "import parity.cli.compare.command; import parity; parity.compare": (
+        "numpy",
+        "rich",
+        "typer",
+        "yaml",
+    ),
 }
 
 

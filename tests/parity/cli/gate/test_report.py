@@ -25,7 +25,7 @@ def test_whole_sections_are_left_out(monkeypatch):
         "<details>" + "b" * 40_000 + "</details>",
         "tail",
     ]
-    monkeypatch.setattr("parity.cli.gate_report.markdown_sections", lambda *_: sections)
+    monkeypatch.setattr("parity.cli.gate.report.markdown_sections", lambda *_: sections)
     text = markdown(
         dataclasses.replace(OUTCOME, result="fail", trouble=None), GateRules(), fits_a_comment
     )
