@@ -27,7 +27,7 @@ from rich.console import Console
 
 from parity.cli.jobs import watching
 from parity.client.rest import Client
-from parity.report.terminal import render_text
+from parity.report.formats.terminal import render_text
 from server.database.metrics import store
 from server.database.sessions import Database
 from server.database.tables import Job

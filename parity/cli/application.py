@@ -30,7 +30,7 @@ ERROR_CODES = {
     "parity.readers.errors.ReadError": "usage",
     "parity.judging.secondary.accuracy.EvaluationError": "usage",
     "parity.judging.bundles.evidence.EvidenceError": "usage",
-    "parity.report.figure_file.FigureError": "usage",
+    "parity.report.figures.figure_file.FigureError": "usage",
     _CLIENT_ERROR: "usage",
     "parity.client.rest.UnreachableError": "infrastructure",
     "parity.cli.jobs.watching.JobEndedError": "infrastructure",

@@ -11,10 +11,10 @@ from parity.judging.bundles.evidence import Case
 from parity.judging.decision import State
 from parity.judging.document_types import VerdictDocument
 from parity.judging.verdict.path import with_path
-from parity.report.page import notebook_html
-from parity.report.scene import case_scene
-from parity.report.terminal import plain_text
-from parity.report.verdict_figure import verdict_figure
+from parity.report.figures.verdict_figure import verdict_figure
+from parity.report.formats.terminal import plain_text
+from parity.report.html.notebook import notebook_html
+from parity.report.picture.case_scene import case_scene
 from parity.report.view import view_of
 from parity.report.words import with_words, words
 from parity.wording import minus

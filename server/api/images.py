@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session
 from parity.frozen import frozen
 from parity.judging.decision import worst
 from parity.judging.document_types import VerdictDocument
-from parity.report.verdict_figure import draw_figure
+from parity.report.figures.verdict_figure import draw_figure
 from parity.report.words import MARKS
 from parity.version import VERSION
 from parity.wording import signed

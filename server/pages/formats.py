@@ -11,7 +11,7 @@ from markupsafe import Markup
 from parity import wording
 from parity.judging.document_types import VerdictDocument
 from parity.recipes import UNSTATED
-from parity.report.svg import estimate_of, own_row_svg
+from parity.report.picture.forest import estimate_of, own_row_svg
 from parity.report.view import view_of
 
 _MISSING = "\u2013"

@@ -13,8 +13,8 @@ from fastapi import APIRouter, Query, Request, Response
 from markupsafe import Markup
 
 from parity.frozen import frozen
-from parity.report.svg import Axis as MarginAxis
-from parity.report.svg import Estimate, row_svg
+from parity.report.picture.forest import Axis as MarginAxis
+from parity.report.picture.forest import Estimate, row_svg
 from server.errors import NotFoundError
 from server.pages.rendering import templates
 

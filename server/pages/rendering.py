@@ -5,8 +5,8 @@ from pathlib import Path
 from fastapi import APIRouter, Depends, Request
 from fastapi.templating import Jinja2Templates
 
-from parity.report.downloads import file_name
 from parity.report.facts import looks_words
+from parity.report.html.downloads import file_name
 from parity.report.view import view_of, views_of
 from parity.report.words import words
 from server.errors import ForbiddenError, UnauthorizedError

@@ -10,7 +10,7 @@ import numpy as np
 from parity.frozen import frozen
 from parity.judging.gap.interval import t_quantile
 from parity.report.evaluation_tables import Cells
-from parity.report.markdown import markdown_table
+from parity.report.formats.markdown import markdown_table
 from parity.wording import interval_words, minus, signed
 from tools.public_verdicts.answers_in_words import parameters
 from tools.public_verdicts.sets import SETS, answers

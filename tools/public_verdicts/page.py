@@ -3,7 +3,7 @@
 import re
 
 from parity.report.evaluation_tables import Cells
-from parity.report.markdown import markdown_table
+from parity.report.formats.markdown import markdown_table
 from parity.wording import minus
 from tools.public_verdicts.answers_in_words import (
     as_of,

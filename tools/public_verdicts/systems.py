@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from parity.report.evaluation_tables import Cells
-from parity.report.markdown import markdown_table
+from parity.report.formats.markdown import markdown_table
 from parity.wording import interval_words, minus, signed
 from tools.public_verdicts.sets import facts, sets
 from tools.tables.generated import DOCS, ROOT

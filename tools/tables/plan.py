@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 
 from parity.report.evaluation_tables import Cells
-from parity.report.markdown import markdown_table
+from parity.report.formats.markdown import markdown_table
 from tools.tables.generated import DOCS, GeneratedTable, Parts
 from tools.tables.printed import run
 

@@ -42,8 +42,8 @@ from parity.judging.policy import Policy
 from parity.judging.verdict.path import with_path
 from parity.readers import read_run
 from parity.readers.secondary.accuracy import read_accuracy
-from parity.report.page import case_report, evaluation_report
-from parity.report.verdict_figure import draw_figure
+from parity.report.figures.verdict_figure import draw_figure
+from parity.report.html.page import case_report, evaluation_report
 from parity.report.view import AnyDocument
 from parity.report.worth import FullRun, worth
 

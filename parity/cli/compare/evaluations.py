@@ -19,8 +19,8 @@ from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.evaluations.document_types import EvaluationDocument
 from parity.judging.policy import LOSS, Policy
 from parity.readers.columns.names import is_held_out
-from parity.report.evaluation_figure import draw_evaluation_figure
-from parity.report.junit import render_junit
+from parity.report.figures.evaluation_figure import draw_evaluation_figure
+from parity.report.formats.junit import render_junit
 from parity.wording import did_you_mean
 
 NEEDS_HELD_OUT = (

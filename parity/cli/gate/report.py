@@ -17,9 +17,9 @@ from parity.cli.terminal.wrong_calls import UsageError
 from parity.gate.exit_under_rules import exit_code_under
 from parity.gate.outcome import NOT_JUDGED, STATED_ONLY, Outcome, origin
 from parity.gate.rules import GateRules
-from parity.report.json_text import judge_of
-from parity.report.junit import render_junit
-from parity.report.markdown import escaped, markdown_sections
+from parity.report.formats.json_text import judge_of
+from parity.report.formats.junit import render_junit
+from parity.report.formats.markdown import escaped, markdown_sections
 from parity.report.sign_off_words import NOT_A_PASS
 from parity.version import VERSION
 

@@ -11,7 +11,7 @@ from parity.inert import inert_value
 from parity.judging.bundles.strict_json import JsonError, parse_json
 from parity.judging.decision import WORST_FIRST
 from parity.judging.document_types import VerdictDocument
-from parity.report.markdown import markdown_sections
+from parity.report.formats.markdown import markdown_sections
 from parity.report.view import view_of
 from parity.report.words import words
 

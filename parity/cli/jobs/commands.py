@@ -187,7 +187,7 @@ def report(
     with at.client() as client:
         document = client.job(job)
         if html and document["verdicts"]:
-            from parity.report.page import ConcludedJob, job_report
+            from parity.report.html.page import ConcludedJob, job_report  # noqa: PLC0415
 
             write_file(html, job_report(cast(ConcludedJob, document), client.page(job)).encode())
         return _finish(document, at)

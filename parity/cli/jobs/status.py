@@ -16,7 +16,7 @@ from parity.cli.terminal.options import Options, argument, flat, option, repeata
 from parity.cli.terminal.output import WIDTH, print_json, print_lines, print_rows
 from parity.cli.terminal.wrong_calls import UsageError
 from parity.client.rest import Document
-from parity.report.terminal import answer_parts
+from parity.report.formats.terminal import answer_parts
 from parity.wording import age_in_words, count, did_you_mean, version_words
 
 app = typer.Typer()

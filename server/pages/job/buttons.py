@@ -8,7 +8,7 @@ from html import escape
 
 from parity.frozen import frozen
 from parity.judging.verdict.sign_offs import LEAST_REASON, MOST_DAYS
-from parity.report.screen import button
+from parity.report.html.screen import button
 from server.documents.jobs import JobDocument
 from server.jobs.proposal import Proposal
 from server.jobs.sign_offs import MOST_REASON

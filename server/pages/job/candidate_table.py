@@ -11,7 +11,7 @@ from markupsafe import Markup
 from parity.frozen import frozen
 from parity.judging.document_types import VerdictDocument
 from parity.report.candidates import safest_first
-from parity.report.svg import Axis, Estimate, axis_of, estimate_of, head_svg, row_svg
+from parity.report.picture.forest import Axis, Estimate, axis_of, estimate_of, head_svg, row_svg
 from parity.report.view import TrainingView, view_of, views_of
 from server.database.states import JOB_ENDED
 from server.documents.jobs import ArmDocument, JobDocument

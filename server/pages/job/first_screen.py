@@ -18,17 +18,20 @@ from parity.judging.live.pair_sums import BLOCKS
 from parity.judging.live.rules import Forecast
 from parity.judging.verdict.sign_offs import SignOffDocument
 from parity.report.candidates import safest_first
-from parity.report.picture import picture, steady_limits
-from parity.report.scene import DOTS, FEW_DOTS, MANY, Dots, Scene, dots_of, live_trace, scene_of
-from parity.report.screen import (
+from parity.report.html.candidates_table import candidates_table
+from parity.report.html.screen import (
     Answer,
     Screen,
     answer_of,
-    candidates_table,
     chances_html,
     live_answer,
     screen_html,
 )
+from parity.report.picture.axes import steady_limits
+from parity.report.picture.case_scene import dots_of
+from parity.report.picture.live_trace import live_trace
+from parity.report.picture.picture import picture
+from parity.report.picture.scene import DOTS, FEW_DOTS, MANY, Dots, Scene, scene_of
 from parity.report.sign_off_words import accepted_words
 from parity.report.strip import Fact
 from parity.report.view import views_of

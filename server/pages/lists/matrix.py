@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from fastapi import Query, Request, Response
 from markupsafe import Markup
 
-from parity.report.svg import Estimate, own_row_svg
+from parity.report.picture.forest import Estimate, own_row_svg
 from server.documents.matrix import MOST_JOBS, Columns, matrix
 from server.documents.trend import short
 from server.jobs.verdict_rows import VerdictSummary

@@ -10,7 +10,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from parity.frozen import frozen
-from parity.report.picture import spread
+from parity.report.picture.spread import spread
 from parity.wording import cut
 from server.database.states import JOB_ENDED
 from server.database.tables import Job

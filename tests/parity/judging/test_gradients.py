@@ -6,7 +6,7 @@ import pytest
 from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.secondary.gradients import gradient_parity, norm_ratio
 from parity.judging.verdict.verdict import Verdict
-from parity.report.markdown import render_markdown
+from parity.report.formats.markdown import render_markdown
 
 STEPS = np.arange(800, 1000)
 

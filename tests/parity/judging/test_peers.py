@@ -8,7 +8,7 @@ import parity
 from parity.judging.curves.curve import Curve
 from parity.judging.policy import Policy
 from parity.judging.verdict.verdict import judge
-from parity.report.markdown import render_markdown
+from parity.report.formats.markdown import render_markdown
 
 curve_from_arrays = partial(parity.curve_from_arrays, rounding="nearest")
 

@@ -169,7 +169,7 @@ def test_an_early_spike_outside_the_window_is_reported_and_does_not_decide(
     make_run, judge_pair
 ) -> None:
     from parity.judging.curves.curve import curve_from_arrays
-    from parity.report.markdown import render_markdown
+    from parity.report.formats.markdown import render_markdown
 
     cand = make_run(seed=2)
     loss = cand.loss.copy()

@@ -1,8 +1,9 @@
-"""Comparisons of evaluations with a known truth: 13 points a run, a falling loss, runs that differ
-by an offset.
+"""Documents with a known truth: training verdicts of each kind, and comparisons of evaluations of
+13 points a run, a falling loss, runs that differ by an offset.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,10 @@ from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.evaluations.document_types import EvaluationDocument
 from parity.judging.evaluations.run_times import RunTimes
 from parity.judging.policy import policy_from_mapping
+from parity.judging.verdict.verdict import Verdict
 
+MakeRun = Callable[..., Curve]
+JudgePair = Callable[..., Verdict]
 STEPS = np.arange(1, 14) * 12_288
 
 
@@ -78,3 +82,21 @@ def compared() -> Callable[..., EvaluationDocument]:
         return case.documents()[0]
 
     return compare
+
+
+@pytest.fixture
+def documents(make_run: MakeRun, judge_pair: JudgePair) -> dict[str, Any]:
+    """A training verdict of each kind, by name."""
+    base = [make_run(seed=1, recipe="fp8_current"), make_run(seed=9, recipe="fp8_current")]
+
+    def document(cand: list[Curve], **options: object) -> dict[str, Any]:
+        return dict(judge_pair(base, cand, baseline_name="FP8", **options).document())
+
+    return {
+        "pass": document([make_run(seed=2), make_run(seed=3)]),
+        "fail": document([make_run(seed=2, gap=0.05), make_run(seed=3, gap=0.05)]),
+        "straddle": document([make_run(seed=2, gap=0.0265), make_run(seed=3, gap=0.0265)]),
+        "nan": document([curve_from_arrays(range(2000), [float("nan")] * 2000)]),
+        "empty": document([curve_from_arrays([], [])]),
+        "better": document([make_run(seed=2, gap=-0.08), make_run(seed=3, gap=-0.08)]),
+    }

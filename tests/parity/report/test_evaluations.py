@@ -11,9 +11,9 @@ import pytest
 from parity.judging.curves.curve import Curve
 from parity.judging.evaluations.document_types import EvaluationDocument
 from parity.report.evaluation_tables import arm_rows, comparison_rows, steps_words, token_unit
-from parity.report.junit import NOT_OF_EVALUATIONS, render_junit
-from parity.report.markdown import render_markdown
-from parity.report.terminal import plain_text
+from parity.report.formats.junit import NOT_OF_EVALUATIONS, render_junit
+from parity.report.formats.markdown import render_markdown
+from parity.report.formats.terminal import plain_text
 from parity.report.view import evaluation_view, view_of
 from parity.report.words import words
 from parity.wording import minus

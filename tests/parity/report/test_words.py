@@ -3,53 +3,31 @@ the verdict.
 """
 
 import json
-import math
 import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.evaluations.document_types import EvaluationDocument
 from parity.judging.policy import Policy
-from parity.judging.verdict.sign_offs import sha256_of
 from parity.judging.verdict.verdict import Verdict, judge
-from parity.report.candidates import others_words, safest_first, tally
+from parity.report.candidates import others_words
 from parity.report.facts import facts
-from parity.report.forecast import Outlook, live_lead, live_measure
-from parity.report.markdown import render_markdown
+from parity.report.formats.markdown import render_markdown
+from parity.report.formats.terminal import MOST_LINES, plain_text
 from parity.report.number_words import chance_words
-from parity.report.terminal import MOST_LINES, plain_text
-from parity.report.view import GapView, training_view, view_of, views_of
+from parity.report.view import training_view, view_of, views_of
 from parity.report.words import words
-from parity.wording import minus, nats_decimals
+from parity.wording import minus
 
 MakeRun = Callable[..., Curve]
 JudgePair = Callable[..., Verdict]
 Compare = Callable[..., EvaluationDocument]
 NUMBER = r"[+-]\d\.\d{4}"
 MARGIN = r"the margin 0\.0268 \(1 % of the loss\)"
-
-
-@pytest.fixture
-def documents(make_run: MakeRun, judge_pair: JudgePair) -> dict[str, Any]:
-    base = [make_run(seed=1, recipe="fp8_current"), make_run(seed=9, recipe="fp8_current")]
-
-    def document(cand: list[Curve], **options: object) -> dict[str, Any]:
-        return dict(judge_pair(base, cand, baseline_name="FP8", **options).document())
-
-    return {
-        "pass": document([make_run(seed=2), make_run(seed=3)]),
-        "fail": document([make_run(seed=2, gap=0.05), make_run(seed=3, gap=0.05)]),
-        "straddle": document([make_run(seed=2, gap=0.0265), make_run(seed=3, gap=0.0265)]),
-        "nan": document([curve_from_arrays(range(2000), [float("nan")] * 2000)]),
-        "empty": document([curve_from_arrays([], [])]),
-        "better": document([make_run(seed=2, gap=-0.08), make_run(seed=3, gap=-0.08)]),
-    }
 
 
 @pytest.mark.parametrize(
@@ -314,9 +292,6 @@ def test_evaluations_name_their_point_and_both_intervals(compared: Compare) -> N
     )
 
 
-# The surfaces have these sentences as they are.
-
-
 def _text(document: Any, *, verbose: bool = False) -> str:
     return plain_text([document], verbose=verbose)
 
@@ -337,143 +312,3 @@ def test_a_verdict_has_at_most_15_lines_of_80_columns(documents: dict[str, Any])
         assert len(lines) <= MOST_LINES
         assert max(map(len, lines)) <= 80
         assert len(_text(document, verbose=True).split("\n")) > MOST_LINES
-
-
-def test_the_safest_candidate_leads_and_the_others_are_counted(documents: dict[str, Any]) -> None:
-    cases = [
-        {**documents[name], "candidate": {**documents[name]["candidate"], "name": name}}
-        for name in ("nan", "fail", "straddle", "pass")
-    ]
-    assert [view.candidate.name for view in safest_first(views_of(cases))] == [
-        "pass",
-        "straddle",
-        "fail",
-        "nan",
-    ]
-    assert others_words(views_of(cases)) == "fail, nan fail; straddle is undecided."
-    assert tally(views_of(cases)) == [("pass", 1), ("inconclusive", 1), ("fail", 2)]
-    assert others_words(views_of(cases[:1])) == ""
-
-
-# Rounding: no printed end lies on another side of zero or the margin than the end itself, nor on
-# them.
-
-
-@given(st.floats(-0.2, 0.2), st.floats(1e-6, 0.2), st.floats(1e-7, 0.1))
-def test_no_end_is_rounded_onto_or_across_zero_or_the_margin(
-    lo: float, width: float, margin: float
-) -> None:
-    hi = lo + width
-    decimals = nats_decimals(margin, lo, hi)
-    shown = float(f"{margin:.{decimals}f}")
-    for end in (lo, hi):
-        printed = float(f"{end:.{decimals}f}")
-        for line, printed_line in ((0.0, 0.0), (margin, shown)):
-            if abs(end - line) > 1e-8:
-                assert (printed > printed_line) == (end > line), (end, line, decimals)
-                assert printed != printed_line
-
-
-@pytest.mark.parametrize(
-    ("margin", "ends", "decimals"),
-    [
-        (0.0133, (0.0258, 0.0568), 4),
-        (0.004, (0.001, 0.002), 5),
-        (0.0133, (-0.00002, 0.01), 5),
-        (0.0133, (0.01, 0.013298), 6),
-        (None, (0.1,), 4),
-    ],
-)
-def test_decimals(margin: float | None, ends: tuple[float, ...], decimals: int) -> None:
-    assert nats_decimals(margin, *ends) == decimals
-
-
-def test_ends_that_are_not_finite_need_no_digits() -> None:
-    assert nats_decimals(0.01, -math.inf, math.inf) == 4
-    assert minus("-inf to +0.0100, -0.02") == "−inf to +0.0100, −0.02"
-
-
-@given(st.floats(-1.0, 1.0), st.floats(0.0, 1.0), st.floats(1e-4, 1.0))
-def test_an_interval_is_above_below_or_across(lo: float, width: float, margin: float) -> None:
-    gap = GapView(mean=lo, lo=lo, hi=lo + width, rel=None)
-    expected = "across"
-    if lo + width < margin:
-        expected = "below"
-    elif lo > margin:
-        expected = "above"
-    assert gap.against(margin) == expected
-
-
-# Forecasts.
-
-
-class _Live:
-    step, gap, low, high, margin = 674, 0.0195, 0.0054, 0.0349, 0.0171
-
-    def __init__(self, passes: float, fails: float) -> None:
-        self.passes, self.fails, self.inconclusive = passes, fails, 1.0 - passes - fails
-
-
-@pytest.mark.parametrize(
-    ("passes", "fails", "lead"),
-    [
-        (0.85, 0.05, "nvfp4 is on course to pass."),
-        (0.0, 0.99, "nvfp4 is on course to fail."),
-        (0.01, 0.04, "nvfp4 will probably stay undecided."),
-        (0.4, 0.3, "nvfp4 is still open."),
-    ],
-)
-def test_a_forecast_says_what_will_probably_be(passes: float, fails: float, lead: str) -> None:
-    live: Outlook = _Live(passes, fails)
-    assert live_lead("nvfp4", live) == lead
-    assert live_measure("fp8", live) == "Its final gap is forecast at 0.0202 nats above fp8."
-
-
-def _speed(document: dict[str, Any]) -> tuple[str, str]:
-    fact = next(fact for fact in words(view_of(document)).strip if fact.name == "Speed")  # type: ignore[arg-type]
-    return fact.value, fact.why
-
-
-def test_a_modelled_gemm_time_stands_where_no_speed_was_measured_and_says_so(
-    documents: dict[str, Any],
-) -> None:
-    unmeasured = documents["pass"]
-    assert _speed(unmeasured)[0] == "Unknown"
-    value, why = _speed(unmeasured | {"gemm_time": 0.5})
-    assert value == "GEMMs 2.00 x, modelled"
-    assert why.startswith("at 1 : 2 : 4 for bf16 : fp8 : fp4")
-    refused = unmeasured | {"speed_reason": "the arms ran on different hardware"}
-    assert _speed(refused)[0] == "Not compared"
-    assert _speed(refused | {"gemm_time": 0.5}) == (value, why)
-    # A time that is not known, or that is none, is no speed.
-    assert _speed(unmeasured | {"gemm_time": None}) == _speed(unmeasured)
-
-
-def test_a_cost_that_is_not_recorded_has_its_true_reason(documents: dict[str, Any]) -> None:
-    """Step times may be on record and still be no speed, as those of an emulation."""
-    cost = words(view_of(documents["pass"])).strip[0]
-    assert (cost.value, cost.why) == ("Not recorded", "no step times in these runs")
-    refused = words(
-        view_of({**documents["pass"], "speed_reason": "an emulation has no speed"})
-    ).strip[0]  # type: ignore[typeddict-item]
-    assert (refused.value, refused.why) == ("Not recorded", "an emulation has no speed")
-
-
-def test_a_measured_speed_is_told_whatever_is_modelled(documents: dict[str, Any]) -> None:
-    estimate = {"value": 1.25, "lo": 1.2, "hi": 1.3}
-    measured = documents["pass"] | {
-        "throughput": {"ratio": estimate, "run_hours": 1.0},
-        "speed_reason": None,
-        "token_tax": None,
-    }
-    measured |= {"net_speedup": None}
-    assert _speed(measured) == _speed(measured | {"gemm_time": 0.5})
-    assert _speed(measured)[0] == "1.250 x a step"
-    assert (
-        _speed(measured | {"net_speedup": {"value": 1.1, "lo": 1.0, "hi": 1.2}})[0]
-        == "1.100 x net of the tax"
-    )
-
-
-def test_the_modelled_time_is_no_part_of_what_is_signed(documents: dict[str, Any]) -> None:
-    assert sha256_of(documents["pass"]) == sha256_of(documents["pass"] | {"gemm_time": 0.5})

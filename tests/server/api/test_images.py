@@ -9,7 +9,7 @@ import pytest
 
 from parity import cli
 from parity.judging.bundles.evidence import bundle_bytes
-from parity.report.verdict_figure import draw_figure
+from parity.report.figures.verdict_figure import draw_figure
 from server.api import images, jobs
 from server.database.tables import Job
 

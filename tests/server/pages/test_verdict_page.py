@@ -19,11 +19,13 @@ from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.policy import policy_from_mapping
 from parity.judging.verdict.path import evaluation_path_of, with_path
 from parity.readers import read_run
-from parity.report.markdown import render_markdown
-from parity.report.page import case_report, job_report, report_page, verdict_script, verdict_style
-from parity.report.picture import picture
-from parity.report.scene import scene_of
-from parity.report.screen import Screen, answer_of, button, candidates_table, screen_html
+from parity.report.formats.markdown import render_markdown
+from parity.report.html.assets import verdict_script, verdict_style
+from parity.report.html.candidates_table import candidates_table
+from parity.report.html.page import case_report, job_report, report_page
+from parity.report.html.screen import Screen, answer_of, button, screen_html
+from parity.report.picture.picture import picture
+from parity.report.picture.scene import scene_of
 from server.settings import CHECKOUT
 from server.web.middleware import _HEADERS
 from tests.parity.conftest import synthetic

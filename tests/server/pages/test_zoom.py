@@ -11,8 +11,9 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from parity.judging.verdict.path import with_path
-from parity.report.page import case_report, report_page
-from parity.report.scene import Marks, case_scene
+from parity.report.html.page import case_report, report_page
+from parity.report.picture.case_scene import case_scene
+from parity.report.picture.scene import Marks
 from server.jobs.conclude import conclude
 from tests.server.pages.test_verdict_page import case_of, evaluations, shown
 

@@ -13,7 +13,7 @@ from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.evaluations.document_types import EvaluationDocument
 from parity.judging.policy import policy_from_mapping
-from parity.report.junit import render_junit
+from parity.report.formats.junit import render_junit
 from tests.conftest import some
 
 POINTS = np.arange(1, 21)

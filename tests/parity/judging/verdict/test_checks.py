@@ -8,7 +8,7 @@ import parity
 from parity.judging.curves.curve import Curve
 from parity.judging.policy import policy_from_mapping
 from parity.judging.verdict.verdict import Verdict
-from parity.report.markdown import render_markdown
+from parity.report.formats.markdown import render_markdown
 from parity.report.view import view_of
 from parity.report.words import words
 

@@ -9,9 +9,9 @@ from rich.console import Console
 from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.policy import Policy
 from parity.judging.verdict.verdict import Verdict
-from parity.report.json_text import render_json
-from parity.report.markdown import render_markdown
-from parity.report.terminal import plain_text, render_text
+from parity.report.formats.json_text import render_json
+from parity.report.formats.markdown import render_markdown
+from parity.report.formats.terminal import plain_text, render_text
 from parity.wording import minus
 
 MakeRun = Callable[..., Curve]

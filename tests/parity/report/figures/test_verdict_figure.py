@@ -9,9 +9,9 @@ from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.live.gap_chart import binned_gap
 from parity.judging.policy import Policy
 from parity.judging.verdict.verdict import judge
-from parity.report.buckets import loss_buckets
-from parity.report.figure_file import PAD, FigureError
-from parity.report.verdict_figure import _apart, _together, draw_figure
+from parity.report.figures.figure_file import PAD, FigureError
+from parity.report.figures.verdict_figure import _apart, _together, draw_figure
+from parity.report.picture.buckets import loss_buckets
 from parity.report.verdict_gap import gap_limits
 
 MakeRun = Callable[..., Curve]

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from parity.report.svg import WIDTH, Estimate, axis_of, head_svg, own_row_svg, row_svg
+from parity.report.picture.forest import WIDTH, Estimate, axis_of, head_svg, own_row_svg, row_svg
 
 
 def _estimate(

@@ -17,27 +17,29 @@ from parity.judging.bundles.evidence import Case
 from parity.judging.policy import policy_from_mapping
 from parity.judging.verdict.path import with_path
 from parity.report.candidates import safest_first
-from parity.report.html.screen import Row
-from parity.report.number_words import mean_words
-from parity.report.page import case_report, job_report, notebook_html, report_page
-from parity.report.picture import picture
-from parity.report.scene import case_scene, scene_of
-from parity.report.screen import (
+from parity.report.html.candidates_table import candidates_table
+from parity.report.html.notebook import notebook_html
+from parity.report.html.page import case_report, job_report, report_page
+from parity.report.html.screen import (
     Answer,
+    Row,
     Screen,
     answer_of,
     button,
-    candidates_table,
     chances_html,
     live_answer,
     screen_html,
 )
+from parity.report.number_words import mean_words
+from parity.report.picture.case_scene import case_scene
+from parity.report.picture.picture import picture
+from parity.report.picture.scene import scene_of
 from parity.report.strip import Fact
 from parity.report.view import views_of
 from parity.report.words import words
 from parity.wording import minus
 from tests.parity.conftest import synthetic
-from tests.parity.report.test_picture import Forecast
+from tests.parity.report.picture.test_picture import Forecast
 
 STEPS = 400
 WRITES = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"

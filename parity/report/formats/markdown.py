@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from parity.report.candidates import others_words, safest_first
 from parity.report.details import Detail, details
 from parity.report.evaluation_tables import evaluation_tables
+from parity.report.formats.terminal import interval_bars
 from parity.report.sign_off_words import NOT_A_PASS, Accepted, accepted_words
 from parity.report.summary import SUMMARY, summary_row
-from parity.report.terminal import interval_bars
 from parity.report.view import AnyDocument, EvaluationView, View, views_of
 from parity.report.words import MARKS, words
 from parity.version import VERSION

@@ -9,27 +9,18 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-import numpy as np
-
 from parity.frozen import frozen
-from parity.judging.bundles.evidence import Case
-from parity.judging.document_types import MarginDocument, PathPointDocument, State, VerdictDocument
-from parity.judging.live.gap_chart import BinnedGap, StepRange
-from parity.report.buckets import loss_buckets
+from parity.judging.document_types import MarginDocument, PathPointDocument, State
 from parity.report.candidates import safest_first
-from parity.report.forecast import PROBABLE, Outlook
 from parity.report.number_words import ends_words, mean_words
 from parity.report.strip import Fact, own_facts
-from parity.report.verdict_gap import verdict_gap
 from parity.report.view import AnyDocument, EvaluationView, View, number, views_of
 from parity.report.words import words
 from parity.wording import (
     DECIMALS,
     cut,
-    interval_words,
     level_percent,
     minus,
-    nats_decimals,
     short_percent,
     signed,
 )
@@ -38,7 +29,7 @@ DOTS = 150
 MANY = 8  # candidates; more of them share one whisker
 FEW_DOTS = 60  # of each, where there are many candidates
 _SHORT_NAME = 12  # characters of a baseline's name before an interval
-_HALF = 0.6744898 / 1.6448536  # of a normal's 90 % interval, which its 50 % interval spans
+
 
 Points = Sequence[tuple[float, float]]
 TraceState = State | Literal["live"]
@@ -267,110 +258,4 @@ def _legend(view: View, dots: Mapping[str, Dots], *, several: bool) -> str:
     return (
         f"line: gap over the last {short_percent(view.document['window']['fraction'])} so "
         f"far{band if several or has_gap else ''}{shown}"
-    )
-
-
-# What a case adds: dots, NaN and losses.
-
-
-def case_scene(case: Case, documents: Sequence[VerdictDocument]) -> Scene:
-    """The scene of a case that was judged."""
-    bins = FEW_DOTS if len(documents) > MANY else DOTS
-    dots = {
-        document["candidate"]["name"]: dots_of(verdict_gap(document, case, StepRange(bins=bins)))
-        for document in documents
-    }
-    first = min((int(run.steps[0]) for run in case.baseline if len(run.steps)), default=0)
-    return scene_of(
-        documents,
-        dots,
-        end=first + case.planned_steps - 1 if case.planned_steps else None,
-        losses=losses_of(case),
-    )
-
-
-def dots_of(gap: BinnedGap) -> Dots:
-    """The dots of a binned gap."""
-    middle = (gap.first_step + gap.last_step) / 2.0
-    finite = np.isfinite(gap.mean)
-    return Dots(
-        points=list(zip(middle[finite].tolist(), gap.mean[finite].tolist(), strict=True)),
-        steps=int(np.median(gap.n)) if len(gap.n) else 0,
-        nonfinite=(gap.nonfinite_baseline.tolist(), gap.nonfinite_candidate.tolist()),
-    )
-
-
-def losses_of(case: Case) -> list[Losses]:
-    """The losses of the first run of each arm, in buckets; arms without a finite loss are
-    left out.
-    """
-    arms = [(case.baseline_name or "baseline", None, case.baseline)]
-    arms += [(name, place, runs) for place, (name, runs) in enumerate(case.candidates.items())]  # type: ignore[misc]
-    drawn = []
-    for name, place, runs in arms:
-        steps, mean, _, _ = loss_buckets(runs[0])
-        if len(steps):
-            drawn.append(
-                Losses(
-                    name=name,
-                    arm=place,
-                    points=list(zip(steps.tolist(), mean.tolist(), strict=True)),
-                )
-            )
-    return drawn
-
-
-# A live job: the gap so far and the forecast.
-
-
-def live_trace(
-    name: str,
-    live: Outlook | None,
-    path: Sequence[PathPointDocument] = (),
-    dots: Dots | None = None,
-) -> Trace:
-    """A candidate in training: its gap so far, and the forecast of its end once there is one."""
-    dots = dots or Dots()
-    marks = Marks(nonfinite=dots.nonfinite)
-    if live is None:
-        return Trace(
-            name=name,
-            state="live",
-            judged=[],
-            label="",
-            notes=[],
-            line="",
-            path=path,
-            dots=dots.points,
-            marks=marks,
-        )
-    places = nats_decimals(live.margin, live.low, live.high)
-    middle = (live.low + live.high) / 2.0
-    chances: Sequence[tuple[State, float]] = (
-        ("pass", live.passes),
-        ("fail", live.fails),
-        ("inconclusive", live.inconclusive),
-    )
-    likely: TraceState = next((state for state, chance in chances if chance >= PROBABLE), "live")
-    return Trace(
-        name=name,
-        state=likely,
-        judged=[Judged(mean=middle, lo=live.low, hi=live.high)],
-        label=minus(signed(middle, places)),
-        decimals=places,
-        notes=[minus(interval_words(live.low, live.high, places)), "90 % forecast"],
-        line="",
-        path=path,
-        dots=dots.points,
-        marks=marks,
-        gap=live.gap,
-    )
-
-
-def half_of(judged: Judged) -> tuple[float, float]:
-    """The ends that a forecast stays within with a chance of 50 %, where those of 90 % are known,
-    as of a normal distribution.
-    """
-    return judged.mean - _HALF * (judged.mean - judged.lo), judged.mean + _HALF * (
-        judged.hi - judged.mean
     )

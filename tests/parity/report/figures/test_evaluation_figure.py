@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from parity.judging.evaluations.document_types import EvaluationDocument
-from parity.report.evaluation_figure import (
+from parity.report.figures.evaluation_figure import (
     ROW_SPREAD,
     dot_heights,
     draw_evaluation_figure,
     run_rows,
 )
-from parity.report.figure_file import FigureError
+from parity.report.figures.figure_file import FigureError
 from parity.report.view import view_of
 from parity.report.words import words
 

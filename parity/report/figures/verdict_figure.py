@@ -11,8 +11,7 @@ from parity.judging.bundles.evidence import Case
 from parity.judging.curves.curve import FloatArray, IntArray
 from parity.judging.document_types import GapDocument, VerdictDocument
 from parity.judging.live.gap_chart import BinnedGap
-from parity.report.buckets import loss_buckets
-from parity.report.figure_file import (
+from parity.report.figures.figure_file import (
     BASELINE_COLOUR,
     BETTER,
     CANDIDATE_COLOUR,
@@ -27,6 +26,7 @@ from parity.report.figure_file import (
     percent_axis,
     wrapped,
 )
+from parity.report.picture.buckets import loss_buckets
 from parity.report.verdict_gap import EARLY_SHARE, gap_limits, verdict_gap
 from parity.report.view import number, spike_steps, training_view
 from parity.report.words import words

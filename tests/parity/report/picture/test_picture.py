@@ -22,17 +22,12 @@ from parity.judging.policy import policy_from_mapping
 from parity.judging.verdict.path import evaluation_path_of, with_path
 from parity.report.candidates import safest_first
 from parity.report.number_words import ends_words, mean_words
-from parity.report.picture import picture, spread, steady_limits, ticks
-from parity.report.scene import (
-    Judged,
-    Losses,
-    Marks,
-    Scene,
-    Trace,
-    case_scene,
-    live_trace,
-    scene_of,
-)
+from parity.report.picture.axes import steady_limits, ticks
+from parity.report.picture.case_scene import case_scene
+from parity.report.picture.live_trace import live_trace
+from parity.report.picture.picture import picture
+from parity.report.picture.scene import Judged, Losses, Marks, Scene, Trace, scene_of
+from parity.report.picture.spread import spread
 from parity.report.view import views_of
 from parity.wording import cut, minus
 from tests.parity.conftest import synthetic

@@ -16,9 +16,9 @@ from parity.report.candidates import others_words, safest_first, tally
 from parity.report.details import Detail, details, evaluation_details
 from parity.report.evaluation_tables import Cells, evaluation_tables
 from parity.report.number_words import mean_words
+from parity.report.picture.forest import axis_of, estimate_of
 from parity.report.sign_off_words import NOT_A_PASS, Accepted, accepted_words
 from parity.report.summary import SUMMARY, summary_row
-from parity.report.svg import axis_of, estimate_of
 from parity.report.view import AnyDocument, EvaluationView, View, views_of
 from parity.report.words import MARKS, Words, words
 from parity.wording import cut, minus, signed

@@ -18,7 +18,7 @@ from parity.judging.evaluations.document_types import (
 )
 from parity.judging.gap.interval import t_quantile
 from parity.report.evaluation_tables import point_words, share, token_unit
-from parity.report.figure_file import (
+from parity.report.figures.figure_file import (
     BASELINE_COLOUR,
     BETTER,
     CANDIDATE_COLOUR,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from parity.report.markdown import escaped
+from parity.report.formats.markdown import escaped
 
 SPACE = "&#8203;"
 

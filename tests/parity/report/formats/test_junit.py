@@ -13,7 +13,7 @@ from parity.judging.policy import POLICY_CHECKS, Policy, policy_from_mapping
 from parity.judging.precedence import table
 from parity.judging.secondary.accuracy import TaskResult
 from parity.judging.verdict.verdict import judge
-from parity.report.junit import CHECKS, render_junit
+from parity.report.formats.junit import CHECKS, render_junit
 
 MakeRun = Callable[..., Curve]
 

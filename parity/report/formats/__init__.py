@@ -1,0 +1,1 @@
+"""Verdicts as text: for a terminal, a pull request, CI systems, and as JSON."""

@@ -1,0 +1,1 @@
+"""Verdicts as HTML: the first screen, the page, a notebook."""

@@ -1,0 +1,153 @@
+"""The text and the marks of a picture's plot, placed in percent."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from html import escape
+
+from parity.report.picture.axes import Axes
+from parity.report.picture.lines import margin_levels
+from parity.report.picture.scene import Marks, Scene
+from parity.report.picture.svg_parts import NAME_CHARACTERS, percent_text, placed
+from parity.wording import cut, minus, nats_decimals, signed
+
+_TOGETHER = 4.0  # % of the width, 6 px and more of any plot: nearer marks become one
+
+
+# % of the height: above and below, a line's label and those at the edges would meet
+_HIGH, _LOW = 18.0, 86.0
+_SHORT_NAME = 12  # characters of the baseline's name on a narrow screen
+_NEAR_EDGE = 8.0  # % of the width, where a label in the middle would stand out
+
+
+def labels_svg(scene: Scene, axes: Axes) -> Iterator[str]:
+    """Marks, names of lines, the window, and now."""
+    has_marks = False
+    for place, trace in enumerate(scene.traces):
+        drawn = "".join(_marks(trace.marks, axes))
+        has_marks |= bool(drawn)
+        chosen = " on" if place == scene.selected else ""
+        yield (
+            f'<g class="marks c-{trace.state}{chosen}" data-c="{place}">{drawn}</g>'
+            if drawn
+            else ""
+        )
+    if scene.has_gap:
+        yield from _level_labels(scene, axes)
+    if scene.window:
+        yield _window_label(scene, axes, 34 if has_marks else 16)
+    if scene.now is not None:
+        x, y = axes.x(scene.now), '"100%" dy="-6"' if axes.y(0.0) < _LOW else '"33"'
+        anchor = next(
+            (
+                look
+                for look, most in (("start", _NEAR_EDGE), ("middle", 100.0 - _NEAR_EDGE))
+                if x < most
+            ),
+            "end",
+        )
+        yield (
+            f'<line class="cross now moves" x1="{percent_text(x)}" x2="{percent_text(x)}" y1="0" '
+            'y2="100%"/>'
+        )
+        yield f'<text class="lab strong moves {anchor}" x="{percent_text(x)}" y={y}>now</text>'
+    if not any(trace.path or trace.dots for trace in scene.traces) and not any(
+        arm.points for arm in scene.losses
+    ):
+        if any(trace.state == "live" for trace in scene.traces):
+            words = "no step yet"
+        else:
+            words = "no path of the gap is known"
+        yield f'<text class="lab middle" x="50%" y="50%" dy="-24">{words}</text>'
+    yield '<line class="cross cursor" x1="0" x2="0" y1="0" y2="100%"/>'
+
+
+def _level_labels(scene: Scene, axes: Axes) -> Iterator[str]:
+    for level in margin_levels(scene):
+        words = minus(f"margin {signed(level, max(scene.decimals, nats_decimals(level)))}")
+        if level >= 0.0:
+            if scene.margin_note:
+                note = f'<tspan class="minor"> ({escape(scene.margin_note)})</tspan>'
+            else:
+                note = ""
+            yield (
+                f'<text class="lab strong" x="6" y="{percent_text(axes.y(level))}" '
+                f'dy="-5">{words}{note}</text>'
+            )
+        elif axes.y(level) - axes.y(0.0) > 12.0:
+            yield (
+                f'<text class="lab strong" x="6" y="{percent_text(axes.y(level))}" '
+                f'dy="14">{words}</text>'
+            )
+    name = escape(cut(scene.baseline, NAME_CHARACTERS))
+    if len(scene.baseline) > _SHORT_NAME:
+        name = (
+            f'<tspan class="minor">{name}</tspan><tspan '
+            f'class="short">{escape(cut(scene.baseline, _SHORT_NAME))}</tspan>'
+        )
+    yield f'<text class="lab z" x="6" y="{percent_text(axes.y(0.0))}" dy="14">{name} = 0</text>'
+
+
+def _window_label(scene: Scene, axes: Axes, y: int) -> str:
+    """At the window's beginning; a narrow window's label runs on into the panel, which continues
+    the shade.
+    """
+    first, last = scene.window or (0, 0)
+    if any(trace.judged for trace in scene.traces) and scene.now is None:
+        what = "judged"
+    else:
+        what = "to be judged"
+    steps = f" {first:,} to {last:,}" if last > first else f" {last:,}"
+    steps = "" if scene.tokens_per_step else f'<tspan class="minor">{steps}</tspan>'
+    margin = axes.far_y(scene.margin) if scene.margin is not None and scene.has_gap else 100.0
+    # below the margin's own label
+    top = f'y="{percent_text(margin)}" dy="{y}"' if 0.0 < margin < _HIGH else f'y="{y}"'
+    return (
+        f'<text class="lab moves stays" x="{percent_text(axes.x(first))}" dx="6" {top}><tspan '
+        f'class="strong">{what}</tspan>{steps}</text>'
+    )
+
+
+def _marks(marks: Marks, axes: Axes) -> Iterator[str]:
+    """Triangles at the edges, the candidate's above, the baseline's below: spikes filled, NaN
+    hollow, near ones as one with a count.
+    """
+    for row, (look, word, words, kinds) in enumerate(mark_kinds(marks)):
+        for side, steps in zip(("base", "own"), kinds, strict=True):
+            for group in near_steps(steps, axes):
+                x, more = axes.x(group[0]), len(group)
+                if side == "own":
+                    tip, foot = (1 + 10 * row, 9 + 10 * row)
+                else:
+                    tip, foot = (-1 - 10 * row, -9 - 10 * row)
+                if more == 1:
+                    title = f"{word} at step {group[0]:,}"
+                else:
+                    title = f"{more:,} {words} from step {group[0]:,} to {group[-1]:,}"
+                if more > 1:
+                    counted = f'<text class="count" x="7" y="{max(tip, foot)}">{more:,}</text>'
+                else:
+                    counted = ""
+                shape = (
+                    f'<path class="tri {look} {side}" d="M0 {tip}L-5 '
+                    f'{foot}H5Z"><title>{title}</title></path>{counted}'
+                )
+                yield placed(0.0 if side == "own" else 100.0, shape, x=x)
+
+
+def mark_kinds(
+    marks: Marks,
+) -> tuple[tuple[str, str, str, tuple[Sequence[int], Sequence[int]]], ...]:
+    """Each kind of mark: its look, its word for one and for several, and the steps of the baseline
+    and of the candidate.
+    """
+    return ("spike", "spike", "spikes", marks.spikes), ("bad", "NaN", "NaN", marks.nonfinite)
+
+
+def near_steps(steps: Iterable[int], axes: Axes, together: float = _TOGETHER) -> list[list[int]]:
+    """Steps that are nearer to the one before than a share of the width, %."""
+    groups = list[list[int]]()
+    for step in sorted(steps):
+        if groups and axes.x(step) - axes.x(groups[-1][-1]) < together:
+            groups[-1].append(step)
+        else:
+            groups.append([step])
+    return groups

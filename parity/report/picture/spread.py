@@ -1,0 +1,27 @@
+"""Places that lie side by side without touching."""
+
+from collections.abc import Sequence
+
+
+def spread(places: Sequence[float], least: float, within: tuple[float, float]) -> list[float]:
+    """Places at least so far apart and inside, each as near to its own as that allows; in the order
+    given.
+    """
+    low, high = within
+    least = min(least, (high - low) / max(1, len(places) - 1))
+    order = sorted(range(len(places)), key=lambda index: places[index])
+    groups = list[tuple[float, list[int]]]()  # where a group begins, and who is in it
+    for index in order:
+        begin, own = places[index], [index]
+        while True:
+            begin = min(max(begin, low), high - least * (len(own) - 1))
+            if not groups or groups[-1][0] + least * len(groups[-1][1]) <= begin:
+                break
+            own = groups.pop()[1] + own
+            begin = sum(places[each] - least * number for number, each in enumerate(own)) / len(own)
+        groups.append((begin, own))
+    placed = [0.0] * len(places)
+    for begin, own in groups:
+        for number, index in enumerate(own):
+            placed[index] = min(high, begin + least * number)
+    return placed
