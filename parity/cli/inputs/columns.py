@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from parity.cli.terminal.options import repeatable
 from parity.cli.terminal.wrong_calls import UsageError
-from parity.readers import split_name
 from parity.readers.columns.names import LOSS, QUANTITIES
 from parity.readers.logs.pattern import PATTERN, compiled
+from parity.readers.run_names import split_name
 from parity.wording import did_you_mean
 
 
