@@ -72,11 +72,11 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         Listener(context.database, context.settings.external_stale_seconds),
     )
     current_default_thread_limiter().total_tokens = THREADS
-    for each in threads:
-        each.start()
+    for thread in threads:
+        thread.start()
     yield
-    for each in reversed(threads):
-        each.close()
+    for thread in reversed(threads):
+        thread.close()
     context.database.close()
 
 

@@ -56,8 +56,12 @@ def check(database: Database) -> Iterator[Checked]:
         with database.read() as session:
             # Of chunks too: it may be the id that changed.
             pages = (
-                select(each).where(each > last).distinct().order_by(each).limit(_RUNS_AT_ONCE)
-                for each in (Run.id, Chunk.run_id)
+                select(run_id_column)
+                .where(run_id_column > last)
+                .distinct()
+                .order_by(run_id_column)
+                .limit(_RUNS_AT_ONCE)
+                for run_id_column in (Run.id, Chunk.run_id)
             )
             runs = sorted({run_id for page in pages for run_id in session.scalars(page)})[
                 :_RUNS_AT_ONCE
@@ -71,10 +75,14 @@ def check(database: Database) -> Iterator[Checked]:
 
 
 def _check_run(session: Session, run_id: str) -> Checked:
-    own = (Chunk.run_id == run_id,)
-    unchecked = session.scalar(select(func.count()).where(*own, Chunk.checksum.is_(None))) or 0
+    is_of_run = (Chunk.run_id == run_id,)
+    unchecked = (
+        session.scalar(select(func.count()).where(*is_of_run, Chunk.checksum.is_(None))) or 0
+    )
     keys = session.execute(
-        select(Chunk.kind, Chunk.attempt_number, Chunk.first_step, Chunk.last_step).where(*own)
+        select(Chunk.kind, Chunk.attempt_number, Chunk.first_step, Chunk.last_step).where(
+            *is_of_run
+        )
     ).all()
     limits: dict[str, dict[int, float]] = {
         kind: replaced_steps.superseded_from(session, run_id, kind) for kind, *_ in keys

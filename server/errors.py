@@ -175,7 +175,9 @@ def kinds() -> dict[str, int]:
     return dict(
         sorted(
             {
-                each.kind: each.status for base in bases for each in (base, *base.__subclasses__())
+                error.kind: error.status
+                for base in bases
+                for error in (base, *base.__subclasses__())
             }.items()
         )
     )

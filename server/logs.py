@@ -178,11 +178,11 @@ class Aside(QueueHandler):
 
     def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
         """The record with its text, since what it was made from may change before it is written."""
-        own = copy(record)  # other handlers get the record too
-        own.msg, own.args = record.getMessage(), None
+        prepared = copy(record)  # other handlers get the record too
+        prepared.msg, prepared.args = record.getMessage(), None
         for name, value in _BOUND.get().items():
-            vars(own).setdefault(name, value)
-        return own
+            vars(prepared).setdefault(name, value)
+        return prepared
 
     def close(self) -> None:
         """Write what is left; `logging` calls it when the process exits."""

@@ -79,14 +79,14 @@ def rounded(
     """
     finite = np.isfinite(values)
     known = finite if known is None else known & finite
-    kept = np.where(known, values, 0.0)
-    decade = np.floor(np.log10(np.maximum(np.abs(kept), 1e-290)))
+    numbers = np.where(known, values, 0.0)
+    decade = np.floor(np.log10(np.maximum(np.abs(numbers), 1e-290)))
     scale = 10.0 ** np.clip(digits - 1 - decade, -300, 300)
-    scaled = kept * scale
-    kept = np.where(np.isfinite(scaled), np.round(scaled) / scale, kept)
+    scaled = numbers * scale
+    numbers = np.where(np.isfinite(scaled), np.round(scaled) / scale, numbers)
     return [
         value if is_known else None
-        for value, is_known in zip(kept.tolist(), known.tolist(), strict=True)
+        for value, is_known in zip(numbers.tolist(), known.tolist(), strict=True)
     ]
 
 

@@ -103,7 +103,7 @@ def _parser() -> argparse.ArgumentParser:
 def _do(session: Session, options: argparse.Namespace) -> list[str]:
     """The lines to print."""
     if options.command == "create":
-        wanted = (
+        arguments = (
             options.name,
             options.scope,
             options.days,
@@ -111,7 +111,7 @@ def _do(session: Session, options: argparse.Namespace) -> list[str]:
             options.principal,
             options.repository,
         )
-        return [api_tokens.create_token(session, *wanted)[1]]
+        return [api_tokens.create_token(session, *arguments)[1]]
     if options.command == "rotate":
         return [
             api_tokens.rotate_token(session, options.id, options.overlap_hours, options.days)[1]

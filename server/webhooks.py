@@ -78,7 +78,7 @@ def deliver_due(
             pool.submit(_deliver_each, settings, database, hooks.get(webhook_id), ids, stopping)
             for webhook_id, ids in waiting.items()
         ]
-    return [delivery_id for each in tried for delivery_id in each.result()]
+    return [delivery_id for future in tried for delivery_id in future.result()]
 
 
 def _deliver_each(
@@ -148,7 +148,7 @@ def _try(
 def _document(row: WebhookDelivery, base: str) -> dict[str, Any]:
     """What is sent, without the job's message, which may contain the end of a log."""
     job = row.job
-    own = f"{base}/api/v1/jobs/{job.id}"
+    job_url = f"{base}/api/v1/jobs/{job.id}"
     return {
         "id": row.id,
         "type": row.kind,
@@ -166,7 +166,7 @@ def _document(row: WebhookDelivery, base: str) -> dict[str, Any]:
             for arm in job.arms
             if (live := live_state(arm))
         ],
-        "links": {"page": f"{base}/jobs/{job.id}", "job": own, "verdict": f"{own}/verdict"},
+        "links": {"page": f"{base}/jobs/{job.id}", "job": job_url, "verdict": f"{job_url}/verdict"},
     }
 
 

@@ -163,13 +163,13 @@ def _not_one_of(field: str, finding: Mapping[str, Any]) -> str:
     """The sentence for a word that is not one of the allowed ones: with the nearest of them, or
     with all where none is near.
     """
-    known = [
-        each.strip("'") for each in finding["ctx"]["expected"].replace(" or ", ", ").split(", ")
+    choices = [
+        choice.strip("'") for choice in finding["ctx"]["expected"].replace(" or ", ", ").split(", ")
     ]
     # Comparing takes time with the product of the lengths, and a word that is longer than any known
     # one is no slip of the pen.
     word = finding["input"]
-    close = get_close_matches(word[:_LONGEST_WORD], known, n=1) if isinstance(word, str) else []
+    close = get_close_matches(word[:_LONGEST_WORD], choices, n=1) if isinstance(word, str) else []
     return f"{field} is {shown(word)}; " + (
-        f"did you mean {close[0]}?" if close else f"expected one of {', '.join(known)}"
+        f"did you mean {close[0]}?" if close else f"expected one of {', '.join(choices)}"
     )

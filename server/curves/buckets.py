@@ -112,10 +112,10 @@ def reduce_ranges(
     """Reduce the values (n,) from each start (b,) to the next, ascending: (b,), `neutral` where a
     range is empty.
     """
-    held = np.diff(starts, append=len(values)) > 0
+    has_values = np.diff(starts, append=len(values)) > 0
     reduced = np.full(len(starts), neutral, values.dtype)
-    if held.any():
-        reduced[held] = operation.reduceat(values, starts[held])
+    if has_values.any():
+        reduced[has_values] = operation.reduceat(values, starts[has_values])
     return reduced
 
 

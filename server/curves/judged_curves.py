@@ -44,7 +44,7 @@ def curves(session: Session, runs: Sequence[Run]) -> list[Curve]:
     times = trained_each(
         session, runs, [(steps, columns["step_seconds"]) for steps, columns in trained]
     )
-    return [_judged(*each) for each in zip(runs, trained, validated, times, strict=True)]
+    return [_judged(*parts) for parts in zip(runs, trained, validated, times, strict=True)]
 
 
 def _judged(run: Run, recorded: Recorded, validation: Recorded, trained: Trained) -> Curve:
@@ -54,12 +54,14 @@ def _judged(run: Run, recorded: Recorded, validation: Recorded, trained: Trained
     at, here, there = np.intersect1d(steps, validation[0], assume_unique=True, return_indices=True)
     validation_loss[here] = validation[1]["loss"][there] if len(at) else np.nan
     # One that was never recorded is NaN throughout, and left out below.
-    known = {ours: columns[stored] for stored, ours in _COLUMNS.items()}
-    known |= {"validation_loss": validation_loss, UNIX_SECONDS: trained.unix_seconds}
+    judge_columns = {ours: columns[stored] for stored, ours in _COLUMNS.items()}
+    judge_columns |= {"validation_loss": validation_loss, UNIX_SECONDS: trained.unix_seconds}
     return curve_from_arrays(
         steps,
         columns["lm_loss"],
-        columns={name: values for name, values in known.items() if not np.isnan(values).all()},
+        columns={
+            name: values for name, values in judge_columns.items() if not np.isnan(values).all()
+        },
         label=label(run),
         seed=run.stated_seed,
         replicate=run.replicate,

@@ -136,14 +136,16 @@ def layer_table(
 _Read = tuple[NDArray[np.int64], dict[str, NDArray[np.float64]]]
 
 
-def _difference(own: _Read, other: _Read) -> _Read:
+def _difference(minuend: _Read, subtrahend: _Read) -> _Read:
     """The first less the second, at the steps of both; NaN where either is not finite, because
     infinity less infinity says nothing.
     """
-    steps, at, at_other = np.intersect1d(own[0], other[0], assume_unique=True, return_indices=True)
+    steps, at, at_other = np.intersect1d(
+        minuend[0], subtrahend[0], assume_unique=True, return_indices=True
+    )
     table = {}
-    for name, values in own[1].items():
-        first, second = values[at], other[1][name][at_other]
+    for name, values in minuend[1].items():
+        first, second = values[at], subtrahend[1][name][at_other]
         finite = np.isfinite(first) & np.isfinite(second)
         table[name] = np.where(
             finite, np.where(finite, first, 0.0) - np.where(finite, second, 0.0), np.nan
@@ -159,9 +161,9 @@ def _with_numbers(
     """
     if not table:
         return steps, table
-    kept = ~np.all([np.isnan(column) for column in table.values()], axis=0)
-    if kept.any():
-        return steps[kept], {name: column[kept] for name, column in table.items()}
+    has_number = ~np.all([np.isnan(column) for column in table.values()], axis=0)
+    if has_number.any():
+        return steps[has_number], {name: column[has_number] for name, column in table.items()}
     return steps, table
 
 

@@ -99,26 +99,26 @@ def _edges(
         first = np.arange(begin, end + 1, (end - begin) // points + 1)
     last = np.append(first[1:], end + 1) - 1
     at = np.searchsorted(grid, first)
-    held = np.append(at[1:], len(grid)) > at
-    return first[held], last[held]
+    has_steps = np.append(at[1:], len(grid)) > at
+    return first[has_steps], last[has_steps]
 
 
 def _line(run: Recorded, first: NDArray[np.int64], *, is_raw: bool) -> Line:
     buckets = cut(run.values, np.searchsorted(run.steps, first))
-    known = buckets.count > 0
+    has_value = buckets.count > 0
     nonfinite, nonfinite_count = buckets.nonfinite(run.steps, run.values)
     low = high = None
     if not is_raw:
         low, high = (
-            rounded(buckets.minimum(run.values), known),
-            rounded(buckets.maximum(run.values), known),
+            rounded(buckets.minimum(run.values), has_value),
+            rounded(buckets.maximum(run.values), has_value),
         )
     return Line(
         steps_in_range=len(run.steps),
-        mean=rounded(buckets.mean(run.values), known),
+        mean=rounded(buckets.mean(run.values), has_value),
         minimum=low,
         maximum=high,
-        seconds=None if run.seconds is None else rounded(buckets.mean(run.seconds), known),
+        seconds=None if run.seconds is None else rounded(buckets.mean(run.seconds), has_value),
         nonfinite=nonfinite,
         nonfinite_count=nonfinite_count,
     )

@@ -38,8 +38,8 @@ def arrow(parts: Iterable[StoredColumns], names: Sequence[str]) -> Iterator[byte
 
         def write(count: int, columns: Sequence[object]) -> None:
             children = [
-                nanoarrow.c_array_from_buffers(kind, count, [None, each])
-                for kind, each in zip(kinds.values(), columns, strict=True)
+                nanoarrow.c_array_from_buffers(kind, count, [None, column])
+                for kind, column in zip(kinds.values(), columns, strict=True)
             ]
             writer.write_array(
                 nanoarrow.c_array_from_buffers(

@@ -57,13 +57,15 @@ def trained_each(session: Session, runs: Sequence[Run], curves: Sequence[Times])
         if name:  # a worker's name is its machine's and its process's number
             machines.setdefault(run_id, set()).add(name.rpartition(":")[0] or name)
     limits = superseded_in_each(session, stored_as, "train")
-    each = []
-    for own, (steps, step_seconds) in zip(stored_as, curves, strict=True):
+    trained = []
+    for curve_id, (steps, step_seconds) in zip(stored_as, curves, strict=True):
         at = np.full(len(steps), np.nan)
-        if own in attempts and not np.isnan(step_seconds).all():
-            _fill(at, attempts[own], limits[own], steps, step_seconds)
-        each.append(Trained(unix_seconds=at, host=", ".join(sorted(machines.get(own, ()))) or None))
-    return each
+        if curve_id in attempts and not np.isnan(step_seconds).all():
+            _fill(at, attempts[curve_id], limits[curve_id], steps, step_seconds)
+        trained.append(
+            Trained(unix_seconds=at, host=", ".join(sorted(machines.get(curve_id, ()))) or None)
+        )
+    return trained
 
 
 def _fill(

@@ -209,7 +209,10 @@ class Job(Base):
         steps: int | None = self.spec.get("schedule", {}).get("steps")
         if steps is not None:
             return steps
-        return next((each.value for each in self.statements if each.fact == "planned_steps"), None)
+        return next(
+            (statement.value for statement in self.statements if statement.fact == "planned_steps"),
+            None,
+        )
 
     @property
     def is_judged(self) -> bool:
@@ -257,7 +260,7 @@ class Arm(Base):
     @property
     def overrides(self) -> list[Override]:
         """The arm's rules for single blocks, projections and GEMMs."""
-        return [from_document(each) for each in self.requested.get("overrides", ())]
+        return [from_document(document) for document in self.requested.get("overrides", ())]
 
     @property
     def stated_recipe(self) -> str | None:

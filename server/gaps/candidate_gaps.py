@@ -53,8 +53,8 @@ class _Baseline:
     count in a pair.
     """
 
-    def __init__(self, session: Session, runs: Sequence[Run], wanted: StepRange) -> None:
-        self._session, self.runs, self._wanted = session, runs, wanted
+    def __init__(self, session: Session, runs: Sequence[Run], step_range: StepRange) -> None:
+        self._session, self.runs, self._step_range = session, runs, step_range
 
     @cached_property
     def whole(self) -> list[Curve]:
@@ -67,13 +67,13 @@ class _Baseline:
     @cached_property
     def part(self) -> list[Curve]:
         # a cached property that was read is among them
-        if "whole" in vars(self) or not self._wanted.is_part:
+        if "whole" in vars(self) or not self._step_range.is_part:
             return self.whole
-        return _read(self._session, self.runs, self._wanted)
+        return _read(self._session, self.runs, self._step_range)
 
 
 def candidate_gaps(
-    cache: Cache, session: Session, job: Job, candidates: Sequence[Arm], wanted: StepRange
+    cache: Cache, session: Session, job: Job, candidates: Sequence[Arm], step_range: StepRange
 ) -> list[CandidateGap]:
     """The gap of each of these candidates in a range of steps.
 
@@ -92,7 +92,7 @@ def candidate_gaps(
     for arm in candidates:
         opposite = arm.judged_against
         baseline = baselines.setdefault(
-            opposite.name, _Baseline(session, judged_curves.begun_runs(opposite), wanted)
+            opposite.name, _Baseline(session, judged_curves.begun_runs(opposite), step_range)
         )
         document, runs = documents.get(arm.name), judged_curves.begun_runs(arm)
         key, done = (
@@ -101,9 +101,9 @@ def candidate_gaps(
         )
         cached = cache.get(key, _Cached)
         if cached and (
-            job.status in JOB_ENDED or (wanted.is_part and done <= OUTGROWN * cached.steps_done)
+            job.status in JOB_ENDED or (step_range.is_part and done <= OUTGROWN * cached.steps_done)
         ):
-            basis, curves = cached.basis, _read(session, runs, wanted)
+            basis, curves = cached.basis, _read(session, runs, step_range)
         else:
             curves = judged_curves.loss_curves(session, runs)
             priors, planned = verdict_priors(document) if document else None, job.planned_steps
@@ -118,7 +118,7 @@ def candidate_gaps(
             [baseline.part[i] for i in basis.counted[0]],
             [curves[i] for i in basis.counted[1]],
             policy,
-            wanted,
+            step_range,
             basis=basis,
             confidence=level,
         )
@@ -129,7 +129,7 @@ def candidate_gaps(
 
 
 def common_range(
-    session: Session, job: Job, recorded: Extents, wanted: StepRange
+    session: Session, job: Job, recorded: Extents, step_range: StepRange
 ) -> tuple[int, int] | None:
     """First and last step of the range that the baseline and any candidate have recorded, or
     None.
@@ -142,15 +142,17 @@ def common_range(
     baseline, others = arms[0], [one for arm in arms[1:] for one in arm]
     if not baseline or not others:
         return None
-    first = max(wanted.first, *(min(one.first_step for one in some) for some in (baseline, others)))
+    first = max(
+        step_range.first, *(min(one.first_step for one in some) for some in (baseline, others))
+    )
     last = min(max(one.last_step for one in some) for some in (baseline, others))
-    last = last if wanted.last is None else min(last, wanted.last)
+    last = last if step_range.last is None else min(last, step_range.last)
     if first <= last:
         return first, last
     return None
 
 
-def _read(session: Session, runs: Sequence[Run], wanted: StepRange) -> list[Curve]:
+def _read(session: Session, runs: Sequence[Run], step_range: StepRange) -> list[Curve]:
     return judged_curves.loss_curves(
-        session, runs, wanted.first, math.inf if wanted.last is None else wanted.last
+        session, runs, step_range.first, math.inf if step_range.last is None else step_range.last
     )

@@ -70,25 +70,27 @@ def gaps_of(
     session: Session,
     job: Job,
     arms: Sequence[Arm],
-    wanted: StepRange,
+    step_range: StepRange,
     recorded: Extents,
 ) -> GapsDocument:
     """The gaps of these candidates in a range of steps, in the bins in which any of them has a step
     in common with the baseline.
     """
-    common = common_range(session, job, recorded, wanted)
+    common = common_range(session, job, recorded, step_range)
     steps, candidates = np.empty((2, 0), np.int64), []
     if common is not None:
-        first = step_edges(*common, wanted.bins, log=wanted.log)
-        gaps = candidate_gaps(cache, session, job, arms, dataclasses.replace(wanted, edges=first))
+        first = step_edges(*common, step_range.bins, log=step_range.log)
+        gaps = candidate_gaps(
+            cache, session, job, arms, dataclasses.replace(step_range, edges=first)
+        )
         binned = [on_edges(gap.binned, first) for gap in gaps]
-        held = np.any([n > 0 for _, _, n in binned], axis=0)
-        steps = np.stack([first, np.append(first[1:] - 1, common[1])])[:, held]
+        has_runs = np.any([n > 0 for _, _, n in binned], axis=0)
+        steps = np.stack([first, np.append(first[1:] - 1, common[1])])[:, has_runs]
         candidates = [
             CandidateGapDocument(
                 **pair_fields(gap, int(np.sum(n)), _MARKS),
-                mean=rounded(mean[held], digits=6),
-                half_width=rounded(half_width[held], digits=4),
+                mean=rounded(mean[has_runs], digits=6),
+                half_width=rounded(half_width[has_runs], digits=4),
             )
             for gap, (mean, half_width, n) in zip(gaps, binned, strict=True)
         ]

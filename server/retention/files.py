@@ -104,5 +104,5 @@ def _changed_at(path: Path) -> float:
 
 
 def _size(path: Path) -> int:
-    inside = [path] if path.is_file() else [each for each in path.rglob("*") if each.is_file()]
-    return sum(each.stat().st_size for each in inside)
+    inside = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    return sum(file.stat().st_size for file in inside)

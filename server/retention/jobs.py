@@ -97,13 +97,13 @@ def _may_delete(session: Session) -> bool:
 
 
 def _unneeded_jobs(cutoff: float) -> Select[str]:
-    own = select(Run.id).where(Run.job_id == Job.id)
+    run_ids = select(Run.id).where(Run.job_id == Job.id)
     to_send = select(WebhookDelivery.id).where(
         WebhookDelivery.job_id == Job.id, WebhookDelivery.state == "pending"
     )
     lab().part("tables")  # before the references are read: its tables have some too
     needed = [select(column).where(column == Job.id).exists() for column in _references_of_others()]
-    has_curves = own.where(
+    has_curves = run_ids.where(
         or_(
             Run.reused_from.is_not(None),
             select(Chunk.run_id).where(Chunk.run_id == Run.id).exists(),
@@ -113,9 +113,9 @@ def _unneeded_jobs(cutoff: float) -> Select[str]:
         or_(~_IS_A_LOOK, has_curves.exists()),
         Job.status.in_(JOB_ENDED),
         Job.finished_at < cutoff,
-        ~own.where(kept_for_others(USER.job_id != Job.id)).exists(),
+        ~run_ids.where(kept_for_others(USER.job_id != Job.id)).exists(),
         ~to_send.exists(),
-        *(~each for each in needed),
+        *(~is_needed for is_needed in needed),
     )
 
 

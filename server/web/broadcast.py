@@ -135,9 +135,9 @@ class Broadcast(Repeating):
     def _publish(self) -> None:
         with self._lock:
             watched = {subscriber.job_id for subscriber in self._subscribers}
-            for known in (self._seen, self._progress):
-                for gone in known.keys() - watched:
-                    del known[gone]
+            for table in (self._seen, self._progress):
+                for gone in table.keys() - watched:
+                    del table[gone]
         if not watched:
             return
         with self._database.read() as session:
@@ -156,14 +156,14 @@ class Broadcast(Repeating):
 
     def _changed(self, job_id: str, progress: Sequence[Progress]) -> list[Progress]:
         """The progress of a job's runs since the last look."""
-        own = {each.run_id: each for each in progress if each.job_id == job_id}
+        by_run = {run.run_id: run for run in progress if run.job_id == job_id}
         with self._lock:
             before = self._progress.get(job_id, {})
-            self._progress[job_id] = own
+            self._progress[job_id] = by_run
         return [
-            each
-            for run_id, each in own.items()
-            if run_id not in before or before[run_id].recorded_at != each.recorded_at
+            run
+            for run_id, run in by_run.items()
+            if run_id not in before or before[run_id].recorded_at != run.recorded_at
         ]
 
     def _send(self, job_id: str, rows: Sequence[Event | Progress]) -> None:

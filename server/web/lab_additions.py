@@ -28,5 +28,5 @@ def additions() -> Additions:
     web = lab().part("web")
     if web is None:
         return Additions()
-    own: Additions = web.ADDITIONS
-    return own
+    lab_additions: Additions = web.ADDITIONS
+    return lab_additions

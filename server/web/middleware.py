@@ -257,9 +257,9 @@ def _request_id(request: Request) -> str:
     """The caller's request id if it is short and plain, so that it cannot forge a log line; else a
     new one.
     """
-    given = request.headers.get("X-Request-ID", "")
-    if re.fullmatch(r"[A-Za-z0-9._:-]{1,100}", given):
-        return given
+    sent = request.headers.get("X-Request-ID", "")
+    if re.fullmatch(r"[A-Za-z0-9._:-]{1,100}", sent):
+        return sent
     return f"{random.getrandbits(64):016x}"
 
 
@@ -276,10 +276,10 @@ def _count_request(request: Request, status: int | None, seconds: float) -> None
 
 def _log_request(request: Request, status: int | None, seconds: float) -> None:
     """One log line per request with who sent it, without its query, headers or body."""
-    given = request.scope.get("path_params", {})
+    parameters = request.scope.get("path_params", {})
     ids = {
         name.removesuffix("_id"): cut(value)
-        for name, value in given.items()
+        for name, value in parameters.items()
         if name in ("job_id", "run_id")
     }
     sender = getattr(request.state, "sender", None)

@@ -132,16 +132,19 @@ def respond(
     }
     shown = error.errors[:MOST_FINDINGS]
     if shown:
-        body["errors"] = [fields_of(each) for each in shown]
+        body["errors"] = [fields_of(finding) for finding in shown]
     if more := error.more_errors + len(error.errors) - len(shown):
         body["more_errors"] = more
     allowance = getattr(request.state, "allowance", None)
     seconds = 60 if allowance is None else allowance.seconds
-    own = {"WWW-Authenticate": "Bearer"} if error.status == 401 else {}
+    error_headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 else {}
     if error.status in (429, 503):
-        own["Retry-After"] = str(seconds if error.status == 429 else error.retry_seconds)
+        error_headers["Retry-After"] = str(seconds if error.status == 429 else error.retry_seconds)
     return JSONResponse(
-        body, error.status, {"Link": _HELP, **(headers or {}), **own}, media_type=MEDIA_TYPE
+        body,
+        error.status,
+        {"Link": _HELP, **(headers or {}), **error_headers},
+        media_type=MEDIA_TYPE,
     )
 
 
@@ -246,10 +249,10 @@ def _field_problem(finding: Mapping[str, Any]) -> FieldProblem:
         # as `arm.recipe`.
         detail = str(cause).removeprefix("arm.") if _is_arm(place) else str(cause)
         if " " in cause.field:
-            own = []
+            field_path = []
         else:
-            own = cause.field.removeprefix("arm." if _is_arm(place) else "").split(".")
-        place += [part for part in own if part not in place]
+            field_path = cause.field.removeprefix("arm." if _is_arm(place) else "").split(".")
+        place += [part for part in field_path if part not in place]
     else:
         detail = sentence(finding, place)
     return FieldProblem(pointer="".join("/" + escaped(part) for part in place), detail=detail)

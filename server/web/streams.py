@@ -28,12 +28,12 @@ class Share:
     """
 
     what: str
-    each: int
-    in_all: int
+    per_sender: int
+    in_total: int
 
 
-EXPORTS = Share(what="exports", each=16, in_all=64)
-PAGES = Share(what="event streams", each=1000, in_all=3000)
+EXPORTS = Share(what="exports", per_sender=16, in_total=64)
+PAGES = Share(what="event streams", per_sender=1000, in_total=3000)
 """A team may share one principal, and an open page costs little; more than the files that a process
 may open are refused by the system.
 """
@@ -52,16 +52,16 @@ class OpenStreams:
         """
         remedy = "read or close one, then retry"
         with self._lock:
-            own, whole = self._open[share.what, sender], self._open[share.what, ""]
-            if own >= share.each:
+            sender_open, total_open = self._open[share.what, sender], self._open[share.what, ""]
+            if sender_open >= share.per_sender:
                 raise TooManyError(
-                    f"{own:,} {share.what} are open; expected at most {share.each:,} at once: "
-                    f"{remedy}"
+                    f"{sender_open:,} {share.what} are open; expected at most "
+                    f"{share.per_sender:,} at once: {remedy}"
                 )
-            if whole >= share.in_all:
+            if total_open >= share.in_total:
                 raise UnavailableError(
-                    f"{whole:,} {share.what} are open, the most that this server sends at once; "
-                    "retry in a moment"
+                    f"{total_open:,} {share.what} are open, the most that this server sends at "
+                    "once; retry in a moment"
                 )
             self._open.update(((share.what, sender), (share.what, "")))
 

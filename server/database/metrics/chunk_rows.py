@@ -51,10 +51,10 @@ def rows_of_chunk(chunk: NewChunk) -> tuple[dict[str, Any], list[dict[str, Any]]
         row |= {"payload": payload, "checksum": checksum(*facts, names, PACKED, payload=payload)}
         return row, []
     row["checksum"] = checksum(*facts, names, EVEN if is_even else UNEVEN)
-    own = []
+    column_rows = []
     for name, values in stored.items():
         payload = encode(np.asarray(values, np.float64))
-        own.append(
+        column_rows.append(
             {
                 **key,
                 "name": name,
@@ -62,7 +62,7 @@ def rows_of_chunk(chunk: NewChunk) -> tuple[dict[str, Any], list[dict[str, Any]]
                 "checksum": checksum(*facts, name, payload=payload),
             }
         )
-    return row, own
+    return row, column_rows
 
 
 def even_steps(first: int, last: int, count: int) -> NDArray[np.float64]:

@@ -32,11 +32,11 @@ LAST = 2**62  # no step is as large
 
 def _attempt(chunks: FromClause) -> ColumnElement[bool]:
     """The chunks of one kind of one attempt, of parameters run, kind and attempt_number."""
-    own = chunks.c
+    columns = chunks.c
     return and_(
-        own.run_id == bindparam("run"),
-        own.kind == bindparam("kind"),
-        own.attempt_number == bindparam("attempt_number"),
+        columns.run_id == bindparam("run"),
+        columns.kind == bindparam("kind"),
+        columns.attempt_number == bindparam("attempt_number"),
     )
 
 

@@ -56,7 +56,7 @@ def _decompressor() -> zstandard.ZstdDecompressor:
     """One for each thread: making one takes half as long as its work for a chunk, and threads may
     not share one.
     """
-    own: zstandard.ZstdDecompressor | None = getattr(_of_thread, "decompressor", None)
-    if own is None:
-        own = _of_thread.decompressor = zstandard.ZstdDecompressor()
-    return own
+    decompressor: zstandard.ZstdDecompressor | None = getattr(_of_thread, "decompressor", None)
+    if decompressor is None:
+        decompressor = _of_thread.decompressor = zstandard.ZstdDecompressor()
+    return decompressor

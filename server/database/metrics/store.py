@@ -117,9 +117,9 @@ def seal(
         if len(group) > 1:
             small = [_piece(row, attempt_number) for row in group]
             is_packed = all(row.payload is not None for row in group)
-            own = (run_id, kind, attempt_number)
+            attempt = (run_id, kind, attempt_number)
             if is_packed:
-                parts = [packed_table(row, own) for row in group]
+                parts = [packed_table(row, attempt) for row in group]
             else:
                 parts = load(session, run_id, kind, small)
             replace(session, run_id, kind, small, join(parts))
@@ -147,7 +147,7 @@ def _insert_all(session: Session, chunks: Sequence[NewChunk]) -> None:
     rows = [rows_of_chunk(chunk) for chunk in chunks]
     connection = session.connection()
     connection.execute(INSERT_CHUNKS, [row for row, _ in rows])
-    columns = [column for _, own in rows for column in own]
+    columns = [column for _, column_rows in rows for column in column_rows]
     if columns:
         connection.execute(INSERT_COLUMNS, columns)
 
@@ -191,9 +191,11 @@ def most_steps(session: Session, run_id: str, kind: str, first_step: int, last_s
 
 def names(session: Session, run_id: str, kind: str) -> list[str]:
     """The columns that a run has recorded, in alphabetical order."""
-    own = curve_of(session, run_id)
+    curve_id = curve_of(session, run_id)
     recorded = session.scalars(
-        select(cast(Chunk.columns, Text)).where(Chunk.run_id == own, Chunk.kind == kind).distinct()
+        select(cast(Chunk.columns, Text))
+        .where(Chunk.run_id == curve_id, Chunk.kind == kind)
+        .distinct()
     )
     return sorted({name for names in recorded for name in column_names(names)} - {"step"})
 
@@ -203,13 +205,16 @@ def names_by_kind(session: Session, run_ids: Sequence[str]) -> dict[str, list[st
     reused = session.scalars(
         select(Run.reused_from).where(Run.id.in_(run_ids), Run.reused_from.is_not(None))
     )
-    own = (Chunk.run_id.in_({*run_ids, *reused}),)
+    is_of_runs = (Chunk.run_id.in_({*run_ids, *reused}),)
     recorded: dict[str, set[str]] = {}
     for kind, text in session.execute(
-        select(Chunk.kind, cast(Chunk.columns, Text)).where(*own).distinct()
+        select(Chunk.kind, cast(Chunk.columns, Text)).where(*is_of_runs).distinct()
     ):
         recorded.setdefault(kind, set()).update(column_names(text))
-    return {kind: sorted(each - {"step"}) for kind, each in recorded.items()}
+    return {
+        kind: sorted(column_names_of_kind - {"step"})
+        for kind, column_names_of_kind in recorded.items()
+    }
 
 
 @frozen

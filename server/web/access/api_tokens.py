@@ -36,10 +36,10 @@ def create_token(
     that principal, for its jobs; by default the token is a principal of its own. `repository`: its
     gates have the rules that the operator pinned for this one.
     """
-    wanted = sorted(set(scopes))
-    unknown = [scope for scope in wanted if scope not in SCOPES]
-    if unknown or not wanted:
-        raise InvalidError(f"scopes are {wanted}, expected some of {', '.join(SCOPES)}")
+    scope_names = sorted(set(scopes))
+    unknown = [scope for scope in scope_names if scope not in SCOPES]
+    if unknown or not scope_names:
+        raise InvalidError(f"scopes are {scope_names}, expected some of {', '.join(SCOPES)}")
     if not 1 <= len(name) <= 100 or not name.isprintable():
         raise InvalidError(f"name is {name!r:.40}, expected 1 to 100 printable characters")
     if repository is not None and not (1 <= len(repository) <= 200 and repository.isprintable()):
@@ -54,8 +54,10 @@ def create_token(
             f"max_running is {max_running}, expected a whole number from 1 to 10000; leave it out "
             "for no limit"
         )
-    of_principal = select(Token.id).where(Token.id == principal_id, Token.principal == principal_id)
-    if principal_id is not None and session.scalar(of_principal) is None:
+    principal_token = select(Token.id).where(
+        Token.id == principal_id, Token.principal == principal_id
+    )
+    if principal_id is not None and session.scalar(principal_token) is None:
         raise InvalidError(
             f"principal is {principal_id!r:.80}; expected an id that `python -m server.tokens "
             "list` prints"
@@ -71,7 +73,7 @@ def create_token(
         principal=principal_id or token_id,
         name=name,
         digest=hashed_secrets.digest(secret),
-        scopes=wanted,
+        scopes=scope_names,
         max_running=max_running,
         repository=repository,
         created_at=now,

@@ -153,13 +153,18 @@ def check(routes: Sequence[BaseRoute | RouteContext]) -> None:
     operation.
     """
     described = [
-        each
-        for each in iter_route_contexts(routes)
-        if isinstance(each.original_route, APIRoute) and each.include_in_schema
+        route
+        for route in iter_route_contexts(routes)
+        if isinstance(route.original_route, APIRoute) and route.include_in_schema
     ]
-    known = {f"{method} {each.path_format}" for each in described for method in each.methods or ()}
-    if known != RULES.keys():
-        without, unused = sorted(known - RULES.keys()), sorted(RULES.keys() - known)
+    operation_names = {
+        f"{method} {route.path_format}" for route in described for method in route.methods or ()
+    }
+    if operation_names != RULES.keys():
+        without, unused = (
+            sorted(operation_names - RULES.keys()),
+            sorted(RULES.keys() - operation_names),
+        )
         raise RuntimeError(
             "server/web/access/rules.py must have one rule for each operation: "
             f"{without} have none, {unused} do not exist"

@@ -21,9 +21,11 @@ def check_body(body: object, schema: Mapping[str, Any]) -> None:
     while rest:
         pointer, value, described = rest.pop()
         if isinstance(value, list):
-            own = _resolved(described, schema, "array")
+            value_schema = _resolved(described, schema, "array")
             kinds = set(map(type, value))
-            most = own.get("maxItems", MOST_ITEMS if kinds & {dict, list} else MOST_NUMBERS)
+            most = value_schema.get(
+                "maxItems", MOST_ITEMS if kinds & {dict, list} else MOST_NUMBERS
+            )
             if len(value) > most:
                 raise _refused(
                     pointer,
@@ -33,21 +35,24 @@ def check_body(body: object, schema: Mapping[str, Any]) -> None:
             if kinds <= {int, float}:
                 _check_numbers(pointer, value)
             else:
-                items = own.get("items", {})
+                items = value_schema.get("items", {})
                 rest += [
-                    (f"{pointer}/{index}", each, items)
-                    for index, each in enumerate(value)
-                    if not isinstance(each, str | float)
+                    (f"{pointer}/{index}", item, items)
+                    for index, item in enumerate(value)
+                    if not isinstance(item, str | float)
                 ]
         elif isinstance(value, dict):
-            own = _resolved(described, schema, "object")
-            most = own.get("maxProperties", MOST_KEYS)
+            value_schema = _resolved(described, schema, "object")
+            most = value_schema.get("maxProperties", MOST_KEYS)
             if len(value) > most:
                 raise _refused(pointer, f"has {len(value):,} keys, expected at most {most:,}")
-            fields, others = own.get("properties", {}), own.get("additionalProperties", {})
-            for name, each in value.items():
-                if not isinstance(each, str | float):
-                    rest.append((f"{pointer}/{_token(name)}", each, fields.get(name, others)))
+            fields, others = (
+                value_schema.get("properties", {}),
+                value_schema.get("additionalProperties", {}),
+            )
+            for name, item in value.items():
+                if not isinstance(item, str | float):
+                    rest.append((f"{pointer}/{_token(name)}", item, fields.get(name, others)))
         elif isinstance(value, int):
             _check_numbers(pointer, (value,))
 
@@ -63,7 +68,9 @@ def _resolved(described: Any, schema: Mapping[str, Any], kind: str) -> Mapping[s
             return one
         if "$ref" in one:
             rest.append(schema["$defs"][one["$ref"].rpartition("/")[2]])
-        rest += [each for name in ("anyOf", "oneOf", "allOf") for each in one.get(name, ())]
+        rest += [
+            alternative for name in ("anyOf", "oneOf", "allOf") for alternative in one.get(name, ())
+        ]
     return {}
 
 

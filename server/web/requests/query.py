@@ -19,10 +19,10 @@ async def check_query(request: Request) -> None:
     """InvalidError for a key that the route does not know, with those that it knows."""
     if not request.query_params:
         return
-    known = _query_keys(request.scope["route"].dependant)
-    unknown = next((key for key in request.query_params if key not in known), None)
+    keys = _query_keys(request.scope["route"].dependant)
+    unknown = next((key for key in request.query_params if key not in keys), None)
     if unknown is not None:
-        expected = f"one of {', '.join(known)}" if known else "no query at all"
+        expected = f"one of {', '.join(keys)}" if keys else "no query at all"
         raise InvalidError.at(
             f"/query/{escaped(unknown)}",
             f"query key {unknown!r:.80} is not known here; expected {expected}",
@@ -32,7 +32,7 @@ async def check_query(request: Request) -> None:
 def _query_keys(dependant: Dependant) -> list[str]:
     """The keys that a route reads, and those that its dependencies read."""
     return [
-        *(each.alias for each in dependant.query_params),
+        *(parameter.alias for parameter in dependant.query_params),
         *(key for part in dependant.dependencies for key in _query_keys(part)),
     ]
 

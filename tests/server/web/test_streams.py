@@ -23,8 +23,8 @@ pytestmark = pytest.mark.both_databases
 
 STEPS = 100_000
 EXPORTS, PAGES = (
-    Share(what="exports", each=4, in_all=6),
-    Share(what="event streams", each=2, in_all=3),
+    Share(what="exports", per_sender=4, in_total=6),
+    Share(what="event streams", per_sender=2, in_total=3),
 )
 
 
@@ -82,7 +82,7 @@ def begin(address: str, run_id: str) -> socket.socket:
 def full(served, run_id) -> Iterator[list[socket.socket]]:
     """As many slow readers as one sender may have."""
     with ExitStack() as stack:
-        yield [stack.enter_context(begin(served, run_id)) for _ in range(EXPORTS.each)]
+        yield [stack.enter_context(begin(served, run_id)) for _ in range(EXPORTS.per_sender)]
 
 
 def wait_for_room(client: httpx2.Client, run_id: str) -> None:
@@ -113,7 +113,7 @@ def test_slow_readers_take_nothing_from_others(served, full, run_id, settings):
 def test_readers_that_stop_are_cut(served, run_id, monkeypatch):
     monkeypatch.setattr(streams_module, "IDLE_SECONDS", 0.2)
     with ExitStack() as stack, httpx2.Client(base_url=served) as client:
-        for _ in range(EXPORTS.each):
+        for _ in range(EXPORTS.per_sender):
             stack.enter_context(begin(served, run_id))
         wait_for_room(client, run_id)
 
@@ -127,7 +127,7 @@ def test_pages_that_follow_a_job_have_a_share_of_their_own(served, full, run_id)
     with httpx2.Client(base_url=served) as client, ExitStack() as stack:
         job = client.get(f"/api/v1/runs/{run_id}").json()["job"]
         path = f"/api/v1/jobs/{job}/events"
-        for _ in range(PAGES.each):
+        for _ in range(PAGES.per_sender):
             assert stack.enter_context(client.stream("GET", path)).status_code == 200
         refused = client.get(path)
         assert (refused.status_code, refused.json()["type"]) == (429, "urn:parity:problem:too-many")
@@ -137,7 +137,7 @@ def test_pages_that_follow_a_job_have_a_share_of_their_own(served, full, run_id)
 
 def test_each_sender_has_a_share_and_all_together_have_one():
     streams = OpenStreams()
-    for _ in range(PAGES.each):
+    for _ in range(PAGES.per_sender):
         streams.enter(PAGES, "a")
     with pytest.raises(TooManyError):
         streams.enter(PAGES, "a")
