@@ -112,7 +112,7 @@ def create_app(settings: Settings) -> FastAPI:
         events.router,
     )
     about_curves = (run_curves.router, overlay.router, gap.router)
-    with_curves = (runs.router, run_logs.router, evaluations.router, noise_tables.router)
+    curve_body_routers = (runs.router, run_logs.router, evaluations.router, noise_tables.router)
     about_service = (
         health.router,
         workers.router,
@@ -125,14 +125,14 @@ def create_app(settings: Settings) -> FastAPI:
         *about_jobs,
         baselines.router,
         *about_curves,
-        *with_curves,
+        *curve_body_routers,
         *about_service,
     ):
         app.include_router(
             router,
             dependencies=[Depends(authorization.authorize), Depends(check_query)],
             max_body_size=settings.max_body_bytes
-            if router in with_curves
+            if router in curve_body_routers
             else min(BODY_BYTES, settings.max_body_bytes),
             responses=problems.responses(400, 401, 403, 404, 409, 413, 422, 429, 503),
         )

@@ -24,6 +24,9 @@ Style = Literal["auto", "json", "text"]
 _BOUND: ContextVar[Mapping[str, object]] = ContextVar(
     "parity_log_context", default=MappingProxyType({})
 )
+# Control characters, and what ends a line for some readers.
+_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_SHOWN = 300  # characters of a path in a log line or an error
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 # A token's secret after its id, the password of any URL (up to the last @), what follows
 # Authorization, keys that are known by their form (Hugging Face, GitHub, AWS, W&B, JWT, PEM and
@@ -192,10 +195,6 @@ class Aside(QueueHandler):
         super().close()
 
 
-# Control characters, and what ends a line for some readers.
-_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-
-
 def _escaped(text: str) -> str:
     """The text with its control characters as escapes, so that it stays on its line and tells a
     terminal nothing.
@@ -220,9 +219,6 @@ def without_secrets(line: str) -> str:
         if any(text in lower for text in texts):
             line = pattern.sub(replacement, line)
     return line.replace("\0", "\N{REPLACEMENT CHARACTER}")
-
-
-_SHOWN = 300  # characters of a path in a log line or an error
 
 
 def cut(text: object) -> str:

@@ -20,7 +20,7 @@ SECRET_PREFIX = "whsec_"  # noqa: S105
 WebhookEvent = Literal["job.ended", "verdict.given", "job.will_fail", "job.futile"]
 
 
-class Webhook(BaseModel):
+class WebhookSetting(BaseModel):
     """A receiver of events. Its repr shows neither the secret nor the URL, whose path may be a
     secret too.
     """
@@ -266,7 +266,7 @@ class Settings(BaseSettings):
         pattern="^(https?://.+)?$",
         description="public URL of the server; links in webhooks begin with it",
     )
-    webhooks: tuple[Webhook, ...] = Field(
+    webhooks: tuple[WebhookSetting, ...] = Field(
         default=(),
         description="receivers of signed events, a JSON list of objects with url, secret and "
         "events (docs/operate.md); unset: none",
@@ -274,7 +274,7 @@ class Settings(BaseSettings):
 
     @field_validator("webhooks")
     @classmethod
-    def _check_webhooks(cls, hooks: tuple[Webhook, ...]) -> tuple[Webhook, ...]:
+    def _check_webhooks(cls, hooks: tuple[WebhookSetting, ...]) -> tuple[WebhookSetting, ...]:
         if len({hook.url for hook in hooks}) < len(hooks):
             raise PydanticCustomError(
                 "webhooks", "two webhooks have the same url, expected one with the events of both"

@@ -29,7 +29,7 @@ from server.database.tables import WebhookDelivery
 from server.deliveries import begin_attempt, due, end_attempt, register
 from server.documents.jobs import live_state
 from server.jobs.verdict_rows import verdict_rows, verdict_summary
-from server.settings import SECRET_PREFIX, Settings, Webhook
+from server.settings import SECRET_PREFIX, Settings, WebhookSetting
 
 _log = logging.getLogger(__name__)
 _TIMEOUT_SECONDS = 10.0
@@ -84,7 +84,7 @@ def deliver_due(
 def _deliver_each(
     settings: Settings,
     database: Database,
-    hook: Webhook | None,
+    hook: WebhookSetting | None,
     delivery_ids: Sequence[str],
     stopping: Callable[[], bool],
 ) -> list[str]:
@@ -118,7 +118,7 @@ def _deliver_each(
 
 
 def _try(
-    settings: Settings, database: Database, delivery_id: str, hook: Webhook | None
+    settings: Settings, database: Database, delivery_id: str, hook: WebhookSetting | None
 ) -> tuple[int | None, str | None]:
     """One attempt: the status of the response, if any, and why it failed (None: 2xx)."""
     if hook is None:
@@ -179,7 +179,7 @@ def signature(secret: str, delivery_id: str, timestamp: int, body: bytes) -> str
     return "v1," + base64.b64encode(signed).decode()
 
 
-async def _post(hook: Webhook, delivery_id: str, body: bytes) -> int:
+async def _post(hook: WebhookSetting, delivery_id: str, body: bytes) -> int:
     """The response status."""
     timestamp = int(time.time())
     headers = {

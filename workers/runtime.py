@@ -28,7 +28,7 @@ from server.database.sessions import Database
 from server.database.tables import HOUSEKEEPING, Worker
 from server.jobs.conclude import conclude
 from server.jobs.stale_runs import mark_or_fail_stale
-from server.retention.keeper import Files, Keeper
+from server.retention.keeper import DatabaseRetention, FileRetention
 from server.settings import CHECKOUT, Settings
 from training import provenance
 from training.command import ENGINE as COMMAND
@@ -56,8 +56,8 @@ class Runtime:
         self._database = Database(settings.database, settings.database_connections)
         self._stopping = threading.Event()
         self._retention, self._files = (
-            Keeper(settings, self._database),
-            Files(settings, self._database),
+            DatabaseRetention(settings, self._database),
+            FileRetention(settings, self._database),
         )
         self._bell = threading.Condition()
         self._rings = 0

@@ -15,7 +15,7 @@ from starlette.concurrency import run_in_threadpool
 from server.database.clock import time_text
 from server.database.events import first_kept
 from server.database.lookups import find_job
-from server.database.run_progress import Progress
+from server.database.run_progress import RunProgress
 from server.database.states import JOB_ENDED
 from server.database.tables import Event
 from server.web.access.authorization import is_still_known
@@ -40,7 +40,7 @@ _DESCRIBED = {
 }
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 # Pages that follow the same job get the same objects, so each is serialized once for all of them.
-_FRAMES: WeakKeyDictionary[Event | Progress, bytes] = WeakKeyDictionary()
+_FRAMES: WeakKeyDictionary[Event | RunProgress, bytes] = WeakKeyDictionary()
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"])
 
@@ -133,8 +133,8 @@ def _is_end(event: Event) -> bool:
     return event.kind == "status" and event.payload.get("status") in JOB_ENDED
 
 
-def _frame(event: Event | Progress) -> bytes:
-    if isinstance(event, Progress):
+def _frame(event: Event | RunProgress) -> bytes:
+    if isinstance(event, RunProgress):
         where = {
             "run": event.run_id,
             "arm": event.arm,

@@ -76,7 +76,7 @@ def recorded(session: Session, run_id: str) -> Columns:
 
 
 @frozen
-class Cells:
+class HeatMapCells:
     """What a heat map shows: a statistic of an operand of every layer, from a first to a last step,
     in at most so many buckets.
 
@@ -91,7 +91,7 @@ class Cells:
 
 
 def layer_table(
-    session: Session, run_id: str, cells: Cells, minus: str | None = None
+    session: Session, run_id: str, cells: HeatMapCells, minus: str | None = None
 ) -> LayerTable:
     """The values of a run; with `minus`, less those of that run, of the layers and steps that both
     have recorded.
@@ -110,7 +110,7 @@ def layer_table(
         store.read_range(session, run, kind, cells.first_step, cells.last_step, columns)
         for run in runs
     ]
-    steps, table = _with_numbers(*(_difference(*read) if minus else read[0]))
+    steps, table = _steps_with_numbers(*(_difference(*read) if minus else read[0]))
     edges = np.unique(
         np.linspace(0, len(steps), min(cells.buckets, len(steps)) + 1).astype(np.int64)
     )
@@ -153,7 +153,7 @@ def _difference(minuend: _Read, subtrahend: _Read) -> _Read:
     return steps, table
 
 
-def _with_numbers(
+def _steps_with_numbers(
     steps: NDArray[np.int64], table: dict[str, NDArray[np.float64]]
 ) -> tuple[NDArray[np.int64], dict[str, NDArray[np.float64]]]:
     """The steps at which a layer has a number, if there are any: gradients are compared on fewer

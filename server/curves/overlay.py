@@ -23,7 +23,7 @@ RAW_VALUES = 60_000
 
 
 @frozen(eq=False)
-class Recorded:
+class RecordedColumn:
     """A run's column: steps (n,) ascending, values (n,), and, if requested, seconds of training up
     to each step (n,).
     """
@@ -61,7 +61,7 @@ class Overlay:
     lines: list[Line]
 
 
-def overlay(runs: Sequence[Recorded], points: int, *, log: bool = False) -> Overlay:
+def overlay(runs: Sequence[RecordedColumn], points: int, *, log: bool = False) -> Overlay:
     """Put runs on common edges: every step up to 20,000, or 60,000 of all runs together, else at
     most `points` buckets (1 or more).
 
@@ -103,7 +103,7 @@ def _edges(
     return first[has_steps], last[has_steps]
 
 
-def _line(run: Recorded, first: NDArray[np.int64], *, is_raw: bool) -> Line:
+def _line(run: RecordedColumn, first: NDArray[np.int64], *, is_raw: bool) -> Line:
     buckets = cut(run.values, np.searchsorted(run.steps, first))
     has_value = buckets.count > 0
     nonfinite, nonfinite_count = buckets.nonfinite(run.steps, run.values)

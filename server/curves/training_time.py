@@ -24,7 +24,7 @@ class TrainingTime:
             return None
         return int(self.steps[at]), float(self.passed[at])
 
-    def with_some_of(
+    def updated(
         self, steps: NDArray[np.int64], passed: NDArray[np.float64], every: int
     ) -> TrainingTime:
         """The same with every n-th of these steps (`every` = n), which replace the earlier entries

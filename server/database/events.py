@@ -17,7 +17,7 @@ from server.database.tables import Event, Job, Webhook, WebhookDelivery, new_id,
 from server.settings import WebhookEvent
 
 # Largest number of events per query.
-AT_ONCE = 500
+EVENTS_AT_ONCE = 500
 # On the tables: the mapper takes twice as long.
 _jobs = table_of(Job)
 _INSERT = insert(table_of(Event))
@@ -77,7 +77,9 @@ def first_kept(session: Session, job_id: str) -> int:
     return session.scalar(select(func.min(Event.sequence)).where(Event.job_id == job_id)) or 1
 
 
-def after(session: Session, job_id: str, sequence: int, limit: int = AT_ONCE) -> Sequence[Event]:
+def after(
+    session: Session, job_id: str, sequence: int, limit: int = EVENTS_AT_ONCE
+) -> Sequence[Event]:
     """The events of a job after number `sequence`, oldest first."""
     return session.scalars(
         select(Event)

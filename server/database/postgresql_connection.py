@@ -31,7 +31,7 @@ _TCP = {
 _Result = TypeVar("_Result")
 
 
-class Connection(psycopg.Connection[Any]):
+class PostgresqlConnection(psycopg.Connection[Any]):
     """A connection that waits for each answer for `patience` seconds, and is closed when none
     came.
     """
@@ -69,7 +69,9 @@ class Connection(psycopg.Connection[Any]):
         return result
 
 
-def connect(words: Sequence[Any], options: dict[str, Any], statement_seconds: float) -> Connection:
+def connect(
+    words: Sequence[Any], options: dict[str, Any], statement_seconds: float
+) -> PostgresqlConnection:
     """A new connection with these limits; options of the URL come first. Through a pooler, each
     transaction has to set its own limit.
     """
@@ -79,12 +81,12 @@ def connect(words: Sequence[Any], options: dict[str, Any], statement_seconds: fl
         **_TCP,
     }
     try:
-        connection = Connection.connect(*words, **(limits | options))
+        connection = PostgresqlConnection.connect(*words, **(limits | options))
     except psycopg.OperationalError as error:
         if _NO_OPTIONS not in str(error):
             raise
         del limits["options"]
-        connection = Connection.connect(*words, **(limits | options))
+        connection = PostgresqlConnection.connect(*words, **(limits | options))
     connection.patience = statement_seconds + _GRACE_SECONDS
     connection.autocommit = True
     if connection.execute("select pg_backend_pid()").fetchone() != (connection.info.backend_pid,):

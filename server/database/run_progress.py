@@ -15,7 +15,7 @@ from server.database.tables import Arm, Run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True, eq=False)
-class Progress:
+class RunProgress:
     """Where a training run of a job is, as of `recorded_at`."""
 
     job_id: str
@@ -26,13 +26,13 @@ class Progress:
     recorded_at: float
 
 
-def progress(session: Session, job_ids: Collection[str]) -> list[Progress]:
+def progress(session: Session, job_ids: Collection[str]) -> list[RunProgress]:
     """The progress of the runs of these jobs that train and have recorded steps."""
     columns = (Run.job_id, Run.id, Arm.name, Run.steps_done, Run.steps_per_second, Run.recorded_at)
     training = (Run.job_id.in_(job_ids), Run.state == "running", Run.recorded_at.is_not(None))
     rows = session.execute(select(*columns).join(Arm, Run.arm_id == Arm.id).where(*training))
     return [
-        Progress(
+        RunProgress(
             job_id=job, run_id=run, arm=arm, step=steps - 1, steps_per_second=speed, recorded_at=at
         )
         for job, run, arm, steps, speed, at in rows

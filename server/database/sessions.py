@@ -27,14 +27,14 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from server.database.postgresql_connection import (
-    Connection,
+    PostgresqlConnection,
     connect,
 )
 
 CONNECTIONS = 15
 STATEMENT_SECONDS = 30.0
 POOL_SECONDS = 5.0
-IN_BINARY = "parity_binary"
+BINARY_RESULTS = "parity_binary"
 """The execution option of a statement that reads chunks: in PostgreSQL's text format they have
 twice their size, written and parsed.
 """
@@ -109,7 +109,7 @@ def _postgresql(url: str, pool: dict[str, Any], statement_seconds: float) -> Eng
     @event.listens_for(engine, "do_connect")
     def _connect(
         _dialect: object, _record: object, words: list[Any], options: dict[str, Any]
-    ) -> Connection:
+    ) -> PostgresqlConnection:
         return connect(words, options, statement_seconds)
 
     limit = f"SET LOCAL statement_timeout = {round(1000 * statement_seconds)}"
@@ -128,7 +128,7 @@ def _postgresql(url: str, pool: dict[str, Any], statement_seconds: float) -> Eng
         context: ExecutionContext,
         _many: bool,
     ) -> None:
-        if context.execution_options.get(IN_BINARY):
+        if context.execution_options.get(BINARY_RESULTS):
             cursor.format = Format.BINARY
 
     @event.listens_for(engine, "handle_error")

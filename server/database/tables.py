@@ -46,6 +46,15 @@ BaselineRole = Literal["member", "control"]
 BaselineEventKind = Literal["promoted", "control", "expired"]
 DeliveryState = Literal["pending", "delivered", "failed"]
 SubmissionState = Literal["intended", "held", "released", "ended"]
+# The names of duties (`Duty`).
+READINESS, HOUSEKEEPING, LISTENING, DEPLOYMENT = (
+    "readiness",
+    "housekeeping",
+    "listening",
+    "deployment",
+)
+# The sender if the server requires no token.
+LOCAL_ID, LOCAL_NAME = "local", "this machine"
 _STATES = (JobStatus, RunState, AttemptState, DeliveryState, SubmissionState)
 _KINDS = (Role, RunKind, Rounding, BaselineRole, BaselineEventKind, WebhookEvent, Fact)
 
@@ -744,14 +753,6 @@ class Worker(Base):
     heartbeat_at: Mapped[float]
 
 
-READINESS, HOUSEKEEPING, LISTENING, DEPLOYMENT = (
-    "readiness",
-    "housekeeping",
-    "listening",
-    "deployment",
-)
-
-
 class Duty(Base):
     """What one process at a time does for all: who does it, until when (unix seconds).
 
@@ -779,10 +780,6 @@ class Event(Base):
     kind: Mapped[str] = mapped_column(String(32))
     payload: Mapped[dict[str, Any]]
     created_at: Mapped[float]
-
-
-# The sender if the server requires no token.
-LOCAL_ID, LOCAL_NAME = "local", "this machine"
 
 
 class Token(Base):

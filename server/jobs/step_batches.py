@@ -69,7 +69,7 @@ def ranges(session: Session, curve_id: str, kind: str) -> Sequence[Range]:
     if len({piece.attempt_number for piece in whole}) < 2:
         return whole
     limits, stride = replaced_steps.superseded_from(session, curve_id, kind), stride_of(whole) or 1
-    parts = (piece.up_to(limits[piece.attempt_number], max(1, stride)) for piece in whole)
+    parts = (piece.part_below(limits[piece.attempt_number], max(1, stride)) for piece in whole)
     return [part for part in parts if part is not None]
 
 

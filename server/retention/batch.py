@@ -17,7 +17,7 @@ Item = TypeVar("Item")
 
 
 @frozen
-class Batch:
+class DeletionBatch:
     """What may be deleted now, and why: of run or job `of` ("": of several).
 
     `delete` is called in a transaction of its own, maybe much later than the plan was made: it

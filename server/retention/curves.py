@@ -31,7 +31,7 @@ from server.database.metrics import replaced_steps
 from server.database.sessions import Database
 from server.database.states import JOB_ENDED
 from server.database.tables import Arm, BaselineRun, Chunk, ChunkColumn, Job, Run
-from server.retention.batch import Batch, Kind, run_delete, slices
+from server.retention.batch import DeletionBatch, Kind, run_delete, slices
 
 # SQLite has one writer at a time: it writes 50 chunks of 4,096 steps x 11 columns in tenths of a
 # second.
@@ -46,22 +46,24 @@ _COLUMN_KEY = (
     ChunkColumn.first_step,
 )
 _SETTING = "PARITY_RETENTION_DAYS"
-USER = aliased(Run)
+REUSING_RUN = aliased(Run)
 _REPLACED = "a newer attempt of the run has recorded the same steps"
 
 
-def curve_batches(database: Database, cutoff: float) -> Iterator[Batch]:
+def curve_batches(database: Database, cutoff: float) -> Iterator[DeletionBatch]:
     """Some chunks each, of a run of a job that ended before the cutoff."""
     with database.read() as session:
         unneeded: dict[str, str] = {row[0]: row[1] for row in session.execute(_unneeded(cutoff))}
-        several = session.scalars(_with_several_attempts(cutoff)).all()
+        several = session.scalars(_runs_with_several_attempts(cutoff)).all()
     for run_id, why in (
         unneeded | {run_id: _REPLACED for run_id in several if run_id not in unneeded}
     ).items():
         what: Kind = "curve" if run_id in unneeded else "attempt"
         for keys, size in _parts_of_runs(database, run_id, what):
             drop = partial(_drop, what, run_id, cutoff, keys)
-            yield Batch(what=what, of=run_id, rows=len(keys), size_bytes=size, why=why, delete=drop)
+            yield DeletionBatch(
+                what=what, of=run_id, rows=len(keys), size_bytes=size, why=why, delete=drop
+            )
 
 
 def kept_for_others(*by_whom: ColumnElement[bool]) -> ColumnElement[bool]:
@@ -69,8 +71,8 @@ def kept_for_others(*by_whom: ColumnElement[bool]) -> ColumnElement[bool]:
     begins where its curve is.
     """
     named = select(BaselineRun.run_id).where(BaselineRun.run_id == Run.id).exists()
-    uses = or_(USER.reused_from == Run.id, USER.forked_from == Run.id)
-    return or_(named, select(USER.id).where(uses, *by_whom).exists())
+    uses = or_(REUSING_RUN.reused_from == Run.id, REUSING_RUN.forked_from == Run.id)
+    return or_(named, select(REUSING_RUN.id).where(uses, *by_whom).exists())
 
 
 def _unneeded(cutoff: float) -> Select[str, str]:
@@ -100,7 +102,7 @@ def _unneeded(cutoff: float) -> Select[str, str]:
     )
 
 
-def _with_several_attempts(cutoff: float) -> Select[str]:
+def _runs_with_several_attempts(cutoff: float) -> Select[str]:
     """The runs in which an attempt may have replaced steps of another."""
     ended = (
         select(Run.id)

@@ -30,13 +30,20 @@ from parity.extensions import lab
 from server.database.sessions import Database
 from server.database.states import JOB_ENDED
 from server.database.tables import Base, Chunk, ChunkColumn, Job, Run, WebhookDelivery
-from server.retention.batch import Batch, run_delete
-from server.retention.curves import USER, Key, bytes_of, chunk_keys, drop_chunks, kept_for_others
+from server.retention.batch import DeletionBatch, run_delete
+from server.retention.curves import (
+    REUSING_RUN,
+    Key,
+    bytes_of,
+    chunk_keys,
+    drop_chunks,
+    kept_for_others,
+)
 
 _log = logging.getLogger(__name__)
 
 _IS_A_LOOK = and_(Job.look.is_not(None), Job.status == "concluded")
-_OF_A_LOOK = (
+_LOOK_TABLES = (
     "jobs",
     "arms",
     "runs",
@@ -51,7 +58,7 @@ _OF_A_LOOK = (
 _MARK = "its curve was deleted (PARITY_RETENTION_JOB_DAYS)"
 
 
-def job_batches(database: Database, cutoff: float) -> Iterator[Batch]:
+def job_batches(database: Database, cutoff: float) -> Iterator[DeletionBatch]:
     """One for each job that ended before the cutoff and that nothing else needs; the newest first,
     because they may reuse older ones.
     """
@@ -70,14 +77,14 @@ def job_batches(database: Database, cutoff: float) -> Iterator[Batch]:
             parts = chunk_keys(session, runs)
         why = "jobs are kept for PARITY_RETENTION_JOB_DAYS after their end"
         for keys in parts[:-1]:
-            yield Batch(
+            yield DeletionBatch(
                 what="curve",
                 of=job_id,
                 rows=len(keys),
                 why=why,
                 delete=partial(_drop_chunks, job_id, cutoff, keys),
             )
-        yield Batch(
+        yield DeletionBatch(
             what="job",
             of=job_id,
             rows=1,
@@ -113,7 +120,7 @@ def _unneeded_jobs(cutoff: float) -> Select[str]:
         or_(~_IS_A_LOOK, has_curves.exists()),
         Job.status.in_(JOB_ENDED),
         Job.finished_at < cutoff,
-        ~run_ids.where(kept_for_others(USER.job_id != Job.id)).exists(),
+        ~run_ids.where(kept_for_others(REUSING_RUN.job_id != Job.id)).exists(),
         ~to_send.exists(),
         *(~is_needed for is_needed in needed),
     )
@@ -153,7 +160,7 @@ def _drop_jobs(job_id: str, cutoff: float, session: Session) -> int:
             run.reused_from = None
         session.flush()
     for table in reversed(Base.metadata.sorted_tables):
-        if is_a_look and table.name in _OF_A_LOOK:
+        if is_a_look and table.name in _LOOK_TABLES:
             continue
         if table is Run.__table__:
             belonging = [table.c.job_id == job_id]

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from server.database import clock
 from server.database.sessions import Database
-from server.retention.batch import Batch, cutoffs
+from server.retention.batch import DeletionBatch, cutoffs
 from server.retention.curves import curve_batches
 from server.retention.files import OldFile, old_files
 from server.retention.jobs import job_batches
@@ -24,7 +24,7 @@ _REST_SECONDS = 3600.0
 _SECONDS_AT_ONCE = 2.0
 
 
-def plan(settings: Settings, database: Database) -> Iterator[Batch]:
+def plan(settings: Settings, database: Database) -> Iterator[DeletionBatch]:
     """Every deletion that the settings ask for now; nothing is deleted, and each step of the
     iteration reads only its own part.
     """
@@ -39,7 +39,7 @@ def plan(settings: Settings, database: Database) -> Iterator[Batch]:
     yield from others(database, old.keys, now)
 
 
-def delete_batch(database: Database, batch: Batch) -> int:
+def delete_batch(database: Database, batch: DeletionBatch) -> int:
     """Make one deletion in a transaction of its own; returns the number of rows. Safe to repeat,
     and in several workers at once.
     """
@@ -47,7 +47,7 @@ def delete_batch(database: Database, batch: Batch) -> int:
         return batch.delete(session)
 
 
-class Keeper:
+class DatabaseRetention:
     """Retention in the database, as the elected worker does it: once an hour, in turns of a few
     seconds.
     """
@@ -56,7 +56,7 @@ class Keeper:
         self._settings = settings
         self._database = database
         self._rest_until = 0.0
-        self._left: Iterator[Batch] | None = None
+        self._left: Iterator[DeletionBatch] | None = None
         self._deleted: Counter[str] = Counter()
 
     def work(self) -> None:
@@ -93,7 +93,7 @@ class Keeper:
         self._rest_until = time.monotonic() + _REST_SECONDS
 
 
-class Files:
+class FileRetention:
     """Retention on this machine's disk: once an hour."""
 
     def __init__(self, settings: Settings, database: Database) -> None:

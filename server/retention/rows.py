@@ -24,7 +24,7 @@ from server.database.tables import (
     WebhookDelivery,
     Worker,
 )
-from server.retention.batch import ROWS_AT_ONCE, Batch, Kind, run_delete, slices
+from server.retention.batch import ROWS_AT_ONCE, DeletionBatch, Kind, run_delete, slices
 
 _RANGES_AT_ONCE = 100  # terms of one condition
 
@@ -37,7 +37,7 @@ class _Range(NamedTuple):
     last: int
 
 
-def events(database: Database, cutoff: float) -> Iterator[Batch]:
+def events(database: Database, cutoff: float) -> Iterator[DeletionBatch]:
     """Events from before the cutoff, but for the last one of each job."""
     with database.read() as session:
         ranges = [part for old in _old_events(session, cutoff) for part in _parts(old)]
@@ -52,7 +52,7 @@ def events(database: Database, cutoff: float) -> Iterator[Batch]:
             for part in chosen
         ]
         drop = partial(run_delete, delete(Event).where(or_(*old)))
-        yield Batch(
+        yield DeletionBatch(
             what="events",
             rows=rows,
             why="events are kept for PARITY_RETENTION_EVENT_DAYS",
@@ -92,7 +92,7 @@ def _parts(old: _Range) -> Iterator[_Range]:
         yield _Range(old.job_id, first, min(first + ROWS_AT_ONCE - 1, old.last))
 
 
-def others(database: Database, cutoff: float, now: float) -> Iterator[Batch]:
+def others(database: Database, cutoff: float, now: float) -> Iterator[DeletionBatch]:
     """Old rows of the other tables: those from before the cutoff that nothing shows or names, and
     logins that have expired.
     """
@@ -130,4 +130,4 @@ def others(database: Database, cutoff: float, now: float) -> Iterator[Batch]:
         # By their times: a worker may not read the keys of all of these tables.
         for some in slices(times):
             drop = partial(run_delete, delete(moment.class_).where(moment <= some[-1], *conditions))
-            yield Batch(what=what, rows=len(some), why=why, delete=drop)
+            yield DeletionBatch(what=what, rows=len(some), why=why, delete=drop)

@@ -16,9 +16,8 @@ from sqlalchemy import select
 from starlette.concurrency import run_in_threadpool
 
 from server.concurrency.repeating import Repeating
-from server.database.events import AT_ONCE as EVENTS_AT_ONCE
-from server.database.events import after
-from server.database.run_progress import Progress
+from server.database.events import EVENTS_AT_ONCE, after
+from server.database.run_progress import RunProgress
 from server.database.run_progress import progress as progress_of
 from server.database.sessions import Database
 from server.database.tables import Event, Job
@@ -30,12 +29,12 @@ _QUEUE_LIMIT = 1000
 class _Subscriber:
     job_id: str
     loop: asyncio.AbstractEventLoop
-    rows: asyncio.Queue[Sequence[Event | Progress] | None] = field(
+    rows: asyncio.Queue[Sequence[Event | RunProgress] | None] = field(
         default_factory=lambda: asyncio.Queue(_QUEUE_LIMIT)
     )
     closed: bool = False
 
-    def put(self, rows: Sequence[Event | Progress] | None) -> None:
+    def put(self, rows: Sequence[Event | RunProgress] | None) -> None:
         """Runs on the event loop. None ends the stream; a full queue also ends it, because a lost
         event would be worse.
         """
@@ -60,7 +59,7 @@ class Broadcast(Repeating):
         self._lock = threading.Lock()
         self._subscribers: set[_Subscriber] = set()
         self._seen: dict[str, int] = {}
-        self._progress: dict[str, dict[str, Progress]] = {}
+        self._progress: dict[str, dict[str, RunProgress]] = {}
 
     def close(self) -> None:
         """Stop the poller and end every stream."""
@@ -71,7 +70,7 @@ class Broadcast(Repeating):
 
     async def follow(
         self, job_id: str, after: int, idle_seconds: float = math.inf
-    ) -> AsyncIterator[Event | Progress | None]:
+    ) -> AsyncIterator[Event | RunProgress | None]:
         """Every event of a job with a number above `after`, in order: first the recorded ones, then
         new ones; and progress in between.
 
@@ -102,7 +101,7 @@ class Broadcast(Repeating):
                 if rows is None:
                     return
                 for row in rows:
-                    if isinstance(row, Progress):
+                    if isinstance(row, RunProgress):
                         yield row
                         continue
                     # Event numbers have no gaps: a jump means events written between our query and
@@ -154,7 +153,7 @@ class Broadcast(Repeating):
         for job_id in watched:
             self._send(job_id, [*self._changed(job_id, progress), *rows.get(job_id, ())])
 
-    def _changed(self, job_id: str, progress: Sequence[Progress]) -> list[Progress]:
+    def _changed(self, job_id: str, progress: Sequence[RunProgress]) -> list[RunProgress]:
         """The progress of a job's runs since the last look."""
         by_run = {run.run_id: run for run in progress if run.job_id == job_id}
         with self._lock:
@@ -166,7 +165,7 @@ class Broadcast(Repeating):
             if run_id not in before or before[run_id].recorded_at != run.recorded_at
         ]
 
-    def _send(self, job_id: str, rows: Sequence[Event | Progress]) -> None:
+    def _send(self, job_id: str, rows: Sequence[Event | RunProgress]) -> None:
         if not rows:
             return
         if isinstance(rows[-1], Event):
@@ -184,6 +183,6 @@ class Broadcast(Repeating):
             loop.call_soon_threadsafe(_put, those, rows)
 
 
-def _put(subscribers: Sequence[_Subscriber], rows: Sequence[Event | Progress]) -> None:
+def _put(subscribers: Sequence[_Subscriber], rows: Sequence[Event | RunProgress]) -> None:
     for subscriber in subscribers:
         subscriber.put(rows)

@@ -94,7 +94,7 @@ class Guard:
                 if refusal:
                     await problems.respond(request, refusal)(scope, receive, answer.send)
                 else:
-                    await self._app(scope, _in_time(receive), answer.send)
+                    await self._app(scope, _with_body_timeout(receive), answer.send)
             except Exception as error:
                 if answer.status is not None:
                     raise
@@ -232,7 +232,7 @@ class _Answer:
         return headers
 
 
-def _in_time(receive: Receive) -> Receive:
+def _with_body_timeout(receive: Receive) -> Receive:
     """Receive the parts of a request's body; 408 if the client stops sending in between."""
     whole = False
 

@@ -18,7 +18,7 @@ from server import deliveries, webhooks
 from server.database import tables
 from server.database.tables import WebhookDelivery, new_id
 from server.jobs.conclude import conclude
-from server.settings import CHECKOUT, SECRET_PREFIX, Webhook
+from server.settings import CHECKOUT, SECRET_PREFIX, WebhookSetting
 from server.webhooks import Deliverer
 
 both_databases = pytest.mark.both_databases
@@ -103,11 +103,11 @@ def receiver(make_receiver):
 @pytest.fixture
 def hooks(database):
     """The webhooks of the settings, and a function that adds one; its id."""
-    known: list[Webhook] = []
+    known: list[WebhookSetting] = []
 
     def add(url, *events) -> str:
         known.append(
-            Webhook(url=url, secret=SECRET, events=events or ("job.ended", "verdict.given"))
+            WebhookSetting(url=url, secret=SECRET, events=events or ("job.ended", "verdict.given"))
         )
         with database.write() as session:
             deliveries.register(session, {hook.id: hook.events for hook in known})

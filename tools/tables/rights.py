@@ -25,11 +25,11 @@ def _scopes(rule: Rule) -> str:
 
 
 def _conditions(rule: Rule) -> Iterator[str]:
-    if rule.of_owner:
+    if rule.owner_only:
         yield "only the owner of the job"
-    if rule.by_another:
+    if rule.another_person:
         yield "never the owner of the job"
-    if rule.of_no_gate:
+    if rule.gates_refused:
         yield "no token of a repository's gates"
     if rule.trainer != "no":
         yield "or the token of this run"

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from sqlalchemy.orm import Session
 
 from parity.frozen import frozen
-from server.curves.overlay import Line, Recorded, overlay
+from server.curves.overlay import Line, RecordedColumn, overlay
 from server.curves.training_time import TrainingTime, seconds_of
 from server.database.lookups import find_job
 from server.database.metrics import chunk_tables, store
@@ -166,9 +166,9 @@ def _recorded(
     last_step: float,
     *,
     seconds: bool,
-) -> Recorded:
+) -> RecordedColumn:
     steps, table = store.read_range(session, run.id, kind, first_step, last_step, [name])
-    return Recorded(
+    return RecordedColumn(
         steps=steps,
         values=table[name],
         seconds=_seconds(context, session, run, steps) if seconds and len(steps) else None,
@@ -194,7 +194,7 @@ def _seconds(
         return None
     passed = seconds_of(steps, table[_SECONDS], after)
     if len(steps) >= _KEPT:
-        context.cache.put(key, clock.with_some_of(steps, passed, _KEPT))
+        context.cache.put(key, clock.updated(steps, passed, _KEPT))
     if after is not None:
         steps, passed = np.append(after[0], steps), np.append(after[1], passed)
     return passed[np.maximum(np.searchsorted(steps, wanted, side="right") - 1, 0)]

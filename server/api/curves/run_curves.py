@@ -16,8 +16,8 @@ from server.curves.buckets import Series, series
 from server.curves.layer_table import (
     GRAD_NORM,
     SNR,
-    Cells,
     Columns,
+    HeatMapCells,
     LayerTable,
     layer_table,
     recorded,
@@ -249,7 +249,7 @@ def layers(
             usual = SNR if statistic is None and SNR in names else statistic
             chosen = _one_of("statistic", usual, names)
             of = None if chosen == GRAD_NORM else of
-            cells = Cells(
+            cells = HeatMapCells(
                 statistic=chosen,
                 operand=of or "",
                 first_step=first_step,

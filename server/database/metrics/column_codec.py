@@ -20,7 +20,7 @@ _LEVEL = 3
 _WORTH = 0.9
 _LEAST = 512
 _WIDTHS: dict[bytes, type[np.floating[Any]]] = {b"4": np.float32, b"8": np.float64}
-_of_thread = threading.local()
+_thread_local = threading.local()
 
 
 def encode(values: NDArray[np.float64]) -> bytes:
@@ -56,7 +56,7 @@ def _decompressor() -> zstandard.ZstdDecompressor:
     """One for each thread: making one takes half as long as its work for a chunk, and threads may
     not share one.
     """
-    decompressor: zstandard.ZstdDecompressor | None = getattr(_of_thread, "decompressor", None)
+    decompressor: zstandard.ZstdDecompressor | None = getattr(_thread_local, "decompressor", None)
     if decompressor is None:
-        decompressor = _of_thread.decompressor = zstandard.ZstdDecompressor()
+        decompressor = _thread_local.decompressor = zstandard.ZstdDecompressor()
     return decompressor

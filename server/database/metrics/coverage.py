@@ -24,7 +24,7 @@ class Range:
     last_step: int
     count: int
 
-    def up_to(self, end: float, stride: int) -> Range | None:
+    def part_below(self, end: float, stride: int) -> Range | None:
         """The part below `end`, assuming equal distances; None if it is empty."""
         if self.last_step < end:
             return self

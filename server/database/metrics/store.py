@@ -26,14 +26,14 @@ from parity.frozen import frozen
 from server.database.metrics.checksums import column_names
 from server.database.metrics.chunk_rows import Decode, packed_table, rows_of_chunk, table
 from server.database.metrics.chunk_statements import (
+    CHUNKS_TO_SEAL,
     DELETE_CHUNKS,
     INSERT_CHUNKS,
     INSERT_COLUMNS,
-    LAST,
+    LAST_STEP,
     PIECES,
     STRETCH,
-    STRETCH_OF_SOME,
-    TO_SEAL,
+    STRETCH_OF_COLUMNS,
 )
 from server.database.metrics.chunk_tables import (
     SEALED_STEPS,
@@ -104,7 +104,8 @@ def seal(
     groups: list[list[Any]] = []
     size = 0
     rows = session.connection().execute(
-        TO_SEAL, {"run": run_id, "kind": kind, "attempt_number": attempt_number, "size": steps}
+        CHUNKS_TO_SEAL,
+        {"run": run_id, "kind": kind, "attempt_number": attempt_number, "size": steps},
     )
     for row in rows:
         size += row.steps
@@ -295,7 +296,7 @@ def pieces(
     session: Session, run_id: str, kind: str, first_step: int = 0, last_step: float = math.inf
 ) -> list[Piece]:
     """The chunks of a run that overlap a range of steps, by attempt, ascending."""
-    where = {"run": run_id, "kind": kind, "first": first_step, "last": min(last_step, LAST)}
+    where = {"run": run_id, "kind": kind, "first": first_step, "last": min(last_step, LAST_STEP)}
     return [_piece(row, row.attempt_number) for row in session.connection().execute(PIECES, where)]
 
 
@@ -341,12 +342,12 @@ def _stretch(
         "kind": kind,
         "attempt_number": attempt_number,
         "first": first,
-        "end": min(end, LAST),
+        "end": min(end, LAST_STEP),
     }
     if names is None:
         rows = session.connection().execute(STRETCH, where)
     else:
-        rows = session.connection().execute(STRETCH_OF_SOME, where | {"names": ["step", *names]})
+        rows = session.connection().execute(STRETCH_OF_COLUMNS, where | {"names": ["step", *names]})
     for _, columns in groupby(rows, key=lambda row: row.first_step):
         part = steps_between(table([*columns], names, decode, attempt), first, end)
         if len(part["step"]):

@@ -99,15 +99,15 @@ def check_rule(context: Context, rule: Rule, sender: Principal, path: Mapping[st
         _check_run_token(rule, sender.run, path.get("run_id"))
         return
     _check_scope(rule, sender)
-    if rule.of_no_gate and sender.repository is not None and not sender.may("approve"):
+    if rule.gates_refused and sender.repository is not None and not sender.may("approve"):
         raise ForbiddenError(
             f"token {sender.name!r} is for the gates of repository {sender.repository}, whose "
             "verdicts would rest on this; use a token "
             "without a repository (python -m server.tokens create), or one with scope approve"
         )
-    if rule.of_owner and not sender.may("admin"):
+    if rule.owner_only and not sender.may("admin"):
         _check_owner(context, rule, sender, path)
-    if rule.by_another and sender.id != tables.LOCAL_ID:  # without tokens there is nobody else
+    if rule.another_person and sender.id != tables.LOCAL_ID:  # without tokens there is nobody else
         _check_another(context, sender, path)
 
 

@@ -23,20 +23,20 @@ class Rule:
     """What an operation requires. Scope `admin` is always enough; `submit` and `approve` include
     `view`.
 
-    `scopes`: the token must have one of them; empty: no token is needed. `of_owner`: the token must
-    also belong to the principal that submitted the job in the path, or that of the run in the path;
-    `by_another`: it must not, nor have asked for the job in a gate, with scope admin neither.
-    `trainer`: that run's own token is enough instead, if its attempt is live; `any`: also if it has
-    ended, for the caller to learn that from the response. `of_no_gate`: a token of a repository's
-    gates is refused, unless it has scope approve or admin: a pull request has it, and its own
-    verdict would rest on what it writes.
+    `scopes`: the token must have one of them; empty: no token is needed. `owner_only`: the token
+    must also belong to the principal that submitted the job in the path, or that of the run in the
+    path; `another_person`: it must not, nor have asked for the job in a gate, with scope admin
+    neither. `trainer`: that run's own token is enough instead, if its attempt is live; `any`: also
+    if it has ended, for the caller to learn that from the response. `gates_refused`: a token of a
+    repository's gates is refused, unless it has scope approve or admin: a pull request has it, and
+    its own verdict would rest on what it writes.
     """
 
     scopes: tuple[Scope, ...] = ()
-    of_owner: bool = False
-    by_another: bool = False
+    owner_only: bool = False
+    another_person: bool = False
     trainer: Literal["no", "live", "any"] = "no"
-    of_no_gate: bool = False
+    gates_refused: bool = False
 
     @property
     def is_public(self) -> bool:
@@ -54,15 +54,15 @@ class Rule:
 _PUBLIC = Rule()
 _READ = Rule(scopes=("view",))
 _SUBMIT = Rule(scopes=("submit",))
-_OWN_JOB = Rule(scopes=("submit",), of_owner=True)
-_ATTACH = Rule(scopes=("submit", "worker"), of_owner=True, trainer="live")
-_WRITE_RUN = Rule(scopes=("submit",), of_owner=True, trainer="any")
+_OWN_JOB = Rule(scopes=("submit",), owner_only=True)
+_ATTACH = Rule(scopes=("submit", "worker"), owner_only=True, trainer="live")
+_WRITE_RUN = Rule(scopes=("submit",), owner_only=True, trainer="any")
 _NOTE = Rule(scopes=("submit", "approve"))
 # `server.jobs.baselines` says whose a name is
-_OWN_NAME = Rule(scopes=("submit", "approve"), of_no_gate=True)
-_IMPORT = Rule(scopes=("submit",), of_no_gate=True)
+_OWN_NAME = Rule(scopes=("submit", "approve"), gates_refused=True)
+_IMPORT = Rule(scopes=("submit",), gates_refused=True)
 _APPROVE = Rule(scopes=("approve",))
-_APPROVE_ANOTHERS = Rule(scopes=("approve",), by_another=True)
+_APPROVE_ANOTHERS = Rule(scopes=("approve",), another_person=True)
 _ADMIN = Rule(scopes=("admin",))
 
 RULES: Mapping[str, Rule] = {

@@ -44,7 +44,7 @@ def cleaned(text: str, pointer: str) -> str:
     return unicodedata.normalize("NFC", text)
 
 
-def _of_form(text: str) -> str:
+def _cleaned_form_text(text: str) -> str:
     try:
         return cleaned(text, "")
     except InvalidError as error:
@@ -52,7 +52,7 @@ def _of_form(text: str) -> str:
 
 
 # A field of a form.
-FormText = Annotated[str, Form(), AfterValidator(_of_form)]
+FormText = Annotated[str, Form(), AfterValidator(_cleaned_form_text)]
 
 
 def clean_body(body: object) -> object:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from server.database import events, run_progress
-from server.database.run_progress import Progress
+from server.database.run_progress import RunProgress
 from server.database.states import begin_attempt, move_job
 from server.database.tables import Event, Job, Run
 from server.jobs import external
@@ -181,7 +181,7 @@ def test_the_events_go_on_after_whatever_broke_one_look(database, recorded, monk
 def test_nothing_is_missed_however_much_was_written_before_the_first_look(database, recorded):
     job = recorded({"nvfp4": 0.0}, done=0, state="running")
     _emit(database, job)
-    written = 2 * events.AT_ONCE + 1
+    written = 2 * events.EVENTS_AT_ONCE + 1
 
     async def followed():
         numbers = []
@@ -300,7 +300,7 @@ def test_who_connects_gets_the_newest_progress_of_each_run(database, settings, r
     async def followed():
         async with asyncio.timeout(20):
             async for each in broadcast.follow(job, 0):
-                if isinstance(each, Progress):
+                if isinstance(each, RunProgress):
                     seen[-1][each.run_id] = each.step
                     if len(seen[-1]) == 2:
                         return

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from server.curves.overlay import RAW_STEPS, Recorded, overlay
+from server.curves.overlay import RAW_STEPS, RecordedColumn, overlay
 
 
 def _by_hand(run, first, last, reduce):
@@ -20,7 +20,7 @@ def long_pair():
     steps = np.arange(50_000)
     values = generator.normal(2.0, 0.1, len(steps))
     values[[7, 40_001]] = np.nan, np.inf
-    return Recorded(steps=steps, values=values), Recorded(
+    return RecordedColumn(steps=steps, values=values), RecordedColumn(
         steps=steps[:30_000:3] + 1, values=values[:30_000:3]
     )
 
@@ -46,7 +46,9 @@ def test_buckets_agree_with_a_slow_count(long_pair):
 
 
 def test_few_steps_come_as_they_are(long_pair):
-    first = Recorded(steps=long_pair[0].steps[:RAW_STEPS], values=long_pair[0].values[:RAW_STEPS])
+    first = RecordedColumn(
+        steps=long_pair[0].steps[:RAW_STEPS], values=long_pair[0].values[:RAW_STEPS]
+    )
     chart = overlay([first], 10)
     assert chart.aggregation == "none"
     assert chart.first_step == chart.last_step == list(range(RAW_STEPS))
@@ -55,14 +57,14 @@ def test_few_steps_come_as_they_are(long_pair):
 
 
 def test_nothing_recorded_is_no_error():
-    empty = Recorded(steps=np.empty(0, np.int64), values=np.empty(0))
+    empty = RecordedColumn(steps=np.empty(0, np.int64), values=np.empty(0))
     assert overlay([empty], 5).lines[0].mean == []
     assert overlay([], 5).first_step == []
 
 
 def test_values_of_any_size_keep_seven_digits():
     values = np.array([1.23456789e-8, -123456.789, 0.0, 1e300, 1e-320])
-    means = overlay([Recorded(steps=np.arange(5), values=values)], 5).lines[0].mean
+    means = overlay([RecordedColumn(steps=np.arange(5), values=values)], 5).lines[0].mean
     assert means == pytest.approx([1.234568e-8, -123456.8, 0.0, 1e300, 0.0], rel=1e-12, abs=1e-300)
 
 
@@ -75,7 +77,7 @@ def test_log_buckets_are_narrow_at_the_start_and_hold_every_step(long_pair):
 
 
 def test_many_runs_share_the_steps_that_are_sent_raw():
-    runs = [Recorded(steps=np.arange(3000), values=np.ones(3000))] * 31
+    runs = [RecordedColumn(steps=np.arange(3000), values=np.ones(3000))] * 31
     assert (overlay(runs[:20], 100).aggregation, overlay(runs, 100).aggregation) == (
         "none",
         "minmaxmean",

@@ -22,9 +22,9 @@ def test_time_goes_on_from_a_step_that_was_counted_before():
     np.testing.assert_allclose(
         seconds_of(steps[40:], seconds[40:], clock.before(123)), whole[40:], rtol=1e-12
     )
-    early = TrainingTime(steps=np.empty(0, np.int64), passed=np.empty(0)).with_some_of(
+    early = TrainingTime(steps=np.empty(0, np.int64), passed=np.empty(0)).updated(
         steps[:50], whole[:50], 10
     )
-    late = early.with_some_of(steps[40:], whole[40:], 10)
+    late = early.updated(steps[40:], whole[40:], 10)
     assert late.steps.tolist() == clock.steps.tolist()
     assert late.passed.tolist() == clock.passed.tolist()

@@ -8,7 +8,7 @@ from sqlalchemy import select
 
 from server.database.tables import Run
 from server.retention.files import old_files
-from server.retention.keeper import Files
+from server.retention.keeper import FileRetention
 
 OLD = 40 * 86_400
 GONE = "r0123456789ab-0123456789"  # an id that the database does not have
@@ -53,7 +53,7 @@ def _what(files):
 
 def test_old_logs_profiles_and_checkpoints_of_ended_runs_go(database, kept, made, tmp_path):
     (ended, _), paths = made
-    files = Files(kept, database)
+    files = FileRetention(kept, database)
     assert _what(files.work()) == [
         ("log", ended, 5),
         ("profiles", ended, 6),
@@ -82,5 +82,5 @@ def test_old_compiled_programs_go(database, settings, tmp_path):
     for name, age in (("old", OLD), ("new", 0)):
         (cache / name).write_text("program")
         os.utime(cache / name, (time.time() - age,) * 2)
-    assert _what(Files(settings, database).work()) == [("program", "", 7)]
+    assert _what(FileRetention(settings, database).work()) == [("program", "", 7)]
     assert [path.name for path in cache.iterdir()] == ["new"]

@@ -10,8 +10,8 @@ from server.database.tables import Chunk, IdempotencyKey, Job
 from server.retention import __main__ as command
 from server.retention import keeper as keeper_module
 from server.retention import rows
-from server.retention.batch import Batch, slices
-from server.retention.keeper import Keeper, plan
+from server.retention.batch import DeletionBatch, slices
+from server.retention.keeper import DatabaseRetention, plan
 
 OLD = 40 * 86_400
 
@@ -45,7 +45,7 @@ def test_a_turn_is_short_and_the_next_one_goes_on(database, settings, old_keys, 
         "server.retention.keeper.time", SimpleNamespace(monotonic=lambda: next(now))
     )
     monkeypatch.setattr(keeper_module, "_SECONDS_AT_ONCE", 1.5)  # one batch a turn, by this clock
-    keeper = Keeper(settings, database)
+    keeper = DatabaseRetention(settings, database)
     left = []
     for _ in range(5):
         keeper.work()
@@ -54,7 +54,7 @@ def test_a_turn_is_short_and_the_next_one_goes_on(database, settings, old_keys, 
 
 
 def test_after_the_last_batch_it_rests_for_an_hour(database, settings, old_keys):
-    keeper = Keeper(settings, database)
+    keeper = DatabaseRetention(settings, database)
     keeper.work()
     assert _left(database) == 0
     with database.write() as session:
@@ -76,9 +76,9 @@ def test_what_cannot_be_deleted_does_not_keep_the_rest(database, settings, old_k
         raise RuntimeError("a lock")
 
     batches = [*plan(settings, database)]
-    impossible = Batch(what="job", of="j1", rows=1, size_bytes=0, why="", delete=broken)
+    impossible = DeletionBatch(what="job", of="j1", rows=1, size_bytes=0, why="", delete=broken)
     monkeypatch.setattr(keeper_module, "plan", lambda *_: iter([impossible, *batches]))
-    Keeper(settings, database).work()
+    DatabaseRetention(settings, database).work()
     assert _left(database) == 0
 
 

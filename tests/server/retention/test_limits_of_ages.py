@@ -10,7 +10,7 @@ from server.database import events
 from server.database.metrics import store
 from server.database.tables import BrowserSession, Event, IdempotencyKey, Job, Run
 from server.retention.batch import cutoffs
-from server.retention.curves import _unneeded, _with_several_attempts
+from server.retention.curves import _runs_with_several_attempts, _unneeded
 from server.retention.jobs import _unneeded_jobs
 from server.retention.rows import _old_events, others
 from server.web.access import api_tokens
@@ -68,7 +68,9 @@ def test_an_attempt_that_was_replaced_goes_once_its_job_is_older(
         store.append(session, run.id, "train", 2, steps, columns)
         run_id = run.id
     with database.read() as session:
-        found = [set(session.scalars(_with_several_attempts(cutoff))) for cutoff in (NOW, LATER)]
+        found = [
+            set(session.scalars(_runs_with_several_attempts(cutoff))) for cutoff in (NOW, LATER)
+        ]
     assert found == [set(), {run_id}]
 
 

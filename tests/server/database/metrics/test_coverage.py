@@ -58,7 +58,7 @@ def test_nothing_and_one_step():
 
 def test_a_range_is_cut_where_a_newer_attempt_began():
     one = Range(first_step=0, last_step=40, count=5)
-    assert one.up_to(25, 10) == Range(first_step=0, last_step=20, count=3)
-    assert one.up_to(20, 10) == Range(first_step=0, last_step=10, count=2)
-    assert one.up_to(0, 10) is None
-    assert one.up_to(41, 10) == one
+    assert one.part_below(25, 10) == Range(first_step=0, last_step=20, count=3)
+    assert one.part_below(20, 10) == Range(first_step=0, last_step=10, count=2)
+    assert one.part_below(0, 10) is None
+    assert one.part_below(41, 10) == one

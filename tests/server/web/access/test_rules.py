@@ -48,7 +48,7 @@ def allows(rule: Rule, caller: str) -> bool:
         return caller == "run token" and rule.trainer != "no"
     who, _, scope = caller.partition(": ")
     return bool(INCLUDES[scope].intersection(rule.scopes)) and not (
-        rule.of_owner if who != "owner" else rule.by_another
+        rule.owner_only if who != "owner" else rule.another_person
     )
 
 
@@ -153,7 +153,7 @@ def test_only_operations_that_need_a_token_are_marked_so_in_the_description(api)
         assert ("security" in document) is not RULES[operation].is_public, operation
 
 
-@pytest.mark.parametrize("operation", [name for name, rule in RULES.items() if rule.of_no_gate])
+@pytest.mark.parametrize("operation", [name for name, rule in RULES.items() if rule.gates_refused])
 @pytest.mark.parametrize(
     ("repository", "scopes", "refused"),
     [
