@@ -55,9 +55,9 @@ def read_with_config(
     The curve has the config's recipe, rounding, seed and context already; `recipe` counts more than
     the config's.
     """
-    wanted = dict(columns or {})
+    named_columns = dict(columns or {})
     path, run = split_name(name)
-    if PATTERN in wanted and not is_text_file(name, path, run):
+    if PATTERN in named_columns and not is_text_file(name, path, run):
         raise ReadError(
             f"{name}: a pattern finds lines of a log, a text file; for a log alone say --column "
             f"WHERE:{PATTERN}=..., with its arm or file"
@@ -65,16 +65,18 @@ def read_with_config(
     facts = ConfigFacts()
     if is_source(name) or offline_files(path):
         of_tracker = (
-            read_source(name, wanted) if is_source(name) else read_offline(path, run, wanted)
+            read_source(name, named_columns)
+            if is_source(name)
+            else read_offline(path, run, named_columns)
         )
         taken, facts = of_tracker.columns, facts_of(of_tracker.config, name)
     elif path.endswith(NPZ):
         taken, archived = read_npz(path, run)
         label = label or archived
     else:
-        taken = read_columns(path, run, wanted)
+        taken = read_columns(path, run, named_columns)
         facts = facts_of(taken.config, name)
-    curve = curve_of(taken, name, label=label or run_name(name), stated=LOSS in wanted)
+    curve = curve_of(taken, name, label=label or run_name(name), stated=LOSS in named_columns)
     return applied(dataclasses.replace(curve, replicate=replicate), facts, recipe), facts
 
 

@@ -28,37 +28,41 @@ from parity.readers.trackers.sources import is_source
 from parity.readers.trackers.wandb_folder import offline_files
 
 
-def read_columns(path: str, run: str | None, wanted: Mapping[str, str]) -> Columns:
+def read_columns(path: str, run: str | None, named_columns: Mapping[str, str]) -> Columns:
     """Columns of one run of a file or of a folder; raises ReadError."""
     if run is None and Path(path).is_dir() and not _is_misnamed_folder(path):
-        return _read_folder(path, wanted)
+        return _read_folder(path, named_columns)
     if Path(path).is_file() and (is_tensorboard_file(path) or path.endswith(SUFFIX)):
         if run is not None:
             raise ReadError(
                 f"{path}:{run}: one run of a table is read from CSV or JSON lines only; name the "
                 "file alone, or export CSV"
             )
-        return (read_tensorboard if is_tensorboard_file(path) else read_parquet)(path, wanted)
-    return _read_text(read_text(path), path, run, wanted)
+        return (read_tensorboard if is_tensorboard_file(path) else read_parquet)(
+            path, named_columns
+        )
+    return _read_text(read_text(path), path, run, named_columns)
 
 
-def _read_text(text: str, path: str, run: str | None, wanted: Mapping[str, str]) -> Columns:
-    if PATTERN not in wanted:
+def _read_text(text: str, path: str, run: str | None, named_columns: Mapping[str, str]) -> Columns:
+    if PATTERN not in named_columns:
         if run is None and is_mlperf(text):
             try:
-                return read_mlperf(text, path, wanted)
+                return read_mlperf(text, path, named_columns)
             except NoLossError:  # its trainer may print what it does not log
                 if not is_train_log(text, whole=True):
                     raise
         if is_json(text):
-            return read_json(text, path, wanted, run)
-    reader = growing(text, path, wanted, run)
+            return read_json(text, path, named_columns, run)
+    reader = growing(text, path, named_columns, run)
     try:
         return reader.read(text)
     except ReadError:
         if not isinstance(reader, GrowingTable):
             raise
-        if not isinstance(reader := growing(text, path, wanted, run, whole=True), GrowingTable):
+        if not isinstance(
+            reader := growing(text, path, named_columns, run, whole=True), GrowingTable
+        ):
             return reader.read(text)
         if run is None and is_prose(text, path):
             option = proposed(text)
@@ -76,7 +80,7 @@ def _read_text(text: str, path: str, run: str | None, wanted: Mapping[str, str])
 def growing(
     text: str,
     source: str,
-    wanted: Mapping[str, str],
+    named_columns: Mapping[str, str],
     run: str | None = None,
     *,
     whole: bool = False,
@@ -86,18 +90,18 @@ def growing(
 
     `whole`: look for the lines of a log behind a long preamble, too.
     """
-    if PATTERN in wanted:
-        return PatternLog(source, wanted)
+    if PATTERN in named_columns:
+        return PatternLog(source, named_columns)
     if is_json(text):
-        return JsonLines(source, wanted, run)
+        return JsonLines(source, named_columns, run)
     if run is None and is_train_log(text, whole=whole):
-        return TrainLog(source, wanted)
+        return TrainLog(source, named_columns)
     if run is None and is_printed_log(text, whole=whole):
-        return PrintedLog(source, wanted)
-    return GrowingTable(source, wanted, run)
+        return PrintedLog(source, named_columns)
+    return GrowingTable(source, named_columns, run)
 
 
-def _read_folder(path: str, wanted: Mapping[str, str]) -> Columns:
+def _read_folder(path: str, named_columns: Mapping[str, str]) -> Columns:
     """The run in a folder of TensorBoard's event files, or of one MLPerf log."""
     if any(Path(path).rglob(EVENT_FILES)):
         logs = []
@@ -110,8 +114,8 @@ def _read_folder(path: str, wanted: Mapping[str, str]) -> Columns:
             tuple(logs),
         )
     if logs:
-        return read_mlperf(read_text(logs[0]), logs[0], wanted)
-    return read_folder(path, wanted)
+        return read_mlperf(read_text(logs[0]), logs[0], named_columns)
+    return read_folder(path, named_columns)
 
 
 def is_text_file(name: str, path: str, run: str | None) -> bool:

@@ -36,7 +36,9 @@ class Layout:
     run: str | None
 
 
-def long_layout(names: Sequence[str], wanted: Mapping[str, str], source: str) -> Layout | None:
+def long_layout(
+    names: Sequence[str], named_columns: Mapping[str, str], source: str
+) -> Layout | None:
     """The layout of a long table, None for any other table, such as one with a loss column next to
     a name and a value.
 
@@ -45,10 +47,10 @@ def long_layout(names: Sequence[str], wanted: Mapping[str, str], source: str) ->
     metric, value = first_name(names, METRIC_NAMES), first_name(names, VALUE_NAMES)
     has_loss = first_name(
         names, [name for name in KNOWN_NAMES[LOSS] if name not in VALUE_NAMES]
-    ) or wanted.get(LOSS) in set(names) - {value}
+    ) or named_columns.get(LOSS) in set(names) - {value}
     if metric is None or value is None or has_loss:
         return None
-    step = wanted.get(STEP) or first_name(names, KNOWN_NAMES[STEP])
+    step = named_columns.get(STEP) or first_name(names, KNOWN_NAMES[STEP])
     if step is None or step not in names:
         raise ReadError(
             f"{source}: a long table ({metric}, {value}) without a step column; name it with "
@@ -58,7 +60,11 @@ def long_layout(names: Sequence[str], wanted: Mapping[str, str], source: str) ->
 
 
 def read_long(
-    rows: Iterable[Row], layout: Layout, wanted: Mapping[str, str], source: str, run: str | None
+    rows: Iterable[Row],
+    layout: Layout,
+    named_columns: Mapping[str, str],
+    source: str,
+    run: str | None,
 ) -> Columns:
     """Columns of one run of (line, row) pairs, a metric each; raises ReadError with the line of
     what is wrong.
@@ -88,7 +94,7 @@ def read_long(
         series.setdefault(metric, []).append(
             (int(step), float("nan") if is_nothing else _number(value, layout.value, where))
         )
-    return from_series(series, series.__getitem__, wanted, source, layout.step)
+    return from_series(series, series.__getitem__, named_columns, source, layout.step)
 
 
 def _number(value: object, column: str, where: str) -> float:

@@ -103,16 +103,16 @@ _MOST_SHOWN = 60  # characters of a name
 
 
 def find_columns(
-    names: Sequence[str], wanted: Mapping[str, str], source: str, option: str = OPTION
+    names: Sequence[str], named_columns: Mapping[str, str], source: str, option: str = OPTION
 ) -> dict[str, str]:
-    """Map each quantity to its column: as `wanted` says, else by known names. `option` names a
-    quantity's column on the command line.
+    """Map each quantity to its column: as `named_columns` says, else by known names. `option`
+    names a quantity's column on the command line.
 
-    Raises ReadError where step or loss can't be found, a wanted quantity or column is unknown, or
+    Raises ReadError where step or loss can't be found, a named quantity or column is unknown, or
     the loss's column is named as an accuracy or a perplexity.
     """
     columns: dict[str, str] = {}
-    for quantity, column in wanted.items():
+    for quantity, column in named_columns.items():
         if quantity not in QUANTITIES:
             raise ReadError(
                 f"{source}: no quantity is called {quantity!r}; expected one of "
@@ -171,11 +171,11 @@ def _first_known(
     names: Sequence[str], aliases: Iterable[str], source: str, option: str
 ) -> str | None:
     plain = [(name, plain_name(name)) for name in names]
-    for wanted in aliases:
-        hits = [name for name, short in plain if short == wanted]
+    for alias in aliases:
+        hits = [name for name, short in plain if short == alias]
         if len(hits) > 1:
             raise ReadError(
-                f"{source}: {len(hits)} columns could be {wanted!r}: {listed(hits)}; name one with "
+                f"{source}: {len(hits)} columns could be {alias!r}: {listed(hits)}; name one with "
                 f"{option}"
             )
         if hits:

@@ -19,7 +19,7 @@ _NOT_OF_A_STEP = ("unix_seconds",)  # what calls of a logger have that are no st
 def from_series(
     names: Iterable[str],
     series_of: Callable[[str], Series],
-    wanted: Mapping[str, str],
+    named_columns: Mapping[str, str],
     source: str,
     step: str = STEP,
 ) -> Columns:
@@ -29,7 +29,7 @@ def from_series(
     """
     known = sorted(names)
     tags = find_columns(
-        [STEP, *known], {key: value for key, value in wanted.items() if key != STEP}, source
+        [STEP, *known], {key: value for key, value in named_columns.items() if key != STEP}, source
     )
     series = {
         quantity: arrays_of(series_of(tag)) for quantity, tag in tags.items() if quantity != STEP

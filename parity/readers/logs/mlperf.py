@@ -136,13 +136,13 @@ def _events(text: str, source: str) -> Iterator[tuple[int, dict[str, Any]]]:
             yield number, event
 
 
-def read_mlperf(text: str, source: str, wanted: Mapping[str, str]) -> Columns:
+def read_mlperf(text: str, source: str, named_columns: Mapping[str, str]) -> Columns:
     """Columns of one log, with its facts as their config; NoLossError where it has evaluations
     alone and none was named.
     """
     result = read_result(text, source)
     if (
-        not {*_TRAINING, wanted.get(LOSS, "")} & result.series.keys()
+        not {*_TRAINING, named_columns.get(LOSS, "")} & result.series.keys()
         and EVALUATION in result.series
     ):
         raise NoLossError(
@@ -150,7 +150,7 @@ def read_mlperf(text: str, source: str, wanted: Mapping[str, str]) -> Columns:
             f"--column {LOSS}={EVALUATION}; all runs of a "
             "folder: parity compare FOLDER --arm-by COLUMN"
         )
-    columns = from_series(result.series, result.series.__getitem__, wanted, source, SAMPLES)
+    columns = from_series(result.series, result.series.__getitem__, named_columns, source, SAMPLES)
     facts = {name: value for name, value in result.facts.items() if name in _FACTS.values()}
     return dataclasses.replace(columns, config=facts).noted(
         "an MLPerf log: steps are consumed samples"

@@ -66,22 +66,22 @@ def compiled(text: str, name: str) -> tuple[re.Pattern[str], ...]:
 
 
 class PatternLog(GrowingLog):
-    """A log whose lines the user's patterns find, those in `wanted`; no later line revises a row of
-    the loss.
+    """A log whose lines the user's patterns find, those in `named_columns`; no later line revises a
+    row of the loss.
 
     A feed raises ReadError where a group holds no number, or where the search takes too long for
     the length of what was fed.
     """
 
-    def __init__(self, source: str, wanted: Mapping[str, str]) -> None:
+    def __init__(self, source: str, named_columns: Mapping[str, str]) -> None:
         super().__init__(source)
-        others = [quantity for quantity in wanted if quantity != PATTERN]
+        others = [quantity for quantity in named_columns if quantity != PATTERN]
         if others:
             raise ReadError(
                 f"{source}: a column was named for {others[0]}, but the pattern names it; give a "
                 f"group (?P<{others[0]}>...) instead"
             )
-        self._text = wanted[PATTERN]
+        self._text = named_columns[PATTERN]
         self._patterns = compiled(self._text, "--pattern")
         self._has_step = any(STEP in pattern.groupindex for pattern in self._patterns)
         self._step = 0.0

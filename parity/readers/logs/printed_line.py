@@ -258,8 +258,8 @@ def is_printed(lines: Iterable[str]) -> bool:
     return False
 
 
-def printed_log(wanted: Collection[str], check: Callable[[float, str, int], object]) -> Log:
+def printed_log(names: Collection[str], check: Callable[[float, str, int], object]) -> Log:
     """A log that is read by the rule, with the numbers of names that tables know and of those that
-    are wanted.
+    are named.
     """
-    return Log(read_line, {*_READ, *wanted}, check)
+    return Log(read_line, {*_READ, *names}, check)

@@ -31,11 +31,12 @@ class PrintedLog(GrowingLog):
     turns.
     """
 
-    def __init__(self, source: str, wanted: Mapping[str, str]) -> None:
+    def __init__(self, source: str, named_columns: Mapping[str, str]) -> None:
         super().__init__(source)
-        self._wanted = wanted
+        self._named_columns = named_columns
         self._log = printed_log(
-            wanted.values(), lambda step, _, number: step_number(step, f"{source}, line {number}")
+            named_columns.values(),
+            lambda step, _, number: step_number(step, f"{source}, line {number}"),
         )
 
     def _take(self, text: str) -> None:
@@ -43,10 +44,12 @@ class PrintedLog(GrowingLog):
 
     def columns(self) -> Columns:
         """The run so far; raises ReadError where no loss is in it, or ranks disagree."""
-        source, wanted, ranks = self._source, self._wanted, self._log.series()
+        source, named_columns, ranks = self._source, self._named_columns, self._log.series()
         names = sorted({name for rank in ranks.values() for name in rank})
         taken = find_columns(
-            [STEP, *names], {key: name for key, name in wanted.items() if key != STEP}, source
+            [STEP, *names],
+            {key: name for key, name in named_columns.items() if key != STEP},
+            source,
         )
         own = {
             name: {LOSS: rank[taken[LOSS]], **rank}
@@ -62,7 +65,9 @@ class PrintedLog(GrowingLog):
                     rank[validation] for rank in ranks.values() if rank.get(validation)
                 ),
             }
-        columns = from_series(series, series.__getitem__, {LOSS: taken[LOSS], **wanted}, source)
+        columns = from_series(
+            series, series.__getitem__, {LOSS: taken[LOSS], **named_columns}, source
+        )
         notes = ["a printed log: losses as printed"]
         if self._log.is_numbered:
             notes.append(

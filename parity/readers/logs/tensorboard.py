@@ -39,7 +39,7 @@ def is_tensorboard_file(name: str) -> bool:
     return "tfevents" in Path(name).name
 
 
-def read_folder(path: str, wanted: Mapping[str, str]) -> Columns:
+def read_folder(path: str, named_columns: Mapping[str, str]) -> Columns:
     """The run in a folder of event files; of a run that was resumed, a later file replaces
     everything from its first step on.
 
@@ -50,7 +50,7 @@ def read_folder(path: str, wanted: Mapping[str, str]) -> Columns:
     refusals: list[NoLossError] = []
     for file in sorted(Path(path).rglob(EVENT_FILES)):
         try:
-            columns = read_tensorboard(str(file), wanted)
+            columns = read_tensorboard(str(file), named_columns)
             by_folder.setdefault(file.parent, []).append(columns)
         # a file of validation scalars, next to the one with the training loss
         except NoLossError as error:
@@ -78,7 +78,7 @@ def read_folder(path: str, wanted: Mapping[str, str]) -> Columns:
     return join_parts(parts, left_out)
 
 
-def read_tensorboard(path: str, wanted: Mapping[str, str]) -> Columns:
+def read_tensorboard(path: str, named_columns: Mapping[str, str]) -> Columns:
     """Columns of one event file; tags are columns, rows are the loss's records in file order (a
     restart repeats steps).
     """
@@ -94,7 +94,7 @@ def read_tensorboard(path: str, wanted: Mapping[str, str]) -> Columns:
             scalars.setdefault(tag, []).append((step, value))
     if not scalars:
         raise NoLossError(f"{path}: no scalar in the event file; expected a training loss")
-    return from_series(scalars, scalars.__getitem__, wanted, path).noted(*notes)
+    return from_series(scalars, scalars.__getitem__, named_columns, path).noted(*notes)
 
 
 def _framed_records(data: bytes, path: str, notes: list[str]) -> Iterator[bytes]:

@@ -39,9 +39,9 @@ class TrainLog(GrowingLog):
     ranks take turns, other columns than the loss may be revised.
     """
 
-    def __init__(self, source: str, wanted: Mapping[str, str]) -> None:
+    def __init__(self, source: str, named_columns: Mapping[str, str]) -> None:
         super().__init__(source)
-        if wanted:
+        if named_columns:
             raise ReadError(
                 f"{source}: a trainer's log has no columns; --column is for tables; remove it"
             )

@@ -29,17 +29,17 @@ def quantities_of(cells: Cells, layout: RunTable) -> dict[str, str]:
     """The column of each quantity; those that name the arm, the run, the seed or a condition hold
     no quantity.
     """
-    wanted = {
+    named_columns = {
         quantity: column
         for quantity, column in ((STEP, layout.step), (LOSS, layout.loss))
         if column is not None
     }
     taken = {layout.arm, *layout.run, layout.seed, *layout.keep}
     conditions = {name for name in cells.names if name.strip().lower() in CONDITIONS} - set(
-        wanted.values()
+        named_columns.values()
     )
     names = [name for name in cells.names if name not in taken | conditions]
-    columns = find_columns(names, wanted, cells.source, OPTION)
+    columns = find_columns(names, named_columns, cells.source, OPTION)
     _refuse_metrics(cells, names, columns[LOSS])
     both = columns[STEP], columns[LOSS]
     return {

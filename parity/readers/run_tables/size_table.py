@@ -38,14 +38,14 @@ def read_sizes(
                 "expected a column for each"
             )
         texts.append(cells.full_texts(column, "the size of the model"))
-    wanted = {} if layout.loss is None else {LOSS: layout.loss}
+    named_columns = {} if layout.loss is None else {LOSS: layout.loss}
     has_steps = layout.step is not None or any(
         name.strip().lower() in KNOWN_NAMES[STEP] for name in cells.names
     )
     if has_steps:
         loss = quantities_of(cells, layout)[LOSS]
     else:
-        loss = find_columns([STEP, *cells.names], wanted, source, OPTION)[LOSS]
+        loss = find_columns([STEP, *cells.names], named_columns, source, OPTION)[LOSS]
     rows: dict[str, list[int]] = {}
     for row, values in enumerate(zip(*texts, strict=True)):
         rows.setdefault(

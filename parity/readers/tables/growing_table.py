@@ -33,9 +33,11 @@ class GrowingTable(Growing):
     for: a second run is refused where none is named.
     """
 
-    def __init__(self, source: str, wanted: Mapping[str, str], run: str | None = None) -> None:
+    def __init__(
+        self, source: str, named_columns: Mapping[str, str], run: str | None = None
+    ) -> None:
         super().__init__(source)
-        self._wanted, self._run = wanted, run
+        self._named_columns, self._run = named_columns, run
         self._first: Table | None = None
         self._kept: list[str] = []
         self._names: Sequence[str] = ()
@@ -61,13 +63,13 @@ class GrowingTable(Growing):
         those of others are kept.
         """
         if not table.has_header:
-            _refuse_bare(table, self._wanted, self._run)
+            _refuse_bare(table, self._named_columns, self._run)
             self._rows = TableRows(_BARE, [*_BARE.values()], [*_BARE.values()])
-        elif long_layout(table.first, self._wanted, self._source) is None and not _column_of_runs(
-            table.first, self._run
-        ):
-            self._names = _names_of_run(table, self._wanted, self._run)
-            by_quantity = find_columns(self._names, self._wanted, self._source)
+        elif long_layout(
+            table.first, self._named_columns, self._source
+        ) is None and not _column_of_runs(table.first, self._run):
+            self._names = _names_of_run(table, self._named_columns, self._run)
+            by_quantity = find_columns(self._names, self._named_columns, self._source)
             self._rows = TableRows(by_quantity, self._names, table.first)
 
     def columns(self) -> Columns:
@@ -82,12 +84,12 @@ class GrowingTable(Growing):
         if self._rows is not None and not table.has_header:
             return _bare_columns(self._rows, source)
         if self._rows is not None:
-            by_quantity = find_columns(self._names, self._wanted, source)
+            by_quantity = find_columns(self._names, self._named_columns, source)
             return columns_of(self._rows.records(source), by_quantity, self._names)
         table = dataclasses.replace(table, body="".join(self._kept))
-        if layout := long_layout(table.first, self._wanted, source):
-            return read_long(table.rows(), layout, self._wanted, source, self._run)
-        by_quantity = find_columns(table.first, self._wanted, source)
+        if layout := long_layout(table.first, self._named_columns, source):
+            return read_long(table.rows(), layout, self._named_columns, source, self._run)
+        by_quantity = find_columns(table.first, self._named_columns, source)
         rows = TableRows(by_quantity, table.first, table.first)
         rows.take(_rows_of_run(table, self._run))
         return columns_of(rows.records(source), by_quantity, table.first)
@@ -117,7 +119,7 @@ def _rows_of_run(table: Table, run: str | None) -> Table:
     )
 
 
-def _names_of_run(table: Table, wanted: Mapping[str, str], run: str | None) -> Sequence[str]:
+def _names_of_run(table: Table, named_columns: Mapping[str, str], run: str | None) -> Sequence[str]:
     """The columns of one run, where their names may begin with its name."""
     names = table.first
     exported = dict.fromkeys(
@@ -126,7 +128,7 @@ def _names_of_run(table: Table, wanted: Mapping[str, str], run: str | None) -> S
         if name.lower() in KNOWN_NAMES[LOSS]
     )
     exported.pop("", None)
-    has_loss = LOSS in wanted or any(name.lower() in KNOWN_NAMES[LOSS] for name in names)
+    has_loss = LOSS in named_columns or any(name.lower() in KNOWN_NAMES[LOSS] for name in names)
     if run is None and (len(exported) < 2 or has_loss):
         return names
     if not exported:
@@ -142,13 +144,13 @@ def _names_of_run(table: Table, wanted: Mapping[str, str], run: str | None) -> S
     ]
 
 
-def _refuse_bare(table: Table, wanted: Mapping[str, str], run: str | None) -> None:
+def _refuse_bare(table: Table, named_columns: Mapping[str, str], run: str | None) -> None:
     """Raise ReadError for a table without a header that cannot be read as one of step and loss."""
     source = table.source
-    if wanted:
+    if named_columns:
         raise ReadError(
-            f"{source}: there is no header line, so no column {next(iter(wanted.values()))!r}; "
-            "expected names in line 1"
+            f"{source}: there is no header line, so no column "
+            f"{next(iter(named_columns.values()))!r}; expected names in line 1"
         )
     if run is not None:
         raise ReadError(

@@ -18,13 +18,13 @@ from parity.readers.errors import ReadError
 SUFFIX = ".parquet"
 
 
-def read_parquet(path: str, wanted: Mapping[str, str]) -> Columns:
+def read_parquet(path: str, named_columns: Mapping[str, str]) -> Columns:
     """Columns of a table. One of several runs or metrics is refused."""
     parquet = _pyarrow(path)
     with _readable(path):
         names = parquet.read_schema(path).names
-        _refuse_several(parquet, path, names, wanted)
-        by_quantity = find_columns(names, wanted, path)
+        _refuse_several(parquet, path, names, named_columns)
+        by_quantity = find_columns(names, named_columns, path)
         table = parquet.read_table(path, columns=sorted(set(by_quantity.values())))
     columns: dict[str, FloatArray] = {}
     for quantity, name in by_quantity.items():
@@ -85,11 +85,13 @@ def _readable(path: str) -> Iterator[None]:
         ) from None
 
 
-def _refuse_several(parquet: Any, path: str, names: list[str], wanted: Mapping[str, str]) -> None:
+def _refuse_several(
+    parquet: Any, path: str, names: list[str], named_columns: Mapping[str, str]
+) -> None:
     """Raise ReadError for a long table, and for rows of several runs: Parquet files are read by
     column.
     """
-    if layout := long_layout(names, wanted, path):
+    if layout := long_layout(names, named_columns, path):
         raise ReadError(
             f"{path}: a long table ({layout.metric}, {layout.value}) as Parquet cannot be split; "
             "export it as CSV"

@@ -45,7 +45,7 @@ _UNKNOWN = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
 _DENIED = ("PERMISSION_DENIED", "UNAUTHENTICATED", "CUSTOMER_UNAUTHORIZED")
 
 
-def read_mlflow(source: str, run_id: str, wanted: Mapping[str, str]) -> TrackerRun:
+def read_mlflow(source: str, run_id: str, named_columns: Mapping[str, str]) -> TrackerRun:
     """The run RUN_ID. Raises ReadError where it is unknown, going, empty or incomplete,
     UnreachableSourceError where no server answers.
     """
@@ -71,7 +71,7 @@ def read_mlflow(source: str, run_id: str, wanted: Mapping[str, str]) -> TrackerR
         columns = from_series(
             latest,
             lambda name: _history(source, client, run_id, name, float(latest[name])),
-            wanted,
+            named_columns,
             source,
         )
         if _state(client.get_run(run_id)) != _state(run):

@@ -74,7 +74,7 @@ def first_line(error: BaseException, limit: int = 160) -> str:
 
 
 def columns_of_rows(
-    rows: Sequence[Mapping[str, Any]], wanted: Mapping[str, str], source: str, counter: str
+    rows: Sequence[Mapping[str, Any]], named_columns: Mapping[str, str], source: str, counter: str
 ) -> Columns:
     """Columns of a run's rows, one per logging call; `counter` is the tracker's own step, which
     every row has.
@@ -89,7 +89,7 @@ def columns_of_rows(
         for name in row
         if name != counter and name.strip().lower() in KNOWN_NAMES[STEP]
     }
-    hidden = {counter} if logged and wanted.get(STEP) != counter else set()
+    hidden = {counter} if logged and named_columns.get(STEP) != counter else set()
     records: list[Record] = [
         (
             number,
@@ -102,7 +102,7 @@ def columns_of_rows(
         for number, row in enumerate(rows, 1)
     ]
     names = sorted({name for _, record in records for name in record})
-    chosen = find_columns(names, wanted, source)
+    chosen = find_columns(names, named_columns, source)
     without = [
         number
         for number, record in records
@@ -114,8 +114,8 @@ def columns_of_rows(
             f"{without[0]:,}); expected the step in each; "
             f"name another one with {OPTION.format(STEP)}, such as {counter}"
         )
-    columns = columns_of_records(records, names, wanted, source, "row")
-    if hidden or wanted.get(STEP):
+    columns = columns_of_records(records, names, named_columns, source, "row")
+    if hidden or named_columns.get(STEP):
         return columns
     return columns.noted(
         f"step is the tracker's own counter {counter!r}: the run logged no step of its own"

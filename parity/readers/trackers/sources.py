@@ -34,9 +34,9 @@ def source_name(name: str) -> str:
     return name.rstrip("/").rpartition(":")[2].rpartition("/")[2] or name
 
 
-def read_source(name: str, wanted: Mapping[str, str]) -> TrackerRun:
+def read_source(name: str, named_columns: Mapping[str, str]) -> TrackerRun:
     """A run that `is_source`. Raises ReadError where it cannot be read whole,
     UnreachableSourceError where its server does not answer.
     """
     prefix = next(prefix for prefix in SOURCES if name.startswith(prefix))
-    return SOURCES[prefix](name, name.removeprefix(prefix), wanted)
+    return SOURCES[prefix](name, name.removeprefix(prefix), named_columns)

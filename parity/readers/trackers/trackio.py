@@ -31,7 +31,7 @@ Call = Callable[..., Any]
 """A call of trackio's API by name and arguments."""
 
 
-def read_trackio(source: str, path: str, wanted: Mapping[str, str]) -> TrackerRun:
+def read_trackio(source: str, path: str, named_columns: Mapping[str, str]) -> TrackerRun:
     """The run PROJECT/RUN, RUN its name or id. Raises ReadError where it is unknown, ambiguous or
     empty; UnreachableSourceError.
     """
@@ -68,7 +68,7 @@ def read_trackio(source: str, path: str, wanted: Mapping[str, str]) -> TrackerRu
         )
     if not rows:
         raise ReadError(f"{source}: the run has no metric; expected one row per training step")
-    columns = columns_of_rows(rows, wanted, source, COUNTER)
+    columns = columns_of_rows(rows, named_columns, source, COUNTER)
     note = (
         f"{count(len(rows), 'row')} of trackio's log, which does not record whether the run has "
         "ended"

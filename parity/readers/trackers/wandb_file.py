@@ -64,7 +64,7 @@ def run_id(file: Path) -> str:
     return file.name.removesuffix(SUFFIX).removeprefix("run-")
 
 
-def read(source: str, files: Sequence[Path], wanted: Mapping[str, str]) -> TrackerRun:
+def read(source: str, files: Sequence[Path], named_columns: Mapping[str, str]) -> TrackerRun:
     """The run in its files, in the order in which they were written. Raises ReadError."""
     contents = [_contents(file) for file in files]
     config: dict[str, Any] = {}
@@ -73,7 +73,9 @@ def read(source: str, files: Sequence[Path], wanted: Mapping[str, str]) -> Track
         config |= each.config
         if each.rows:
             parts.append(
-                columns_of_rows(each.rows, wanted, str(file), FILE_COUNTER).noted(*each.notes)
+                columns_of_rows(each.rows, named_columns, str(file), FILE_COUNTER).noted(
+                    *each.notes
+                )
             )
     if not parts:
         raise ReadError(f"{source}: {NO_ROWS}")

@@ -43,7 +43,7 @@ def _begun(file: Path) -> str:
     return date[1] if date else ""
 
 
-def read_offline(path: str, run: str | None, wanted: Mapping[str, str]) -> TrackerRun:
+def read_offline(path: str, run: str | None, named_columns: Mapping[str, str]) -> TrackerRun:
     """The run that W&B wrote to the files of a path; a resumed run has several, of which the later
     ones replace what they repeat.
 
@@ -54,4 +54,4 @@ def read_offline(path: str, run: str | None, wanted: Mapping[str, str]) -> Track
     for file in offline_files(path):
         by_run.setdefault(wandb_file.run_id(file), []).append(file)
     chosen = choose_run(by_run, run, path if not is_source(f"{path}:") else f"./{path}")
-    return wandb_file.read(path, by_run[chosen], wanted)
+    return wandb_file.read(path, by_run[chosen], named_columns)

@@ -50,7 +50,7 @@ _KEY = re.compile(
 )
 
 
-def read_wandb(source: str, path: str, wanted: Mapping[str, str]) -> TrackerRun:
+def read_wandb(source: str, path: str, named_columns: Mapping[str, str]) -> TrackerRun:
     """The run ENTITY/PROJECT/RUN. Raises ReadError where it is unknown, going, empty or incomplete;
     UnreachableSourceError.
     """
@@ -81,7 +81,7 @@ def read_wandb(source: str, path: str, wanted: Mapping[str, str]) -> TrackerRun:
     if not rows:
         raise ReadError(f"{source}: {NO_ROWS}")
     try:
-        columns = columns_of_rows(rows, wanted, source, WANDB_COUNTER)
+        columns = columns_of_rows(rows, named_columns, source, WANDB_COUNTER)
     except NoLossError:
         _prove_complete(source, rows, lines, keys, None)
         raise

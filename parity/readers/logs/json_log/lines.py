@@ -18,12 +18,14 @@ from parity.readers.logs.json_log.records import Record, RecordRows, columns_of_
 _PACKED = 1 << 18  # characters of lines that are compressed together
 
 
-def read_json(text: str, source: str, wanted: Mapping[str, str], run: str | None = None) -> Columns:
+def read_json(
+    text: str, source: str, named_columns: Mapping[str, str], run: str | None = None
+) -> Columns:
     """Columns of a JSON text."""
     document = document_records(text, source)
     if document is not None:
-        return _columns_of_run(document, wanted, source, "record", run)
-    return JsonLines(source, wanted, run).read(text)
+        return _columns_of_run(document, named_columns, source, "record", run)
+    return JsonLines(source, named_columns, run).read(text)
 
 
 class JsonLines(Growing):
@@ -35,9 +37,11 @@ class JsonLines(Growing):
     asked for.
     """
 
-    def __init__(self, source: str, wanted: Mapping[str, str], run: str | None = None) -> None:
+    def __init__(
+        self, source: str, named_columns: Mapping[str, str], run: str | None = None
+    ) -> None:
         super().__init__(source)
-        self._wanted, self._run = wanted, run
+        self._named_columns, self._run = named_columns, run
         self._names: set[str] = set()
         self._sorted: list[str] = []
         # of these names, where they are those of a plain table of one run
@@ -71,15 +75,17 @@ class JsonLines(Growing):
         names = self._sorted
         if self._fields is None and (
             self._run is not None
-            or long_layout(names, self._wanted, self._source)
+            or long_layout(names, self._named_columns, self._source)
             or run_column(names)
         ):
             if self._records is None:
                 self._records = self._all_records()
             self._new, self._rows = [], None
-            return _columns_of_run(self._records, self._wanted, self._source, "line", self._run)
+            return _columns_of_run(
+                self._records, self._named_columns, self._source, "line", self._run
+            )
         if self._fields is None:
-            self._fields = find_columns(names, self._wanted, self._source)
+            self._fields = find_columns(names, self._named_columns, self._source)
         if self._rows is None or self._rows.fields != self._fields:
             self._rows, self._new = (
                 RecordRows(self._fields, self._source, "line"),
@@ -100,11 +106,15 @@ class JsonLines(Growing):
 
 
 def _columns_of_run(
-    records: Sequence[Record], wanted: Mapping[str, str], source: str, place: str, run: str | None
+    records: Sequence[Record],
+    named_columns: Mapping[str, str],
+    source: str,
+    place: str,
+    run: str | None,
 ) -> Columns:
     names = sorted({key for _, record in records for key in record})
-    if layout := long_layout(names, wanted, source):
-        return read_long(records, layout, wanted, source, run)
+    if layout := long_layout(names, named_columns, source):
+        return read_long(records, layout, named_columns, source, run)
     column = run_column(names)
     if column is None and run is not None:
         column = arm_column(names)
@@ -118,7 +128,7 @@ def _columns_of_run(
             f"{source}: no field names the run, so there is no run {run!r}; expected a field such "
             "as run_id"
         )
-    return columns_of_records(records, names, wanted, source, place)
+    return columns_of_records(records, names, named_columns, source, place)
 
 
 def json_records(text: str, source: str) -> tuple[list[Record], str]:

@@ -32,14 +32,14 @@ Record = tuple[int, dict[str, Any]]
 def columns_of_records(
     records: Sequence[Record],
     names: Sequence[str],
-    wanted: Mapping[str, str],
+    named_columns: Mapping[str, str],
     source: str,
     place: str,
 ) -> Columns:
     """Columns of numbered records with these field names; `place` is what a record is called in
     errors ("line").
     """
-    rows = RecordRows(find_columns(names, wanted, source), source, place)
+    rows = RecordRows(find_columns(names, named_columns, source), source, place)
     for record in records:
         rows.take(record)
     return rows.columns(names)
