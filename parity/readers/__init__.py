@@ -64,12 +64,12 @@ def read_with_config(
         )
     facts = ConfigFacts()
     if is_source(name) or offline_files(path):
-        of_tracker = (
+        tracker_run = (
             read_source(name, named_columns)
             if is_source(name)
             else read_offline(path, run, named_columns)
         )
-        taken, facts = of_tracker.columns, facts_of(of_tracker.config, name)
+        taken, facts = tracker_run.columns, facts_of(tracker_run.config, name)
     elif path.endswith(NPZ):
         taken, archived = read_npz(path, run)
         label = label or archived
@@ -91,6 +91,6 @@ def read_runs(name: str, *, columns: Mapping[str, str] | None = None) -> tuple[C
             raise
         names = error.names
     return tuple(
-        dataclasses.replace(read_run(each, columns=columns), replicate=number)
-        for number, each in enumerate(names)
+        dataclasses.replace(read_run(named_run, columns=columns), replicate=number)
+        for number, named_run in enumerate(names)
     )

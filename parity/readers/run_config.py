@@ -365,8 +365,8 @@ def _seconds(text: str | None, notes: list[str]) -> float | None:
 
 def _taken(facts: ConfigFacts) -> tuple[str, ...]:
     """One note with everything that was taken."""
-    own = ("recipe", "rounding", "seed", "data_seed", "step_seconds")
-    parts = [f"{name} {value}" for name in own if (value := getattr(facts, name)) is not None]
+    names = ("recipe", "rounding", "seed", "data_seed", "step_seconds")
+    parts = [f"{name} {value}" for name in names if (value := getattr(facts, name)) is not None]
     parts += [f"{name} {value}" for name, value in facts.context.items()]
     if not parts:
         return ()

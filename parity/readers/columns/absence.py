@@ -103,11 +103,11 @@ _UNFAILING = frozenset(
 
 @frozen(eq=False)
 class Rows:
-    """What rows (R,) are: `kept` are records of training, the others none; counts of the rows
-    without a loss, by what they are.
+    """What rows (R,) are: `is_record` marks those of training; counts of the rows without a loss, by
+    what they are.
     """
 
-    kept: BoolArray
+    is_record: BoolArray
     nan: int = 0
     between: int = 0
     evaluations: int = 0
@@ -160,7 +160,7 @@ def training_records(
     loss = values[LOSS]
     if not np.isnan(loss).any():
         return Records(values=values)
-    of_quantities = {
+    quantity_present = {
         quantity if quantity == VALIDATION else names[quantity]: ~np.isnan(column)
         for quantity, column in values.items()
         if quantity not in (STEP, LOSS)
@@ -171,22 +171,27 @@ def training_records(
     rows = kinds_of_rows(
         values[STEP],
         loss,
-        further | of_quantities,
+        further | quantity_present,
         written=written,
         losses=other_losses(further, names[LOSS]),
         held_out=is_held_out(names[LOSS]),
     )
-    if not rows.kept.any():
+    if not rows.is_record.any():
         raise ReadError(f"{source}: no {place} has a loss; expected one {place} per training step")
-    kept = {quantity: column[rows.kept] for quantity, column in values.items()}
+    record_values = {quantity: column[rows.is_record] for quantity, column in values.items()}
     if VALIDATION in values:
         there = ~np.isnan(values[VALIDATION])
-        kept[VALIDATION] = at_rows(
-            kept[STEP],
+        record_values[VALIDATION] = at_rows(
+            record_values[STEP],
             zip(values[STEP][there].tolist(), values[VALIDATION][there].tolist(), strict=True),
         )
     absent = np.isnan(loss) if written is None else np.isnan(loss) & ~written
-    return Records(values=kept, notes=rows.notes(), between=rows.between, absent=absent[rows.kept])
+    return Records(
+        values=record_values,
+        notes=rows.notes(),
+        between=rows.between,
+        absent=absent[rows.is_record],
+    )
 
 
 def columns_of(records: Records, names: Mapping[str, str], found: Sequence[str] = ()) -> Columns:
@@ -222,7 +227,7 @@ def kinds_of_rows(
     """
     blank = np.isnan(loss)
     if not blank.any():
-        return Rows(kept=~blank)
+        return Rows(is_record=~blank)
     present = {name: here for name, here in others.items() if here.any()}
     training = {
         name: here for name, here in present.items() if held_out or not _words(name) & HELD_OUT
@@ -238,22 +243,26 @@ def kinds_of_rows(
     }
     # what every row has tells no kind of row
     telling = {name: here for name, here in metrics.items() if not here.all()}
-    beside = _any([here for name, here in telling.items() if name in companions], blank.shape)
-    of_training = _any([metrics[name] for name in companions if _is_of_training(name)], blank.shape)
-    of_metrics = _any([here for name, here in telling.items() if name not in losses], blank.shape)
-    of_losses = _any([here for name, here in metrics.items() if name in losses], blank.shape)
+    has_companion = _any(
+        [here for name, here in telling.items() if name in companions], blank.shape
+    )
+    has_training = _any(
+        [metrics[name] for name in companions if _is_of_training(name)], blank.shape
+    )
+    has_metric = _any([here for name, here in telling.items() if name not in losses], blank.shape)
+    has_other_loss = _any([here for name, here in metrics.items() if name in losses], blank.shape)
     rest = blank & ~evaluations
-    other = rest & ~beside & of_metrics
-    of_other_loss = rest & ~beside & ~of_metrics & of_losses & ~of_training
+    other = rest & ~has_companion & has_metric
+    is_other_loss = rest & ~has_companion & ~has_metric & has_other_loss & ~has_training
     if written is not None:
-        of_other_loss &= ~written
+        is_other_loss &= ~written
     nothing = ~_any([*metrics.values()], blank.shape)
     unfailing = (metrics[name] for name in companions if _is_unfailing(name))
     is_always_there = (~blank).sum() >= ALWAYS_FROM and any(
         float(here[~blank].mean()) >= ALWAYS_SHARE for here in unfailing
     )
     not_trained = rest & nothing if is_always_there else np.zeros_like(blank)
-    trained = rest & ~other & ~not_trained & ~of_other_loss
+    trained = rest & ~other & ~not_trained & ~is_other_loss
     is_record = ~blank | trained
     due = np.zeros_like(blank)
     due[is_record] = due_losses(
@@ -263,9 +272,9 @@ def kinds_of_rows(
     if held_out and written is not None:
         due |= written
     return Rows(
-        kept=~blank | due,
+        is_record=~blank | due,
         nan=int(due.sum()),
-        between=int(((trained & ~due) | of_other_loss).sum()),
+        between=int(((trained & ~due) | is_other_loss).sum()),
         evaluations=int(evaluations.sum()),
         others=int(other.sum()),
         not_trained=int(not_trained.sum()),

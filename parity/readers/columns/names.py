@@ -158,12 +158,12 @@ def other_losses(names: Iterable[str], taken: str) -> tuple[str, ...]:
     """Columns that could also be the training loss, in their order: known names of it, and others
     with "loss" in them.
     """
-    known = set(KNOWN_NAMES[LOSS]) - {"value"}
+    loss_names = set(KNOWN_NAMES[LOSS]) - {"value"}
     words = {name: name_words(name) for name in names if name != taken}
     return tuple(
         name
-        for name, own in words.items()
-        if plain_name(name) in known or ("loss" in own and not own & NOT_THE_LOSS)
+        for name, parts in words.items()
+        if plain_name(name) in loss_names or ("loss" in parts and not parts & NOT_THE_LOSS)
     )
 
 
@@ -215,7 +215,7 @@ def listed(names: Sequence[str]) -> str:
     )
 
 
-def first_name(names: Sequence[str], known: Sequence[str]) -> str | None:
+def first_name(names: Sequence[str], aliases: Sequence[str]) -> str | None:
     """The column that has the first of some known names, in any case; None where none has."""
     by_plain = {name.strip().lower(): name for name in reversed(names)}
-    return next((by_plain[word] for word in known if word in by_plain), None)
+    return next((by_plain[word] for word in aliases if word in by_plain), None)

@@ -14,11 +14,11 @@ def join_parts(parts: Sequence[Columns], notes: tuple[str, ...]) -> Columns:
     """The files of one run in their order. A restart replaces everything from its first step on,
     also what it did not reach again.
     """
-    kept: list[BoolArray] = []
+    masks: list[BoolArray] = []
     limit = math.inf
     for part in reversed(parts):
         steps = part.values[STEP]
-        kept.insert(0, steps < limit)
+        masks.insert(0, steps < limit)
         limit = min(limit, float(steps[0]))
 
     def joined(quantity: str) -> FloatArray:
@@ -26,7 +26,7 @@ def join_parts(parts: Sequence[Columns], notes: tuple[str, ...]) -> Columns:
             part.values.get(quantity, np.full(len(part.values[STEP]), np.nan)) for part in parts
         ]
         return np.concatenate(
-            [values[keep] for values, keep in zip(full, kept, strict=True)], dtype=np.float64
+            [values[mask] for values, mask in zip(full, masks, strict=True)], dtype=np.float64
         )
 
     return Columns(
@@ -37,5 +37,5 @@ def join_parts(parts: Sequence[Columns], notes: tuple[str, ...]) -> Columns:
         names=parts[-1].names,
         found=parts[-1].found,
         notes=(*dict.fromkeys(note for part in parts for note in part.notes), *notes),
-        overwritten=sum(int((~keep).sum()) for keep in kept),
+        overwritten=sum(int((~mask).sum()) for mask in masks),
     )

@@ -27,19 +27,21 @@ def from_series(
     own, in their order (a restart repeats steps), and the steps at which a loss is due by the other
     series (`parity.readers.columns.absence`), where it is NaN.
     """
-    known = sorted(names)
+    series_names = sorted(names)
     tags = find_columns(
-        [STEP, *known], {key: value for key, value in named_columns.items() if key != STEP}, source
+        [STEP, *series_names],
+        {key: value for key, value in named_columns.items() if key != STEP},
+        source,
     )
     series = {
         quantity: arrays_of(series_of(tag)) for quantity, tag in tags.items() if quantity != STEP
     }
-    beside = [
+    other_steps = [
         at_steps[~np.isnan(series_values)]
         for quantity, (at_steps, series_values) in series.items()
         if quantity not in (LOSS, VALIDATION, *_NOT_OF_A_STEP)
     ]
-    steps, losses, absent, between = _with_due(*series[LOSS], beside)
+    steps, losses, absent, between = _with_due(*series[LOSS], other_steps)
     values = {STEP: steps, LOSS: losses}
     for quantity, (at_steps, series_values) in series.items():
         if quantity == VALIDATION:
@@ -52,29 +54,30 @@ def from_series(
                 values[quantity] = series_values
             else:
                 # of a step that it repeats, the last value
-                of_step = dict(zip(at_steps.tolist(), series_values.tolist(), strict=True))
+                last_values = dict(zip(at_steps.tolist(), series_values.tolist(), strict=True))
                 values[quantity] = np.array(
-                    [of_step.get(step, np.nan) for step in steps.tolist()], dtype=np.float64
+                    [last_values.get(step, np.nan) for step in steps.tolist()], dtype=np.float64
                 )
     return Columns(
-        values=values, names=tags | {STEP: step}, found=known, between=between, absent=absent
+        values=values, names=tags | {STEP: step}, found=series_names, between=between, absent=absent
     )
 
 
 def _with_due(
-    steps: FloatArray, losses: FloatArray, beside: Sequence[FloatArray]
+    steps: FloatArray, losses: FloatArray, other_steps: Sequence[FloatArray]
 ) -> tuple[FloatArray, FloatArray, BoolArray, int]:
-    """Steps and losses (n,) with NaN at steps where series `beside` them have values and a loss is
-    due, where these are (n,), and at how many other steps none is due; a NaN that is logged is no
-    other than one that is not, as in a table.
+    """Steps and losses (n,) with NaN at the steps where other series have values and a loss is due,
+    where these are (n,), and at how many further steps none is due; a NaN that is logged counts as
+    one that is not, as in a table.
 
-    A series counts that has values at half of the losses' steps.
+    `other_steps` are those of the other series, of which those count that have values at half of
+    the losses' steps.
     """
     is_nan = np.isnan(losses)
     logged = np.unique(steps[~is_nan])
     companions = [
         others
-        for others in beside
+        for others in other_steps
         if len(logged) and float(np.isin(logged, others).mean()) >= COMPANION_SHARE
     ]
     trained = np.unique(np.concatenate([logged, *companions]))
@@ -83,8 +86,8 @@ def _with_due(
     blank = ~np.isin(trained, logged)
     due = trained[due_losses(trained, blank)]
     between = np.setdiff1d(trained[blank], due)
-    kept = ~(is_nan & np.isin(steps, between))
-    steps, losses = steps[kept], losses[kept]
+    in_series = ~(is_nan & np.isin(steps, between))
+    steps, losses = steps[in_series], losses[in_series]
     due = np.setdiff1d(due, steps[np.isnan(losses)])
     highest = np.maximum.accumulate(steps)
     places = np.searchsorted(highest, due)  # before the first row of a later step

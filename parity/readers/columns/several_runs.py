@@ -32,7 +32,7 @@ def choose_run(runs: Iterable[str], run: str | None, source: str) -> str:
     if run is None and len(listed) > 1:
         raise SeveralRunsError(
             f"{source} holds {len(listed)} runs; name one as {source}:RUN, of {shown}",
-            tuple(f"{source}:{each}" for each in listed),
+            tuple(f"{source}:{name}" for name in listed),
         )
     if run is not None and run not in listed:
         raise ReadError(f"{source}: no run {run!r}; there are {shown}")

@@ -74,7 +74,7 @@ def at_rows(steps: FloatArray, series: Iterable[tuple[float, float]] | Track) ->
     """
     values: FloatArray = np.full(len(steps), np.nan)
     order = np.argsort(steps, kind="stable")
-    own, evaluated = arrays_of(series if isinstance(series, Track) else [*series])
-    places = np.searchsorted(steps[order], own, side="right") - 1
+    evaluated_steps, evaluated = arrays_of(series if isinstance(series, Track) else [*series])
+    places = np.searchsorted(steps[order], evaluated_steps, side="right") - 1
     values[order[places[places >= 0]]] = evaluated[places >= 0]  # of one place, the last value
     return values

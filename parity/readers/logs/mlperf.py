@@ -91,9 +91,9 @@ def read_result(text: str, source: str) -> Result:
     for number, event in _events(text, source):
         key, value, about = event.get("key"), event.get("value"), event.get("metadata")
         about = about if isinstance(about, dict) else {}
-        known = {**_FACTS, **_SHOWN}.get(key) if isinstance(key, str) else None
-        if known is not None and isinstance(value, (str, int, float)) and str(value):
-            facts.setdefault(known, str(value))
+        fact = {**_FACTS, **_SHOWN}.get(key) if isinstance(key, str) else None
+        if fact is not None and isinstance(value, (str, int, float)) and str(value):
+            facts.setdefault(fact, str(value))
         values = value if key == "tracked_stats" and isinstance(value, dict) else {key: value}
         losses = {
             name: found

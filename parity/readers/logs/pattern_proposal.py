@@ -52,7 +52,7 @@ def _pattern_of(lines: Sequence[str]) -> str | None:
         and values == sorted(values)
         and len(set(values)) == len(values)
     ]
-    may_be = [
+    losses = [
         at
         for at, values in enumerate(numbers)
         if any("." in text for text in texts[at])
@@ -60,11 +60,11 @@ def _pattern_of(lines: Sequence[str]) -> str | None:
         and len(set(values)) > 1
         and not _OTHERS.search(_name(lines[0], first, at))
     ]
-    named = [at for at in may_be if _LOSSES.search(_name(lines[0], first, at))]
+    named = [at for at in losses if _LOSSES.search(_name(lines[0], first, at))]
     # of several without a name none is proposed: the wrong one could pass
-    if not steps or not (named or len(may_be) == 1):
+    if not steps or not (named or len(losses) == 1):
         return None
-    step, loss = steps[0], (named or may_be)[0]
+    step, loss = steps[0], (named or losses)[0]
     whole = r"[\d,]+" if any("," in text for text in texts[step]) else r"\d+"
     number = r"\S+" if _ends_word(lines[0], first[loss]) else r"[\w.+-]+"
     groups = {step: f"(?P<{STEP}>{whole})", loss: f"(?P<{LOSS}>{number})"}

@@ -237,10 +237,10 @@ def _named(raw: str) -> tuple[str, bool]:
                 return raw, False
             return plain, True
         if plain in _KNOWN or plain == "loss train" or plain.rpartition("/")[2] in _LOSSES:
-            known = _KNOWN.get(plain, "loss/train" if plain == "loss train" else LOSS)
-            if known in _TRAINING and before & _EVALUATION:
+            column = _KNOWN.get(plain, "loss/train" if plain == "loss train" else LOSS)
+            if column in _TRAINING and before & _EVALUATION:
                 return "val_loss", False
-            return (raw if before & _OTHER_LOSSES else known), False
+            return (raw if before & _OTHER_LOSSES else column), False
     return raw, False
 
 

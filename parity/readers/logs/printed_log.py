@@ -51,12 +51,12 @@ class PrintedLog(GrowingLog):
             {key: name for key, name in named_columns.items() if key != STEP},
             source,
         )
-        own = {
+        loss_ranks = {
             name: {LOSS: rank[taken[LOSS]], **rank}
             for name, rank in ranks.items()
             if rank.get(taken[LOSS])
         }
-        series = agreed_series(own, source)
+        series = agreed_series(loss_ranks, source)
         validation = taken.get(VALIDATION)
         if validation is not None:
             series = {

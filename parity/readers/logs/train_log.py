@@ -105,8 +105,8 @@ class TrainLog(GrowingLog):
         if self._refusal is not None:
             raise self._refusal
         ranks = self._log.series()
-        own = {name: rank for name, rank in ranks.items() if LOSS in rank}
-        if not own:
+        loss_ranks = {name: rank for name, rank in ranks.items() if LOSS in rank}
+        if not loss_ranks:
             raise ReadError(
                 f"{self._source}: the step lines of {self._format.trainer} have no loss; expected "
                 f"{self._format.loss} in them"
@@ -114,7 +114,7 @@ class TrainLog(GrowingLog):
         evaluated = next(
             ({VALIDATION: rank[VALIDATION]} for rank in ranks.values() if VALIDATION in rank), {}
         )
-        series = {**agreed_series(own, self._source), **evaluated}
+        series = {**agreed_series(loss_ranks, self._source), **evaluated}
         columns = from_series(series, series.__getitem__, {}, self._source)
         notes = [f"a log of {self._format.trainer}: losses as printed"]
         if without := self._log.without(VALIDATION):

@@ -31,12 +31,12 @@ def proposed_options(source: str) -> list[str]:
         cells = read_cells(source)
     except ReadError:
         return []
-    known = [
+    arm_columns = [
         name
         for name in (arm_column(cells.names), FOLDER)
         if name is not None and name in cells.columns
     ]
-    values = {name: list(dict.fromkeys(cells.texts(name))) for name in known}
+    values = {name: list(dict.fromkeys(cells.texts(name))) for name in arm_columns}
     arm = next(
         (name for name, arms in values.items() if 2 <= len(arms) <= MAX_ARMS and "" not in arms),
         None,

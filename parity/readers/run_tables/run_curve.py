@@ -153,12 +153,12 @@ def _refuse_repeats(
         }
         remedy = "they differ in no column that could name another run: remove one of them"
         if differ := [name for name, column in others.items() if column[first] != column[row]]:
-            known = [name for name in differ if name.strip().lower() in NAMES_OF_RUNS]
+            run_columns = [name for name in differ if name.strip().lower() in NAMES_OF_RUNS]
             remedy = (
                 f"the rows also differ in {listed(differ[:_SHOWN])}: name what tells runs apart "
                 "with --run-by"
             )
-            remedy += f", such as --run-by {shlex.quote(known[0])}" if known else ""
+            remedy += f", such as --run-by {shlex.quote(run_columns[0])}" if run_columns else ""
         raise ReadError(
             f"{cells.source}: run {run.label} of {run.arm} has step {step:,.0f} twice "
             f"({cells.place}s {cells.lines[first]} and "

@@ -40,7 +40,7 @@ def read_run_times(source: str, arm: str, run: Sequence[str]) -> list[RunTimes]:
     cells.require(arm, "the arm")
     for column in run:
         cells.require(column, "the run")
-    to_target, per_step = (_column(cells, known) for known in (TO_TARGET, PER_STEP))
+    to_target, per_step = (_column(cells, time_columns) for time_columns in (TO_TARGET, PER_STEP))
     if to_target is None and per_step is None:
         raise ReadError(
             f"{source}: no column of times among {listed(cells.names)}; expected at least one of "
@@ -52,15 +52,15 @@ def read_run_times(source: str, arm: str, run: Sequence[str]) -> list[RunTimes]:
     labels = ["/".join(parts) for parts in zip(*names, strict=True)] if run else arms
     rows: dict[tuple[str, str], int] = {}
     times = []
-    for row, (of, label) in enumerate(zip(arms, labels, strict=True)):
-        if (first := rows.setdefault((of, label), row)) != row:
+    for row, (arm_name, label) in enumerate(zip(arms, labels, strict=True)):
+        if (first := rows.setdefault((arm_name, label), row)) != row:
             raise ReadError(
-                f"{source}: run {label} of {of} has two rows ({cells.place}s {cells.lines[first]} "
-                f"and {cells.lines[row]}); expected one row per run"
+                f"{source}: run {label} of {arm_name} has two rows ({cells.place}s "
+                f"{cells.lines[first]} and {cells.lines[row]}); expected one row per run"
             )
         times.append(
             RunTimes(
-                arm=of,
+                arm=arm_name,
                 run=label,
                 hardware=(cells.text(row, hardware) or None) if hardware else None,
                 step_seconds=_seconds(cells, row, per_step, PER_STEP),
@@ -70,10 +70,12 @@ def read_run_times(source: str, arm: str, run: Sequence[str]) -> list[RunTimes]:
     return times
 
 
-def _column(cells: Cells, known: Iterable[str], *, may_be_several: bool = False) -> str | None:
+def _column(
+    cells: Cells, known_names: Iterable[str], *, may_be_several: bool = False
+) -> str | None:
     """The column with a known name; raises ReadError where two columns could hold one time."""
     by_key = {name.strip().lower(): name for name in reversed(cells.names)}
-    columns = [by_key[key] for key in known if key in by_key]
+    columns = [by_key[key] for key in known_names if key in by_key]
     if len(columns) > 1 and not may_be_several:
         raise ReadError(
             f"{cells.source}: {listed(columns)} hold the same time in other units; expected one of "

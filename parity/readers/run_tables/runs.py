@@ -42,7 +42,8 @@ def runs_by_arm(
     runs = runs_of(cells, layout)
     seeds = _seeds(cells, layout, runs)
     for run, seed in sorted(
-        zip(runs, seeds, strict=True), key=lambda each: (_natural(each[0].name), each[0].name)
+        zip(runs, seeds, strict=True),
+        key=lambda run_and_seed: (_natural(run_and_seed[0].name), run_and_seed[0].name),
     ):
         replicate = sum(curve.seed == seed for curve in arms[run.arm])
         curve = curve_of_run(run)
@@ -81,7 +82,7 @@ def runs_of(cells: Cells, layout: RunTable) -> list[TableRun]:
     rows: dict[tuple[str, tuple[str, ...]], list[int]] = {}
     for row, (arm, *name) in enumerate(zip(arms, *names, strict=True)):
         rows.setdefault((arm, tuple(name)), []).append(row)
-    runs = [TableRun(arm=arm, name=name, rows=own) for (arm, name), own in rows.items()]
+    runs = [TableRun(arm=arm, name=name, rows=run_rows) for (arm, name), run_rows in rows.items()]
     for (arm, label), number in Counter((run.arm, run.label) for run in runs).items():
         if number > 1:
             raise ReadError(

@@ -57,8 +57,8 @@ def read_sizes(
             f"expected at most {MAX_SIZES} sizes; name the columns that name the size of a model"
         )
     sizes: dict[str, dict[str, list[Curve]]] = {}
-    for label, own in rows.items():
-        part = cells.of_rows(own)
+    for label, size_rows in rows.items():
+        part = cells.of_rows(size_rows)
         for run in runs_of(part, layout):
             if len(run.rows) > 1:
                 _refuse_two_losses(part, run, label, size, loss)

@@ -43,7 +43,9 @@ def read_accuracy(name: str) -> dict[str, TaskResult]:
         grouped.setdefault(str(task), []).append((number, row))
     if not grouped:
         raise ReadError(f"{name}: no results; expected one row per item or one row per task")
-    return {task: _task(own, f"{name}, task {task[:40]!r}") for task, own in grouped.items()}
+    return {
+        task: _task(task_rows, f"{name}, task {task[:40]!r}") for task, task_rows in grouped.items()
+    }
 
 
 def _from_mapping(document: Mapping[str, Any]) -> list[Any]:

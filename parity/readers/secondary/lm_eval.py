@@ -109,7 +109,7 @@ def _preferred(metrics: Mapping[str, Any]) -> Iterator[str]:
     for metric in _METRICS:
         filters = [key.partition(",")[2] for key in metrics if key.partition(",")[0] == metric]
         for part in sorted(
-            filters, key=lambda each: _FILTERS.index(each) if each in _FILTERS else len(_FILTERS)
+            filters, key=lambda name: _FILTERS.index(name) if name in _FILTERS else len(_FILTERS)
         ):
             key = f"{metric},{part}" if part else metric
             value = metrics.get(key)

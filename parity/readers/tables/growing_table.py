@@ -39,7 +39,7 @@ class GrowingTable(Growing):
         super().__init__(source)
         self._named_columns, self._run = named_columns, run
         self._first: Table | None = None
-        self._kept: list[str] = []
+        self._bodies: list[str] = []
         self._names: Sequence[str] = ()
         self._rows: TableRows | None = None
 
@@ -54,7 +54,7 @@ class GrowingTable(Growing):
         else:
             return
         if self._rows is None:
-            self._kept.append(table.body)
+            self._bodies.append(table.body)
         else:
             self._rows.take(table)
 
@@ -86,7 +86,7 @@ class GrowingTable(Growing):
         if self._rows is not None:
             by_quantity = find_columns(self._names, self._named_columns, source)
             return columns_of(self._rows.records(source), by_quantity, self._names)
-        table = dataclasses.replace(table, body="".join(self._kept))
+        table = dataclasses.replace(table, body="".join(self._bodies))
         if layout := long_layout(table.first, self._named_columns, source):
             return read_long(table.rows(), layout, self._named_columns, source, self._run)
         by_quantity = find_columns(table.first, self._named_columns, source)
@@ -108,13 +108,13 @@ def _rows_of_run(table: Table, run: str | None) -> Table:
         (line, fields(line, table.delimiter) if line.strip() else [])
         for line in table.body.splitlines()
     ]
-    own = [cells[index] if index < len(cells) else "" for _, cells in lines]
-    runs = [name for name, (line, _) in zip(own, lines, strict=True) if line.strip()]
+    run_cells = [cells[index] if index < len(cells) else "" for _, cells in lines]
+    runs = [name for name, (line, _) in zip(run_cells, lines, strict=True) if line.strip()]
     chosen = choose_run(runs, run, table.source) if runs else None
     return dataclasses.replace(
         table,
         body="\n".join(
-            line if name == chosen else "" for name, (line, _) in zip(own, lines, strict=True)
+            line if name == chosen else "" for name, (line, _) in zip(run_cells, lines, strict=True)
         ),
     )
 
@@ -124,7 +124,7 @@ def _names_of_run(table: Table, named_columns: Mapping[str, str], run: str | Non
     names = table.first
     exported = dict.fromkeys(
         before
-        for before, _, name in (each.rpartition(_RUN_SEPARATOR) for each in names)
+        for before, _, name in (column.rpartition(_RUN_SEPARATOR) for column in names)
         if name.lower() in KNOWN_NAMES[LOSS]
     )
     exported.pop("", None)

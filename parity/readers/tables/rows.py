@@ -30,15 +30,15 @@ class _Part:
 
 
 class TableRows:
-    """The rows of a table that were read: `names` are the columns by quantity, `of_run` all columns
-    of the run, of those in the header.
+    """The rows of a table that were read: `names` are the columns by quantity, `run_columns` all
+    columns of the run, of those in the header.
     """
 
     def __init__(
-        self, names: Mapping[str, str], of_run: Sequence[str], header: Sequence[str]
+        self, names: Mapping[str, str], run_columns: Sequence[str], header: Sequence[str]
     ) -> None:
         self._names = names
-        self._of_run = of_run
+        self._run_columns = run_columns
         self._header = header
         self._places = {quantity: header.index(name) for quantity, name in names.items()}
         self._parts: list[_Part] = []
@@ -55,7 +55,7 @@ class TableRows:
             or not whole_steps(values[STEP]).all()
             or not _is_regular(table, len(values[STEP]))
         ):
-            self._parts.append(_parse_slowly(table, self._places, self._header, self._of_run))
+            self._parts.append(_parse_slowly(table, self._places, self._header, self._run_columns))
         else:
             self._parts.append(
                 _Part(values=values, present={}, written=np.ones(len(values[STEP]), dtype=bool))
@@ -139,9 +139,11 @@ def _parse_slowly(
     present: list[list[bool]] = []
     written: list[bool] = []
     width = len(table.first)
-    own = [place for place, name in enumerate(header) if name in names and place != columns[STEP]]
-    others = [place for place in own if place not in columns.values()]
-    shares_rows = len(own) + 1 < width
+    run_places = [
+        place for place, name in enumerate(header) if name in names and place != columns[STEP]
+    ]
+    others = [place for place in run_places if place not in columns.values()]
+    shares_rows = len(run_places) + 1 < width
     for number, line in enumerate(io.StringIO(table.body), table.line):
         if not line.strip():
             continue
@@ -156,7 +158,7 @@ def _parse_slowly(
             raise ReadError(
                 f"{where}: nothing in the loss column; expected {width} cells, as in line 1"
             )
-        if shares_rows and not any(cells[place] for place in own if place < len(cells)):
+        if shares_rows and not any(cells[place] for place in run_places if place < len(cells)):
             continue
         without = cells[columns[LOSS]].lower() in MISSING
         if without and len(cells) > columns[STEP] and cells[columns[STEP]].lower() in MISSING:

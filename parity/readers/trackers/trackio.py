@@ -103,10 +103,10 @@ def _one_run(
         raise ReadError(
             f"{source}: {len(match)} runs are called {name!r}; name one by its id: {ids}"
         )
-    known = ", ".join(dict.fromkeys(str(run["name"]) for run in runs[:10]))
+    names = ", ".join(dict.fromkeys(str(run["name"]) for run in runs[:10]))
     raise ReadError(
         f"{source}: trackio{_at(where)} has no such run; "
-        f"{f'its project has {known}' if runs else 'it has no such project'}"
+        f"{f'its project has {names}' if runs else 'it has no such project'}"
     )
 
 

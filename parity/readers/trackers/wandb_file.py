@@ -69,17 +69,17 @@ def read(source: str, files: Sequence[Path], named_columns: Mapping[str, str]) -
     contents = [_contents(file) for file in files]
     config: dict[str, Any] = {}
     parts: list[Columns] = []
-    for file, each in zip(files, contents, strict=True):
-        config |= each.config
-        if each.rows:
+    for file, content in zip(files, contents, strict=True):
+        config |= content.config
+        if content.rows:
             parts.append(
-                columns_of_rows(each.rows, named_columns, str(file), FILE_COUNTER).noted(
-                    *each.notes
+                columns_of_rows(content.rows, named_columns, str(file), FILE_COUNTER).noted(
+                    *content.notes
                 )
             )
     if not parts:
         raise ReadError(f"{source}: {NO_ROWS}")
-    rows = count(sum(len(each.rows) for each in contents), "row")
+    rows = count(sum(len(content.rows) for content in contents), "row")
     if len(parts) == 1:
         joined = parts[0]
     else:

@@ -113,25 +113,25 @@ def _prove_complete(
     the way would hide a divergence.
     """
     expected = _counted(keys, loss)
-    own = sum(row.get(loss) is not None for row in rows) if loss is not None else None
+    loss_count = sum(row.get(loss) is not None for row in rows) if loss is not None else None
     if len({row.get(WANDB_COUNTER) for row in rows}) != len(rows):
         raise ReadError(
             f"{source}: some of the {len(rows):,} rows that W&B returned are there twice; read the "
             "run again"
         )
-    if expected is not None and own is not None and own < expected:
+    if expected is not None and loss_count is not None and loss_count < expected:
         raise ReadError(
-            f"{source}: W&B returned {own:,} of {expected:,} values of {loss!r}; only a whole run "
-            "is judged: read it again, or export the run as CSV"
+            f"{source}: W&B returned {loss_count:,} of {expected:,} values of {loss!r}; only a "
+            "whole run is judged: read it again, or export the run as CSV"
         )
     if (isinstance(lines, int) and lines == len(rows)) or (
-        expected is not None and expected == own
+        expected is not None and expected == loss_count
     ):
         return
     if isinstance(lines, int):
         got = f"{len(rows):,} of {lines:,} rows"
     elif expected is not None:
-        got = f"{own:,} of {expected:,} values of {loss!r}"
+        got = f"{loss_count:,} of {expected:,} values of {loss!r}"
     else:
         raise ReadError(
             f"{source}: W&B does not say how many rows the run has, so a sampled history would not "
@@ -149,7 +149,7 @@ def _counted(keys: Any, loss: str | None) -> int | None:
     """
     try:
         types = keys["keys"][loss]["typeCounts"]
-        total = math.fsum(float(each["count"]) for each in types)
+        total = math.fsum(float(type_count["count"]) for type_count in types)
     except (KeyError, TypeError, ValueError):
         return None
     return int(total)

@@ -101,7 +101,9 @@ class JsonLines(Growing):
         return self._rows.columns(names)
 
     def _all_records(self) -> list[Record]:
-        texts = [zlib.decompress(each).decode("utf-8", "surrogatepass") for each in self._packed]
+        texts = [
+            zlib.decompress(packed).decode("utf-8", "surrogatepass") for packed in self._packed
+        ]
         return _records("".join((*texts, *self._tail)), self._source, 1)
 
 

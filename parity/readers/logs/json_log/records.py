@@ -84,7 +84,7 @@ class RecordRows:
         none has a training loss.
         """
         values, loss_name = (
-            {quantity: np.array(own) for quantity, own in self._values.items()},
+            {quantity: np.array(numbers) for quantity, numbers in self._values.items()},
             self.fields[LOSS],
         )
         if not any(self._written):

@@ -110,8 +110,8 @@ class LineBlock:
         """The lines by their skeleton, in which a 0 stands for each run of digits."""
         rows: dict[bytes, list[int]] = {}
         # NUL, which is in no text, for what goes: faster than an index
-        kept = self._plain * (~self._digits | self._firsts)
-        skeletons = kept.tobytes().translate(None, b"\0").split(b"\n")
+        skeleton_bytes = self._plain * (~self._digits | self._firsts)
+        skeletons = skeleton_bytes.tobytes().translate(None, b"\0").split(b"\n")
         for row, skeleton in enumerate(skeletons[:-1]):
             if skeleton in rows:
                 rows[skeleton].append(row)

@@ -86,10 +86,10 @@ class Log:
         """How many lines with a step have neither a training loss nor a number of this name."""
         number = 0
         for rank in self._ranks.values():
-            with_one = np.concatenate(
+            loss_keys = np.concatenate(
                 [rank.losses.arrays()[0], rank.values.get(name, Track()).arrays()[0]]
             )
-            number += int((~np.isin(rank.steps.arrays()[0], with_one)).sum())
+            number += int((~np.isin(rank.steps.arrays()[0], loss_keys)).sum())
         return number
 
     def _take(self, data: bytes) -> None:
@@ -199,10 +199,14 @@ def _series(rank: _Rank, is_numbered: bool, longest: float) -> dict[str, Track]:
     series: dict[str, Track] = {}
     for name, track in rank.values.items():
         at, values = _in_order(track)
-        own = steps[np.searchsorted(keys, at, side="right") - 1]
-        counts = ~(np.isnan(own) | np.isin(at, others)) if len(others) else ~np.isnan(own)
+        value_steps = steps[np.searchsorted(keys, at, side="right") - 1]
+        counts = (
+            ~(np.isnan(value_steps) | np.isin(at, others))
+            if len(others)
+            else ~np.isnan(value_steps)
+        )
         if counts.any():
-            series[name] = Track(own[counts], values[counts])
+            series[name] = Track(value_steps[counts], values[counts])
     first = -1 if is_numbered or len(keys) < 2 else keys[1]
     return {**{name: Track() for name, last in rank.others.items() if last >= first}, **series}
 

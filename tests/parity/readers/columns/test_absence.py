@@ -103,5 +103,5 @@ def test_a_restart_whose_losses_are_blank_is_nan() -> None:
     steps = np.concatenate([STEPS, np.arange(191.0, 200.0)])
     loss = np.concatenate([LOSS, np.full(9, np.nan)])
     rows = kinds_of_rows(steps, loss, {"lr": np.ones(209, dtype=bool)})
-    assert rows.kept[-9:].all()
+    assert rows.is_record[-9:].all()
     assert rows.nan == 9
