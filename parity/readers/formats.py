@@ -11,12 +11,12 @@ from parity.readers.logs.json_log.documents import is_json
 from parity.readers.logs.json_log.lines import JsonLines, read_json
 from parity.readers.logs.mlperf import is_mlperf, read_mlperf, result_files
 from parity.readers.logs.pattern import PATTERN, PatternLog
-from parity.readers.logs.pattern_proposal import proposed
+from parity.readers.logs.pattern_proposal import proposed_pattern
 from parity.readers.logs.printed_log import PrintedLog, is_printed_log
 from parity.readers.logs.tensorboard import (
     EVENT_FILES,
     is_tensorboard_file,
-    read_folder,
+    read_event_folder,
     read_tensorboard,
 )
 from parity.readers.logs.train_log import TrainLog, is_train_log
@@ -54,18 +54,18 @@ def _read_text(text: str, path: str, run: str | None, named_columns: Mapping[str
                     raise
         if is_json(text):
             return read_json(text, path, named_columns, run)
-    reader = growing(text, path, named_columns, run)
+    reader = growing_reader(text, path, named_columns, run)
     try:
         return reader.read(text)
     except ReadError:
         if not isinstance(reader, GrowingTable):
             raise
         if not isinstance(
-            reader := growing(text, path, named_columns, run, whole=True), GrowingTable
+            reader := growing_reader(text, path, named_columns, run, whole=True), GrowingTable
         ):
             return reader.read(text)
         if run is None and is_prose(text, path):
-            option = proposed(text)
+            option = proposed_pattern(text)
             if option:
                 remedy = f"say where they stand: {option}"
             else:
@@ -77,7 +77,7 @@ def _read_text(text: str, path: str, run: str | None, named_columns: Mapping[str
         raise
 
 
-def growing(
+def growing_reader(
     text: str,
     source: str,
     named_columns: Mapping[str, str],
@@ -115,7 +115,7 @@ def _read_folder(path: str, named_columns: Mapping[str, str]) -> Columns:
         )
     if logs:
         return read_mlperf(read_text(logs[0]), logs[0], named_columns)
-    return read_folder(path, named_columns)
+    return read_event_folder(path, named_columns)
 
 
 def is_text_file(name: str, path: str, run: str | None) -> bool:

@@ -106,7 +106,7 @@ _GROUPS = frozenset(
         *("scheduler", "train", "trainer", "training", "training_args"),
     )
 )
-_WITH_GROUP = ("parity_recipe", "parity_rounding", "parity_family", "data_seed")
+_GROUPED_KEYS = ("parity_recipe", "parity_rounding", "parity_family", "data_seed")
 _SEED_FACTOR = 1_000_003
 _TRUE = ("true", "1", "yes")
 _NOTHING = ("", "none", "null")
@@ -127,11 +127,11 @@ class ConfigFacts:
     notes: tuple[str, ...] = ()
 
 
-def facts_of(config: Mapping[str, Any], source: str) -> ConfigFacts:
+def config_facts(config: Mapping[str, Any], source: str) -> ConfigFacts:
     """What a run's config states. Raises ReadError where it contradicts itself in how the run
     rounds.
     """
-    values = _by_last_part(config)
+    values = _values_by_key(config)
     notes: list[str] = []
 
     def one(keys: Sequence[str]) -> str | None:
@@ -178,7 +178,7 @@ def facts_of(config: Mapping[str, Any], source: str) -> ConfigFacts:
     return dataclasses.replace(facts, notes=(*_taken(facts), *notes))
 
 
-def applied(curve: Curve, facts: ConfigFacts, recipe: str | None) -> Curve:
+def with_config(curve: Curve, facts: ConfigFacts, recipe: str | None) -> Curve:
     """The curve with what its config states. A recipe that an option states counts more; `recipe`
     is that option's, or None.
 
@@ -230,7 +230,7 @@ def _flat(
             yield parts, value
 
 
-def _by_last_part(config: Mapping[str, Any]) -> dict[str, set[str]]:
+def _values_by_key(config: Mapping[str, Any]) -> dict[str, set[str]]:
     """The distinct values of each key, written alike: numbers as floats, true and false as
     words.
     """
@@ -249,7 +249,7 @@ def _key(parts: Sequence[str]) -> str:
     parity.family, data.seed.
     """
     last_two = "_".join(parts[-2:])
-    if last_two in _WITH_GROUP:
+    if last_two in _GROUPED_KEYS:
         return last_two
     return parts[-1]
 

@@ -22,7 +22,7 @@ from parity.judging.curves.curve import FloatArray
 from parity.readers.columns.names import LOSS, STEP, VALIDATION
 from parity.readers.errors import ReadError
 from parity.readers.files.growing import Growing
-from parity.readers.formats import growing
+from parity.readers.formats import growing_reader
 from parity.readers.logs.pattern import PATTERN
 
 _PIECE = 1 << 20  # bytes read at once
@@ -248,7 +248,7 @@ class ReportFollower:
         it may show.
         """
         for whole in (False, True):
-            reader = growing(self._text, self._path, self._wanted, whole=whole)
+            reader = growing_reader(self._text, self._path, self._wanted, whole=whole)
             try:
                 reader.feed(self._text)
                 reader.columns()

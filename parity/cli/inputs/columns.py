@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from parity.cli.terminal.options import repeatable
 from parity.cli.terminal.wrong_calls import UsageError
 from parity.readers.columns.names import LOSS, QUANTITIES
-from parity.readers.logs.pattern import PATTERN, compiled
+from parity.readers.logs.pattern import PATTERN, compiled_patterns
 from parity.readers.run_names import split_name
 from parity.wording import did_you_mean
 
@@ -87,7 +87,7 @@ def stated_columns(items: Sequence[str], patterns: Sequence[str] = ()) -> Column
         by_place[place][quantity] = name
     for names in by_place.values():
         if PATTERN in names:
-            compiled(names[PATTERN], "--pattern")
+            compiled_patterns(names[PATTERN], "--pattern")
     return ColumnNames(by_place)
 
 

@@ -103,8 +103,8 @@ _UNFAILING = frozenset(
 
 @frozen(eq=False)
 class Rows:
-    """What rows (R,) are: `is_record` marks those of training; counts of the rows without a loss, by
-    what they are.
+    """What rows (R,) are: `is_record` marks those of training; counts of the rows without a loss,
+    by what they are.
     """
 
     is_record: BoolArray

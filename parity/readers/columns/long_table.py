@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from parity.frozen import frozen
 from parity.readers.columns.columns import Columns
-from parity.readers.columns.names import KNOWN_NAMES, LOSS, STEP, first_name
+from parity.readers.columns.names import KNOWN_NAMES, LOSS, STEP, first_known_name
 from parity.readers.columns.number import MISSING, plain_number, step_number
-from parity.readers.columns.series import from_series
+from parity.readers.columns.series import columns_from_series
 from parity.readers.columns.several_runs import RUN_NAMES, choose_run, run_column
 from parity.readers.errors import ReadError
 
@@ -44,13 +44,13 @@ def long_layout(
 
     Raises ReadError for a long table without a step.
     """
-    metric, value = first_name(names, METRIC_NAMES), first_name(names, VALUE_NAMES)
-    has_loss = first_name(
+    metric, value = first_known_name(names, METRIC_NAMES), first_known_name(names, VALUE_NAMES)
+    has_loss = first_known_name(
         names, [name for name in KNOWN_NAMES[LOSS] if name not in VALUE_NAMES]
     ) or named_columns.get(LOSS) in set(names) - {value}
     if metric is None or value is None or has_loss:
         return None
-    step = named_columns.get(STEP) or first_name(names, KNOWN_NAMES[STEP])
+    step = named_columns.get(STEP) or first_known_name(names, KNOWN_NAMES[STEP])
     if step is None or step not in names:
         raise ReadError(
             f"{source}: a long table ({metric}, {value}) without a step column; name it with "
@@ -94,7 +94,7 @@ def read_long(
         series.setdefault(metric, []).append(
             (int(step), float("nan") if is_nothing else _number(value, layout.value, where))
         )
-    return from_series(series, series.__getitem__, named_columns, source, layout.step)
+    return columns_from_series(series, series.__getitem__, named_columns, source, layout.step)
 
 
 def _number(value: object, column: str, where: str) -> float:

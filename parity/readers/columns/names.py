@@ -215,7 +215,7 @@ def listed(names: Sequence[str]) -> str:
     )
 
 
-def first_name(names: Sequence[str], aliases: Sequence[str]) -> str | None:
+def first_known_name(names: Sequence[str], aliases: Sequence[str]) -> str | None:
     """The column that has the first of some known names, in any case; None where none has."""
     by_plain = {name.strip().lower(): name for name in reversed(names)}
     return next((by_plain[word] for word in aliases if word in by_plain), None)

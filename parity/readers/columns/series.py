@@ -13,10 +13,10 @@ from parity.readers.columns.names import LOSS, STEP, VALIDATION, find_columns
 from parity.readers.columns.rhythm import due_losses
 from parity.readers.columns.track import Series, arrays_of, at_rows
 
-_NOT_OF_A_STEP = ("unix_seconds",)  # what calls of a logger have that are no steps, too
+_CALL_QUANTITIES = ("unix_seconds",)  # what calls of a logger have that are no steps, too
 
 
-def from_series(
+def columns_from_series(
     names: Iterable[str],
     series_of: Callable[[str], Series],
     named_columns: Mapping[str, str],
@@ -39,9 +39,9 @@ def from_series(
     other_steps = [
         at_steps[~np.isnan(series_values)]
         for quantity, (at_steps, series_values) in series.items()
-        if quantity not in (LOSS, VALIDATION, *_NOT_OF_A_STEP)
+        if quantity not in (LOSS, VALIDATION, *_CALL_QUANTITIES)
     ]
-    steps, losses, absent, between = _with_due(*series[LOSS], other_steps)
+    steps, losses, absent, between = _add_due_steps(*series[LOSS], other_steps)
     values = {STEP: steps, LOSS: losses}
     for quantity, (at_steps, series_values) in series.items():
         if quantity == VALIDATION:
@@ -63,7 +63,7 @@ def from_series(
     )
 
 
-def _with_due(
+def _add_due_steps(
     steps: FloatArray, losses: FloatArray, other_steps: Sequence[FloatArray]
 ) -> tuple[FloatArray, FloatArray, BoolArray, int]:
     """Steps and losses (n,) with NaN at the steps where other series have values and a loss is due,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from parity.readers.columns.names import first_name
+from parity.readers.columns.names import first_known_name
 from parity.readers.errors import ReadError, SeveralRunsError
 from parity.wording import first_few
 
@@ -13,14 +13,14 @@ SHOWN = 10
 
 def run_column(names: Sequence[str]) -> str | None:
     """The column that names a row's run."""
-    return first_name(names, RUN_NAMES)
+    return first_known_name(names, RUN_NAMES)
 
 
 def arm_column(names: Sequence[str]) -> str | None:
     """The column that names a row's arm, by a known name; in a table of one run an arm it tells the
     runs apart.
     """
-    return first_name(names, ARM_NAMES)
+    return first_known_name(names, ARM_NAMES)
 
 
 def choose_run(runs: Iterable[str], run: str | None, source: str) -> str:

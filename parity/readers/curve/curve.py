@@ -7,7 +7,7 @@ import numpy as np
 from parity.judging.curves.curve import PLANNED_STEPS, Curve, CurveError, curve_from_arrays
 from parity.readers.columns.columns import Columns
 from parity.readers.columns.names import KNOWN_NAMES, LOSS, PERPLEXITY, STEP
-from parity.readers.curve.loss_facts import facts_of_loss
+from parity.readers.curve.loss_facts import loss_facts
 from parity.readers.curve.plausibility import check_repeats, check_unnamed, check_values
 from parity.readers.curve.step_unit import unit_change
 from parity.readers.errors import ReadError
@@ -33,7 +33,7 @@ def curve_of(taken: Columns, name: str, *, label: str, stated: bool) -> Curve:
         key: value for key, value in taken.values.items() if key not in (STEP, LOSS, PERPLEXITY)
     }
     context = {} if taken.planned_steps is None else {PLANNED_STEPS: str(taken.planned_steps)}
-    context |= facts_of_loss(taken)
+    context |= loss_facts(taken)
     try:
         curve = curve_from_arrays(
             steps,

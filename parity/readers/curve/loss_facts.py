@@ -28,7 +28,7 @@ SAME_BASE = 0.02  # relative, of the logarithm of a perplexity; printed ones hav
 _CROSS_ENTROPY = frozenset(("ce", "xent", "nll", "crossentropy", "languagecrossentropy"))
 
 
-def facts_of_loss(taken: Columns) -> dict[str, str]:
+def loss_facts(taken: Columns) -> dict[str, str]:
     """What was taken as the loss, by the keys of a run's context
     (`parity.judging.curves.curve.READ_FACTS`).
     """

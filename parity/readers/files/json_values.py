@@ -11,7 +11,7 @@ object_of_values = partial(object_of_pairs, equal_values_pass=True)
 """An object of a log, for json's `object_pairs_hook`: a value that is written twice is one."""
 
 
-def json_of(text: str, name: str, remedy: str = "check the file") -> Any:
+def json_value(text: str, name: str, remedy: str = "check the file") -> Any:
     """The value of a JSON text; raises ReadError, with the line, where it is not valid JSON, or an
     object gives one name two values.
     """

@@ -29,7 +29,7 @@ from parity.names_once import NameTwiceError
 from parity.readers.columns.columns import Columns
 from parity.readers.columns.names import LOSS
 from parity.readers.columns.number import plain_number, step_number
-from parity.readers.columns.series import from_series
+from parity.readers.columns.series import columns_from_series
 from parity.readers.errors import NoLossError, ReadError
 from parity.readers.files.json_values import object_of_values
 from parity.readers.files.text import read_text
@@ -37,7 +37,7 @@ from parity.readers.files.text import read_text
 MARK = ":::MLLOG "
 EVALUATION, SAMPLES, FOLDER = "eval_loss", "samples", "folder"
 _ACCURACY = "eval_accuracy"
-_IN_NATS = ("gpt3", "gpt_oss_20b", "llama2_70b_lora", "llama31_405b", "llama31_8b")
+_BENCHMARKS_IN_NATS = ("gpt3", "gpt_oss_20b", "llama2_70b_lora", "llama31_405b", "llama31_8b")
 """Benchmarks whose `eval_accuracy` is a cross-entropy in nats per token."""
 _TRAINING = ("train_loss", "reduced_train_loss")
 _POSITIONS = ("samples_count", "epoch_num")
@@ -109,7 +109,7 @@ def read_result(text: str, source: str) -> Result:
         rate = plain_number(about.get("lr", values.get("lr")))
         if rate is not None:
             series.setdefault("learning_rate", []).append((at, rate))
-    if facts.get("benchmark") in _IN_NATS and _ACCURACY in series:
+    if facts.get("benchmark") in _BENCHMARKS_IN_NATS and _ACCURACY in series:
         series[EVALUATION] = series.pop(_ACCURACY)
     return Result(series=series, facts=facts)
 
@@ -150,7 +150,9 @@ def read_mlperf(text: str, source: str, named_columns: Mapping[str, str]) -> Col
             f"--column {LOSS}={EVALUATION}; all runs of a "
             "folder: parity compare FOLDER --arm-by COLUMN"
         )
-    columns = from_series(result.series, result.series.__getitem__, named_columns, source, SAMPLES)
+    columns = columns_from_series(
+        result.series, result.series.__getitem__, named_columns, source, SAMPLES
+    )
     facts = {name: value for name, value in result.facts.items() if name in _FACTS.values()}
     return dataclasses.replace(columns, config=facts).noted(
         "an MLPerf log: steps are consumed samples"

@@ -22,7 +22,7 @@ from types import FrameType
 from parity.readers.columns.columns import Columns
 from parity.readers.columns.names import LOSS, QUANTITIES, STEP, VALIDATION
 from parity.readers.columns.number import MISSING, plain_number, step_number
-from parity.readers.columns.series import from_series
+from parity.readers.columns.series import columns_from_series
 from parity.readers.columns.track import Track
 from parity.readers.errors import ReadError
 from parity.readers.files.growing import GrowingLog
@@ -39,7 +39,7 @@ text.
 _EXAMPLE = r"such as 'iter (?P<step>\d+): loss (?P<loss>\S+)'"
 
 
-def compiled(text: str, name: str) -> tuple[re.Pattern[str], ...]:
+def compiled_patterns(text: str, name: str) -> tuple[re.Pattern[str], ...]:
     """The patterns in a text, one a line; ReadError for one that is not valid, has no loss or
     evaluation, or a group of another name.
     """
@@ -82,7 +82,7 @@ class PatternLog(GrowingLog):
                 f"group (?P<{others[0]}>...) instead"
             )
         self._text = named_columns[PATTERN]
-        self._patterns = compiled(self._text, "--pattern")
+        self._patterns = compiled_patterns(self._text, "--pattern")
         self._has_step = any(STEP in pattern.groupindex for pattern in self._patterns)
         self._step = 0.0
         self._series: dict[str, Track] = {}
@@ -106,7 +106,7 @@ class PatternLog(GrowingLog):
                 f"{self._source}: no line has a loss by the pattern {shown}; try it on one of its "
                 "lines"
             )
-        columns = from_series(
+        columns = columns_from_series(
             series, series.__getitem__, {name: name for name in series}, self._source
         )
         names = {**columns.names, LOSS: _phrase(self._patterns)}

@@ -13,7 +13,7 @@ from parity.readers.logs.lines.line import LONGEST, numbered_lines
 
 _LOOKED_AT = 5000  # lines
 _NUMBER = re.compile(r"(?<![\d.])\d+(?:,\d{3})*(?:\.\d+)?(?:e[-+]?\d+)?|\bnan\b", re.IGNORECASE)
-_BEFORE = re.compile(r"\S{0,24}\s*$")
+_LAST_WORD = re.compile(r"\S{0,24}\s*$")
 _LOSSES = re.compile(r"loss|nll|xent|\bce\b|cross", re.IGNORECASE)
 _OTHERS = re.compile(
     r"val|eval|test|\blr\b|rate|norm|time|\bdt\b|sec|epoch|acc|ppl|perpl|mfu|mem|tok|scale|aux|best|avg|mean|ema|smooth",
@@ -23,7 +23,7 @@ _OTHERS = re.compile(
 _SPECIAL = re.compile(r"([\\.^$*+?{}\[\]|()])")
 
 
-def proposed(text: str) -> str | None:
+def proposed_pattern(text: str) -> str | None:
     """The option to type for a log, found from its own lines; None where no two lines have a step
     and what may be a loss.
     """
@@ -69,7 +69,7 @@ def _pattern_of(lines: Sequence[str]) -> str | None:
     number = r"\S+" if _ends_word(lines[0], first[loss]) else r"[\w.+-]+"
     groups = {step: f"(?P<{STEP}>{whole})", loss: f"(?P<{LOSS}>{number})"}
     pattern = ".*?".join(
-        _before(lines[0], first, at) + group for at, group in sorted(groups.items())
+        _word_before(lines[0], first, at) + group for at, group in sorted(groups.items())
     )
     matches = [re.search(pattern, line) for line in lines]
     is_found = all(
@@ -84,9 +84,9 @@ def _name(line: str, numbers: Sequence[re.Match[str]], at: int) -> str:
     return line[numbers[at - 1].end() if at else 0 : numbers[at].start()]
 
 
-def _before(line: str, numbers: Sequence[re.Match[str]], at: int) -> str:
+def _word_before(line: str, numbers: Sequence[re.Match[str]], at: int) -> str:
     """The last word before a number, as a pattern."""
-    match = _BEFORE.search(_name(line, numbers, at))
+    match = _LAST_WORD.search(_name(line, numbers, at))
     escaped = _SPECIAL.sub(r"\\\1", match[0]) if match else ""
     plain = escaped.rstrip()
     if plain and plain[-1].isalnum():

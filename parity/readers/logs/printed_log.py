@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from parity.readers.columns.columns import Columns
 from parity.readers.columns.names import LOSS, STEP, VALIDATION, find_columns
 from parity.readers.columns.number import step_number
-from parity.readers.columns.series import from_series
+from parity.readers.columns.series import columns_from_series
 from parity.readers.files.growing import GrowingLog
 from parity.readers.logs.lines.line import HEAD, numbered_lines
 from parity.readers.logs.lines.planned_length import with_planned_length
@@ -65,7 +65,7 @@ class PrintedLog(GrowingLog):
                     rank[validation] for rank in ranks.values() if rank.get(validation)
                 ),
             }
-        columns = from_series(
+        columns = columns_from_series(
             series, series.__getitem__, {LOSS: taken[LOSS], **named_columns}, source
         )
         notes = ["a printed log: losses as printed"]

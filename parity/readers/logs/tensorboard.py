@@ -19,7 +19,7 @@ import numpy as np
 from parity.readers.columns.columns import Columns
 from parity.readers.columns.names import LOSS, STEP
 from parity.readers.columns.parts import join_parts
-from parity.readers.columns.series import from_series
+from parity.readers.columns.series import columns_from_series
 from parity.readers.columns.several_runs import SHOWN
 from parity.readers.curve.plausibility import check_repeats
 from parity.readers.errors import NoLossError, ReadError, SeveralRunsError
@@ -39,7 +39,7 @@ def is_tensorboard_file(name: str) -> bool:
     return "tfevents" in Path(name).name
 
 
-def read_folder(path: str, named_columns: Mapping[str, str]) -> Columns:
+def read_event_folder(path: str, named_columns: Mapping[str, str]) -> Columns:
     """The run in a folder of event files; of a run that was resumed, a later file replaces
     everything from its first step on.
 
@@ -94,7 +94,7 @@ def read_tensorboard(path: str, named_columns: Mapping[str, str]) -> Columns:
             scalars.setdefault(tag, []).append((step, value))
     if not scalars:
         raise NoLossError(f"{path}: no scalar in the event file; expected a training loss")
-    return from_series(scalars, scalars.__getitem__, named_columns, path).noted(*notes)
+    return columns_from_series(scalars, scalars.__getitem__, named_columns, path).noted(*notes)
 
 
 def _framed_records(data: bytes, path: str, notes: list[str]) -> Iterator[bytes]:

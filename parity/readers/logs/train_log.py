@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from parity.readers.columns.columns import Columns
 from parity.readers.columns.names import KNOWN_NAMES, LOSS, VALIDATION
 from parity.readers.columns.number import step_number
-from parity.readers.columns.series import from_series
+from parity.readers.columns.series import columns_from_series
 from parity.readers.errors import ReadError
 from parity.readers.files.growing import GrowingLog
 from parity.readers.logs.lines.line import COLOUR, HEAD
@@ -115,7 +115,7 @@ class TrainLog(GrowingLog):
             ({VALIDATION: rank[VALIDATION]} for rank in ranks.values() if VALIDATION in rank), {}
         )
         series = {**agreed_series(loss_ranks, self._source), **evaluated}
-        columns = from_series(series, series.__getitem__, {}, self._source)
+        columns = columns_from_series(series, series.__getitem__, {}, self._source)
         notes = [f"a log of {self._format.trainer}: losses as printed"]
         if without := self._log.without(VALIDATION):
             notes.append(f"{count(without, 'step line')} without a loss left out")

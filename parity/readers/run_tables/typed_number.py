@@ -5,7 +5,7 @@ import re
 from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.evaluations.gap import PRINTED_STEP
 
-_NOT_FINITE = re.compile(r"[-+]?(?:nan|inf|infinity)", re.IGNORECASE)
+_NONFINITE = re.compile(r"[-+]?(?:nan|inf|infinity)", re.IGNORECASE)
 _NUMBER = re.compile(r"[-+]?(?:\d+(?:\.(\d*))?|\.(\d+))(?:[eE]([-+]?\d{1,3}))?")
 
 
@@ -26,4 +26,4 @@ def printed_step_of(text: str) -> float:
 
 def is_typed_number(text: str) -> bool:
     """Whether a text is a number as one types it, NaN or infinity."""
-    return bool(_NUMBER.fullmatch(text) or _NOT_FINITE.fullmatch(text))
+    return bool(_NUMBER.fullmatch(text) or _NONFINITE.fullmatch(text))

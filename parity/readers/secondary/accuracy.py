@@ -17,7 +17,7 @@ from typing import Any
 
 from parity.judging.secondary.accuracy import MAX_CHOICES, TaskResult
 from parity.readers.errors import ReadError
-from parity.readers.files.json_values import json_of
+from parity.readers.files.json_values import json_value
 from parity.readers.files.text import read_text
 from parity.readers.secondary.lm_eval import is_lm_eval_results, read_lm_eval
 from parity.readers.secondary.value_rows import rows_of
@@ -30,10 +30,10 @@ def read_accuracy(name: str) -> dict[str, TaskResult]:
     expected.
     """
     text = read_text(name)
-    if text.lstrip()[:1] == "{" and is_lm_eval_results(document := json_of(text, name)):
+    if text.lstrip()[:1] == "{" and is_lm_eval_results(document := json_value(text, name)):
         return read_lm_eval(document, name)
     grouped: dict[str, list[tuple[int, Mapping[str, Any]]]] = {}
-    for number, row in rows_of(text, name, _from_mapping):
+    for number, row in rows_of(text, name, _task_rows):
         task = row.get("task")
         if task in (None, ""):
             raise ReadError(
@@ -48,7 +48,7 @@ def read_accuracy(name: str) -> dict[str, TaskResult]:
     }
 
 
-def _from_mapping(document: Mapping[str, Any]) -> list[Any]:
+def _task_rows(document: Mapping[str, Any]) -> list[Any]:
     rows: list[Any] = []
     for task, value in document.items():
         if isinstance(value, list):

@@ -22,7 +22,7 @@ def read_layer_snr(name: str) -> dict[tuple[str, str], float]:
     NaN and infinity are kept.
     """
     latest: dict[tuple[str, str], tuple[float, float]] = {}
-    for number, row in rows_of(read_text(name), name, _layers_from_mapping):
+    for number, row in rows_of(read_text(name), name, _layer_rows):
         where = f"{name}, row {number}"
         layer = row.get("layer")
         if layer in (None, ""):
@@ -38,7 +38,7 @@ def read_layer_snr(name: str) -> dict[tuple[str, str], float]:
     return {key: snr for key, (_, snr) in latest.items()}
 
 
-def _layers_from_mapping(document: Mapping[str, Any]) -> list[Any]:
+def _layer_rows(document: Mapping[str, Any]) -> list[Any]:
     rows: list[Any] = []
     for layer, value in document.items():
         operands = value if isinstance(value, dict) else {ANY_OPERAND: value}

@@ -77,7 +77,7 @@ def _leaf(
     share, where = float(metrics[metric]), f"{name}, task {task}"
     samples = _samples(document, task, name)
     if samples is not None:
-        by_item = _by_item(samples, metric, where)
+        by_item = _item_results(samples, metric, where)
         if by_item is None:
             return None
         result = TaskResult(correct=sum(by_item.values()), items=len(by_item), by_item=by_item)
@@ -149,7 +149,7 @@ def _json(line: str, where: str) -> Any:
         raise ReadError(f"{where}: not valid JSON; check the file") from None
 
 
-def _by_item(rows: Iterable[Any], key: str, where: str) -> dict[str, bool] | None:
+def _item_results(rows: Iterable[Any], key: str, where: str) -> dict[str, bool] | None:
     """Right or wrong by item; None where the metric is no right or wrong."""
     metric, _, part = key.partition(",")
     by_item: dict[str, bool] = {}

@@ -6,16 +6,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from parity.readers.errors import ReadError
-from parity.readers.files.json_values import json_of
+from parity.readers.files.json_values import json_value
 
 Row = Mapping[str, Any]
 
 
 def rows_of(
-    text: str, name: str, from_mapping: Callable[[Mapping[str, Any]], list[Any]]
+    text: str, name: str, object_rows: Callable[[Mapping[str, Any]], list[Any]]
 ) -> list[tuple[int, Row]]:
     """Rows of CSV (numbered as lines) or of JSON (from 1): a list of objects, or an object that
-    `from_mapping` turns into one.
+    `object_rows` turns into one.
 
     Raises ReadError with the file, which is `name`, and what was expected.
     """
@@ -25,8 +25,8 @@ def rows_of(
             return [(reader.line_num, row) for row in reader]
         except csv.Error:
             raise ReadError(f"{name}: not valid CSV; check the file") from None
-    document = json_of(text, name)
-    rows = list(enumerate(from_mapping(document) if isinstance(document, dict) else document, 1))
+    document = json_value(text, name)
+    rows = list(enumerate(object_rows(document) if isinstance(document, dict) else document, 1))
     for number, row in rows:
         if not isinstance(row, dict):
             raise ReadError(f"{name}, row {number}: {row!r}; expected one object per row")

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from parity.frozen import frozen
 from parity.readers.columns.long_table import Row
-from parity.readers.columns.names import KNOWN_NAMES, LOSS, STEP, first_name
+from parity.readers.columns.names import KNOWN_NAMES, LOSS, STEP, first_known_name
 from parity.readers.columns.number import is_number
 from parity.readers.errors import ReadError
 
@@ -97,7 +97,7 @@ def is_prose(text: str, source: str) -> bool:
     if table.delimiter is None and any(map(is_number, table.first)):
         return table.has_header
     if not table.has_header or any(
-        first_name(table.first, KNOWN_NAMES[quantity]) for quantity in (STEP, LOSS)
+        first_known_name(table.first, KNOWN_NAMES[quantity]) for quantity in (STEP, LOSS)
     ):
         return False
     if any(mark in name for name in table.first for mark in ("=", ": ")):

@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import unquote, urlparse
 
 from parity.readers.columns.names import LOSS, STEP
-from parity.readers.columns.series import from_series
+from parity.readers.columns.series import columns_from_series
 from parity.readers.columns.track import Series
 from parity.readers.errors import ReadError, UnreachableSourceError
 from parity.readers.trackers.run import (
@@ -68,7 +68,7 @@ def read_mlflow(source: str, run_id: str, named_columns: Mapping[str, str]) -> T
             raise ReadError(
                 f"{source}: the run has no metric; expected a training loss, logged with its step"
             )
-        columns = from_series(
+        columns = columns_from_series(
             latest,
             lambda name: _history(source, client, run_id, name, float(latest[name])),
             named_columns,

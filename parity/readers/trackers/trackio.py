@@ -47,7 +47,8 @@ def read_trackio(source: str, path: str, named_columns: Mapping[str, str]) -> Tr
 
     def refusal(error: Exception) -> ReadError:
         return UnreachableSourceError(
-            f"{source}: trackio{_at(where)} does not answer ({first_line(error)}); nothing was read"
+            f"{source}: trackio{_place(where)} does not answer ({first_line(error)}); nothing was "
+            "read"
         )
 
     with package_errors(refusal):
@@ -105,12 +106,12 @@ def _one_run(
         )
     names = ", ".join(dict.fromkeys(str(run["name"]) for run in runs[:10]))
     raise ReadError(
-        f"{source}: trackio{_at(where)} has no such run; "
+        f"{source}: trackio{_place(where)} has no such run; "
         f"{f'its project has {names}' if runs else 'it has no such project'}"
     )
 
 
-def _at(where: str | None) -> str:
+def _place(where: str | None) -> str:
     if not where:
         return " on this machine"
     return f" at {where.partition('?')[0]}"

@@ -29,13 +29,13 @@ from parity.wording import count
 
 SUFFIX = ".wandb"
 RUN_FOLDERS = ("offline-run-*", "run-*")
-FILE_COUNTER = "_step"
+COUNTER = "_step"
 _MAGIC, _HEADER, _BLOCK = b":W&B\xe1\xbe\x00", 7, 32 * 1024
 _WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 _HISTORY, _CONFIG, _RUN, _EXIT = 2, 5, 17, 18  # of Record
 _ITEM, _STEP, _STEP_NUMBER = 1, 2, 1  # of HistoryRecord, HistoryStep
 # of HistoryItem, ConfigItem
-_FILE_KEY, _NESTED_KEY, _BOOLEAN, _INTEGER, _NUMBER, _TEXT, _JSON, _VALUE_JSON = (
+_KEY, _NESTED_KEY, _BOOLEAN, _INTEGER, _NUMBER, _TEXT, _JSON, _VALUE_JSON = (
     1,
     2,
     4,
@@ -64,7 +64,7 @@ def run_id(file: Path) -> str:
     return file.name.removesuffix(SUFFIX).removeprefix("run-")
 
 
-def read(source: str, files: Sequence[Path], named_columns: Mapping[str, str]) -> TrackerRun:
+def read_files(source: str, files: Sequence[Path], named_columns: Mapping[str, str]) -> TrackerRun:
     """The run in its files, in the order in which they were written. Raises ReadError."""
     contents = [_contents(file) for file in files]
     config: dict[str, Any] = {}
@@ -73,7 +73,7 @@ def read(source: str, files: Sequence[Path], named_columns: Mapping[str, str]) -
         config |= content.config
         if content.rows:
             parts.append(
-                columns_of_rows(content.rows, named_columns, str(file), FILE_COUNTER).noted(
+                columns_of_rows(content.rows, named_columns, str(file), COUNTER).noted(
                     *content.notes
                 )
             )
@@ -183,7 +183,7 @@ def _row(message: bytes) -> dict[str, Any]:
     """One row of the history by key; the parts of a nested key are joined by points."""
     row = {".".join(keys): item for keys, item in map(_item, submessages(message, _ITEM))}
     for step in submessages(message, _STEP):
-        row[FILE_COUNTER] = _number(step, _STEP_NUMBER)
+        row[COUNTER] = _number(step, _STEP_NUMBER)
     return row
 
 
@@ -212,7 +212,7 @@ def _item(message: bytes) -> tuple[tuple[str, ...], Any]:
         if isinstance(value, int):
             if number in (_BOOLEAN, _INTEGER):
                 item = bool(value) if number == _BOOLEAN else signed_64(value)
-        elif number in (_FILE_KEY, _NESTED_KEY):
+        elif number in (_KEY, _NESTED_KEY):
             keys.append(value.decode())
         elif number == _NUMBER:
             (item,) = struct.unpack("<d", value)

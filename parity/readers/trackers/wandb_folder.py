@@ -54,4 +54,4 @@ def read_offline(path: str, run: str | None, named_columns: Mapping[str, str]) -
     for file in offline_files(path):
         by_run.setdefault(wandb_file.run_id(file), []).append(file)
     chosen = choose_run(by_run, run, path if not is_source(f"{path}:") else f"./{path}")
-    return wandb_file.read(path, by_run[chosen], named_columns)
+    return wandb_file.read_files(path, by_run[chosen], named_columns)

@@ -26,7 +26,7 @@ from parity.readers.trackers.run import (
 )
 from parity.wording import count
 
-WANDB_COUNTER = "_step"
+COUNTER = "_step"
 _TIMEOUT_SECONDS = 120
 # W&B's own: minutes
 _PATIENCE = {
@@ -35,10 +35,8 @@ _PATIENCE = {
     "x_graphql_timeout_seconds": 30.0,
 }
 _GOING = ("running", "pending", "preempting", "preempted")
-_WANDB_ENDED = ("finished", "crashed", "failed", "killed")
-_WANDB_UNKNOWN = re.compile(
-    r"could not find (?:run|project)|HTTP 404|run .*not found", re.IGNORECASE
-)
+_ENDED = ("finished", "crashed", "failed", "killed")
+_UNKNOWN = re.compile(r"could not find (?:run|project)|HTTP 404|run .*not found", re.IGNORECASE)
 _BUSY = re.compile(
     r"HTTP (?:429|5\d\d)|rate limit|timed? ?out|in time|connection|no such host|dial "
     r"tcp|EOF|network is unreachable",
@@ -60,7 +58,7 @@ def read_wandb(source: str, path: str, named_columns: Mapping[str, str]) -> Trac
             "such as wandb:team/llm/3kz0q1vd"
         )
     wandb = tracker_package("wandb", "wandb", source)
-    with package_errors(lambda error: _wandb_refusal(source, error)):
+    with package_errors(lambda error: _refusal(source, error)):
         # no prompt for a key, nothing printed
         wandb.setup(wandb.Settings(silent=True, **_PATIENCE))
         run = wandb.Api(timeout=_TIMEOUT_SECONDS).run(path)
@@ -81,7 +79,7 @@ def read_wandb(source: str, path: str, named_columns: Mapping[str, str]) -> Trac
     if not rows:
         raise ReadError(f"{source}: {NO_ROWS}")
     try:
-        columns = columns_of_rows(rows, named_columns, source, WANDB_COUNTER)
+        columns = columns_of_rows(rows, named_columns, source, COUNTER)
     except NoLossError:
         _prove_complete(source, rows, lines, keys, None)
         raise
@@ -97,9 +95,9 @@ def _refuse_going(source: str, state: str) -> None:
         raise ReadError(
             f"{source}: the run is {state}; a run is judged once it has ended: wait, or stop it"
         )
-    if state not in _WANDB_ENDED:
+    if state not in _ENDED:
         raise ReadError(
-            f"{source}: the run's state is {state!r}; expected one of {', '.join(_WANDB_ENDED)}"
+            f"{source}: the run's state is {state!r}; expected one of {', '.join(_ENDED)}"
         )
 
 
@@ -114,7 +112,7 @@ def _prove_complete(
     """
     expected = _counted(keys, loss)
     loss_count = sum(row.get(loss) is not None for row in rows) if loss is not None else None
-    if len({row.get(WANDB_COUNTER) for row in rows}) != len(rows):
+    if len({row.get(COUNTER) for row in rows}) != len(rows):
         raise ReadError(
             f"{source}: some of the {len(rows):,} rows that W&B returned are there twice; read the "
             "run again"
@@ -155,12 +153,12 @@ def _counted(keys: Any, loss: str | None) -> int | None:
     return int(total)
 
 
-def _wandb_refusal(source: str, error: Exception) -> ReadError:
+def _refusal(source: str, error: Exception) -> ReadError:
     """The one line for an error of the package."""
     text = str(error)
     reason = re.findall(r"HTTP \d{3}[^\n]*|connection refused|no such host", text)
     line = str(reason[-1])[:160] if reason else first_line(error)
-    if _WANDB_UNKNOWN.search(text):
+    if _UNKNOWN.search(text):
         return ReadError(
             f"{source}: W&B has no such run, or the key may not read it; check entity, project and "
             "run id"

@@ -9,15 +9,15 @@ import pytest
 
 from parity.judging.curves.curve import curve_from_arrays
 from parity.readers.errors import ReadError
-from parity.readers.run_config import applied, facts_of
+from parity.readers.run_config import config_facts, with_config
 
 
 def facts(**config):
-    return facts_of(config, "mlflow:1")
+    return config_facts(config, "mlflow:1")
 
 
 def curve(option=None, **config):
-    return applied(curve_from_arrays(np.arange(3), np.ones(3)), facts(**config), option)
+    return with_config(curve_from_arrays(np.arange(3), np.ones(3)), facts(**config), option)
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def curve(option=None, **config):
     ],
 )
 def test_one_thing_is_read_alike_however_a_tracker_stores_it(config):
-    run = applied(curve_from_arrays(np.arange(3), np.ones(3)), facts_of(config, "x"), None)
+    run = with_config(curve_from_arrays(np.arange(3), np.ones(3)), config_facts(config, "x"), None)
     assert (run.recipe, run.seed, run.context) == ("nvfp4", 1, {"learning_rate": "0.0003"})
     assert run.notes == ("from the run's config: recipe nvfp4, seed 1, learning_rate 0.0003",)
 
@@ -152,7 +152,7 @@ def test_step_time(text, seconds):
 
 def test_a_config_of_nothing_changes_nothing():
     run = curve()
-    assert dataclasses.asdict(facts()) == dataclasses.asdict(facts_of({}, "x"))
+    assert dataclasses.asdict(facts()) == dataclasses.asdict(config_facts({}, "x"))
     assert (run.recipe, run.rounding, run.seed, run.context, run.notes) == (None, None, 0, {}, ())
 
 

@@ -16,11 +16,11 @@ from typing import Any
 from parity.names_once import NameTwiceError
 from parity.readers.columns.names import LOSS, STEP
 from parity.readers.errors import ReadError
-from parity.readers.files.json_values import json_of, object_of_values
+from parity.readers.files.json_values import json_value, object_of_values
 from parity.readers.logs.json_log.records import Record
 
 LOG_HISTORY = "log_history"
-_AS_WRITTEN = "expected trainer_state.json as the trainer wrote it"
+_EXPECTED_STATE = "expected trainer_state.json as the trainer wrote it"
 _EARLIEST = 1e9  # a time in seconds since 1970; no run has as many steps
 
 
@@ -41,12 +41,12 @@ def document_records(text: str, source: str) -> list[Record] | None:
         if re.match(r"\s*\[\s*\{\s*'", text):
             rows = _printed_list(text, source)
         else:
-            rows = json_of(text, source)
+            rows = json_value(text, source)
     elif f'"{LOG_HISTORY}"' in text:
-        state = json_of(text, source, _AS_WRITTEN)
+        state = json_value(text, source, _EXPECTED_STATE)
         rows = state.get(LOG_HISTORY) if isinstance(state, dict) else state
         if not isinstance(rows, list) or not all(isinstance(record, dict) for record in rows):
-            raise ReadError(f"{source}: {LOG_HISTORY} is not a list of records; {_AS_WRITTEN}")
+            raise ReadError(f"{source}: {LOG_HISTORY} is not a list of records; {_EXPECTED_STATE}")
     else:
         plain = text.strip()
         try:
@@ -56,10 +56,10 @@ def document_records(text: str, source: str) -> list[Record] | None:
         except (ValueError, RecursionError):
             return None
         # else an object a line
-        rows = (_by_step(document) or _by_row(document)) if end == len(plain) else None
+        rows = (_step_records(document) or _list_records(document)) if end == len(plain) else None
         if rows is None:
             return None
-    records = [_of_row(row) for row in rows]
+    records = [_row_object(row) for row in rows]
     if not all(isinstance(record, dict) for record in records):
         raise ReadError(
             f"{source}: not a list of records such as {{'step': 1, 'loss': 2.5}} or [1, 2.5]; "
@@ -78,7 +78,7 @@ def _printed_list(text: str, source: str) -> Any:
         ) from None
 
 
-def _of_row(row: Any) -> Any:
+def _row_object(row: Any) -> Any:
     """A row [step, loss], or [time, step, loss] as TensorBoard writes it, as an object."""
     if not isinstance(row, list) or len(row) < 2:
         return row
@@ -86,7 +86,7 @@ def _of_row(row: Any) -> Any:
     return dict(zip((STEP, LOSS), row[1:] if has_time else row, strict=False))
 
 
-def _by_step(document: Any) -> list[dict[str, Any]] | None:
+def _step_records(document: Any) -> list[dict[str, Any]] | None:
     """The records of values by step, under one name or more; None for any other document."""
     if not isinstance(document, dict):
         return None
@@ -103,7 +103,7 @@ def _by_step(document: Any) -> list[dict[str, Any]] | None:
     return [*records.values()] or None
 
 
-def _by_row(document: Any) -> list[dict[str, Any]] | None:
+def _list_records(document: Any) -> list[dict[str, Any]] | None:
     """The records of an object of lists that are equally long; None for any other document."""
     if isinstance(document, dict):
         lists = {name: one for name, one in document.items() if isinstance(one, list)}

@@ -187,18 +187,18 @@ class Log:
 
 def _series(rank: _Rank, is_numbered: bool, longest: float) -> dict[str, Track]:
     """The series of one rank, of all names that are on a line which counts."""
-    keys, steps = _in_order(rank.steps)
-    others, planned = _in_order(rank.bars)
+    keys, steps = _sorted_track(rank.steps)
+    others, planned = _sorted_track(rank.bars)
     others = others[planned != longest]
     if is_numbered:
-        keys = _in_order(rank.losses)[0]
+        keys = _sorted_track(rank.losses)[0]
         steps = np.arange(1.0, len(keys) + 1)
     elif len(others):
         keys, steps = keys[~np.isin(keys, others)], steps[~np.isin(keys, others)]
     keys, steps = np.insert(keys, 0, -1), np.insert(steps, 0, 0.0 if is_numbered else np.nan)
     series: dict[str, Track] = {}
     for name, track in rank.values.items():
-        at, values = _in_order(track)
+        at, values = _sorted_track(track)
         value_steps = steps[np.searchsorted(keys, at, side="right") - 1]
         counts = (
             ~(np.isnan(value_steps) | np.isin(at, others))
@@ -211,7 +211,7 @@ def _series(rank: _Rank, is_numbered: bool, longest: float) -> dict[str, Track]:
     return {**{name: Track() for name, last in rank.others.items() if last >= first}, **series}
 
 
-def _in_order(track: Track) -> tuple[FloatArray, FloatArray]:
+def _sorted_track(track: Track) -> tuple[FloatArray, FloatArray]:
     """Keys and values in the order of the log: lines that are alike were added together."""
     keys, values = track.arrays()
     if (keys[1:] > keys[:-1]).all():

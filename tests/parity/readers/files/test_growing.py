@@ -15,7 +15,7 @@ from parity.readers.columns.columns import Columns
 from parity.readers.columns.names import LOSS, STEP
 from parity.readers.errors import ReadError
 from parity.readers.files.text import read_text
-from parity.readers.formats import growing
+from parity.readers.formats import growing_reader
 from parity.readers.logs.json_log.lines import JsonLines
 from parity.readers.logs.pattern import PATTERN
 from parity.readers.logs.printed_log import PrintedLog
@@ -98,7 +98,7 @@ def test_any_pieces_give_what_the_whole_file_gives(name: str, data: st.DataObjec
     cuts = data.draw(
         st.lists(st.tuples(st.integers(1, len(text) - 1), st.booleans()), max_size=12).map(sorted)
     )
-    reader, is_revised = growing(text, "train.log", wanted), False
+    reader, is_revised = growing_reader(text, "train.log", wanted), False
 
     def in_pieces() -> Columns:
         nonlocal is_revised
@@ -114,14 +114,16 @@ def test_any_pieces_give_what_the_whole_file_gives(name: str, data: st.DataObjec
                     before = losses
         return reader.read("")
 
-    assert outcome(in_pieces) == outcome(lambda: growing(text, "train.log", wanted).read(text))
+    assert outcome(in_pieces) == outcome(
+        lambda: growing_reader(text, "train.log", wanted).read(text)
+    )
     assert not is_revised or isinstance(reader, REVISED)
 
 
 def test_a_torn_line_counts_when_its_end_has_come() -> None:
     tables = ("step,loss\n1,2.5\n2,2.25\n", '{"step": 1, "loss": 2.5}\n{"step": 2, "loss": 2.25}\n')
     for text in (*tables, "step 1 loss 2.5\nstep 2 loss 2.25\n"):
-        reader = growing(text, "train.log", {})
+        reader = growing_reader(text, "train.log", {})
         reader.feed(text[:-2])
         assert reader.columns().values[LOSS].tolist() == [2.5]
         reader.feed(text[-2:])
@@ -130,7 +132,7 @@ def test_a_torn_line_counts_when_its_end_has_come() -> None:
 
 def test_a_first_step_revises_what_was_numbered() -> None:
     lines = "{'loss': 3.0}\n{'loss': 2.5}\n"
-    reader = growing(lines, "train.log", {})
+    reader = growing_reader(lines, "train.log", {})
     reader.feed(lines)
     assert reader.columns().values[STEP].tolist() == [1, 2]
     reader.feed("step 7 loss 2.5\n")

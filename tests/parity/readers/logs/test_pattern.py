@@ -8,8 +8,8 @@ import pytest
 
 from parity.readers import ReadError, read_run
 from parity.readers.logs import pattern
-from parity.readers.logs.pattern import PATTERN, compiled
-from parity.readers.logs.pattern_proposal import proposed
+from parity.readers.logs.pattern import PATTERN, compiled_patterns
+from parity.readers.logs.pattern_proposal import proposed_pattern
 
 BOTH = r"it=(?P<step>[\d,]+) L=(?P<loss>\S+)"
 
@@ -68,7 +68,7 @@ def test_a_restart_and_two_runs_are_told_apart_as_in_any_file(log):
 )
 def test_a_pattern_that_cannot_find_a_loss_is_refused(text, said):
     with pytest.raises(ReadError, match=said):
-        compiled(text, "--pattern")
+        compiled_patterns(text, "--pattern")
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ STRANGE = {
 @pytest.mark.parametrize("lines", STRANGE.values(), ids=STRANGE)
 def test_the_proposed_pattern_reads_the_log_it_was_made_from(log, lines):
     banner = ["training on 8 devices", "rank 0 of 8 ready", "rank 1 of 8 ready"]
-    flag, text = shlex.split(proposed("\n".join([*banner, *lines, ""])))
+    flag, text = shlex.split(proposed_pattern("\n".join([*banner, *lines, ""])))
     curve = log([*banner, *lines], text)
     assert flag == "--pattern"
     assert len(curve.steps) == 8
@@ -164,7 +164,7 @@ def test_the_proposed_pattern_reads_the_log_it_was_made_from(log, lines):
     ],
 )
 def test_nothing_is_proposed_where_no_step_rises_or_nothing_may_be_a_loss(lines):
-    assert proposed("\n".join([*lines, ""])) is None
+    assert proposed_pattern("\n".join([*lines, ""])) is None
 
 
 @pytest.mark.parametrize(
