@@ -189,7 +189,7 @@ def _killed(
     settings.state_dir.mkdir()
     command.upgrade(alembic_config(settings.database), "head")
     database = Database(settings.database)
-    own = Stack(settings, database, database, launchers)
+    service = Stack(settings, database, database, launchers)
     chance, killed, jobs = random.Random(seed), Counter[str](), 0  # noqa: S311
     deadline = time.monotonic() + MOST_SECONDS + 10.0 * kills
     while True:
@@ -197,30 +197,30 @@ def _killed(
         # their worker is dead: nothing is gained by waiting for the leases
         with database.write() as session:
             session.execute(update(Run).where(Run.state == "running").values(lease_expires_at=1.0))
-        reconcile.give_back_expired(own.settings, database)
+        reconcile.give_back_expired(service.settings, database)
         more = sum(killed.values()) < kills
         if more and _open_runs(database) < 4:
             jobs += 1
-            own.submit(base, head_of(head), steps=STEPS, question=f"job {jobs}")
+            service.submit(base, head_of(head), steps=STEPS, question=f"job {jobs}")
         if not more and not _open_runs(database):
             break
         database.engine.dispose()
         moment = chance.choice([*MOMENTS]) if more else ""
         if (
-            _worker(own, cluster, moment, chance.randint(1, 2), after=chance.random() < 0.7)
+            _worker(service, cluster, moment, chance.randint(1, 2), after=chance.random() < 0.7)
             == -signal.SIGKILL
         ):
             killed[moment] += 1
     database.engine.dispose()
     # the last one may have been killed after the last write: somebody sweeps what it left
-    _worker(own, cluster, "", 1, after=True)
-    wrong = _wrong(own, cluster, jobs)
+    _worker(service, cluster, "", 1, after=True)
+    wrong = _wrong(service, cluster, jobs)
     database.close()
     return killed, wrong
 
 
 def _worker(
-    own: Stack, cluster: OnSlurm | OnKubernetes, moment: str, times: int, *, after: bool
+    service: Stack, cluster: OnSlurm | OnKubernetes, moment: str, times: int, *, after: bool
 ) -> int:
     """Let a worker live in a process of its own until it kills itself at the `times`-th passing of
     a moment, or has nothing to do.
@@ -234,18 +234,18 @@ def _worker(
         if moment:
             owner, name = MOMENTS[moment]
             _arm(cluster.kind if owner is Slurm else owner, name, times, after=after)
-        database = Database(own.settings.database)
+        database = Database(service.settings.database)
         stopping = threading.Event()
-        submitter = Submitter(own.settings, database, own.worker, stopping)
+        submitter = Submitter(service.settings, database, service.worker, stopping)
         thread = threading.Thread(target=submitter.work)
         thread.start()
-        end, submitted = time.monotonic() + 60.0, own.settings.state_dir / "submitted"
+        end, submitted = time.monotonic() + 60.0, service.settings.state_dir / "submitted"
         while (_open_runs(database) or any(submitted.glob("*"))) and time.monotonic() < end:
-            reconcile.give_back_expired(own.settings, database)
+            reconcile.give_back_expired(service.settings, database)
             time.sleep(0.1)
-        time.sleep(3 * own.settings.reconcile_seconds)  # for what the sweep ends
+        time.sleep(3 * service.settings.reconcile_seconds)  # for what the sweep ends
         while not moment and cluster.left() and time.monotonic() < end:
-            time.sleep(own.settings.reconcile_seconds)
+            time.sleep(service.settings.reconcile_seconds)
         stopping.set()
         thread.join()
     except BaseException:  # noqa: BLE001
@@ -279,13 +279,13 @@ def _open_runs(database: Database) -> int:
         )
 
 
-def _wrong(own: Stack, cluster: OnSlurm | OnKubernetes, jobs: int) -> list[str]:
+def _wrong(service: Stack, cluster: OnSlurm | OnKubernetes, jobs: int) -> list[str]:
     """What the record or the scheduler has that it should not have."""
     wrong = []
-    if left := list((own.settings.state_dir / "submitted").glob("*")):
+    if left := list((service.settings.state_dir / "submitted").glob("*")):
         wrong.append(f"{len(left)} folders are left")
     starts = cluster.starts()
-    with own.database.read() as session:
+    with service.database.read() as session:
         runs = session.scalars(select(Run)).all()
         if len(runs) != 2 * jobs:
             wrong.append(f"{len(runs)} runs of {jobs} jobs")

@@ -55,7 +55,7 @@ class Worker:
     """A worker in a process of its own; it is killed and started again."""
 
     def __init__(self, settings, cluster: Cluster, launchers) -> None:
-        own = {
+        variables = {
             "PARITY_STATE_DIR": settings.state_dir,
             "PARITY_DATABASE_URL": settings.database,
             "PARITY_CAPABILITY": "command",
@@ -66,7 +66,9 @@ class Worker:
             "PARITY_RECONCILE_SECONDS": 0.5,
             "PARITY_FLUSH_SECONDS": 0.2,
         }
-        self._environment = cluster.environment | {name: str(value) for name, value in own.items()}
+        self._environment = cluster.environment | {
+            name: str(value) for name, value in variables.items()
+        }
         self.log = settings.state_dir / "worker.log"
         self.start()
 
@@ -98,14 +100,14 @@ def hold(tmp_path):
 
 
 @pytest.fixture
-def own(cluster, settings, database, owner_database, tmp_path, hold):
+def service(cluster, settings, database, owner_database, tmp_path, hold):
     """A record with a launcher for the cluster, and what it submits."""
     repository = Repository(tmp_path / "model")
-    own = Stack(settings, database, owner_database, _launchers(tmp_path, repository))
+    service = Stack(settings, database, owner_database, _launchers(tmp_path, repository))
     slow = LOOP.replace("            log.write(", SLOW.format(hold=str(hold)))
-    own.base = repository.commit({"train/loop.py": slow})
-    own.head = repository.commit({"train/loop.py": slow.replace("SKIPPED = 1", "SKIPPED = 4")})
-    return own
+    service.base = repository.commit({"train/loop.py": slow})
+    service.head = repository.commit({"train/loop.py": slow.replace("SKIPPED = 1", "SKIPPED = 4")})
+    return service
 
 
 def _launchers(folder, repository):
@@ -127,18 +129,18 @@ def _launchers(folder, repository):
 
 
 @pytest.fixture
-def worker(own, cluster):
-    made = Worker(own.settings, cluster, own.settings.launchers)
+def worker(service, cluster):
+    made = Worker(service.settings, cluster, service.settings.launchers)
     yield made
     made.kill()
 
 
 @pytest.fixture
-def until(own, cluster, worker):
+def until(service, cluster, worker):
     """A function that waits until something is true; the failure has all logs."""
 
     def describe():
-        with own.database.read() as session:
+        with service.database.read() as session:
             runs = [
                 f"{run.id} {run.arm.name} {run.state} {run.attempt_number} {run.steps_done} "
                 f"{run.code} {run.message}"
@@ -165,27 +167,27 @@ def _runs(session):
     return session.scalars(select(Run).order_by(Run.id)).all()
 
 
-def _rows(own):
-    with own.database.read() as session:
+def _rows(service):
+    with service.database.read() as session:
         return session.scalars(select(Submission).order_by(Submission.created_at)).all()
 
 
-def _steps_done(own):
-    with own.database.read() as session:
+def _steps_done(service):
+    with service.database.read() as session:
         return {run.id: run.steps_done for run in _runs(session)}
 
 
-def _states(own):
-    with own.database.read() as session:
+def _states(service):
+    with service.database.read() as session:
         return [run.state for run in _runs(session)]
 
 
-def _training(own):
+def _training(service):
     """The submissions whose trainers run and have recorded steps."""
-    done = _steps_done(own)
+    done = _steps_done(service)
     return [
         row
-        for row in _rows(own)
+        for row in _rows(service)
         if row.state == "released"
         and row.start is not None
         and 20 <= done[row.run_id] < STEPS - 100
@@ -193,22 +195,22 @@ def _training(own):
 
 
 def test_each_step_is_recorded_once_whatever_happens_to_slurm_and_the_worker(
-    own, cluster, worker, until, hold
+    service, cluster, worker, until, hold
 ):
-    job = _submit(own)
-    until(lambda: _training(own))
+    job = _submit(service)
+    until(lambda: _training(service))
     # The controller is away: the runs train on, and nothing fails.
     cluster.kill("slurmctld")
-    before = _steps_done(own)
-    until(lambda: any(now > before[run_id] + 20 for run_id, now in _steps_done(own).items()))
+    before = _steps_done(service)
+    until(lambda: any(now > before[run_id] + 20 for run_id, now in _steps_done(service).items()))
     cluster.start("slurmctld", "-D")
     until(cluster.is_up)
     # The worker is killed: the next one goes on with the same jobs.
-    until(lambda: _training(own))
+    until(lambda: _training(service))
     worker.kill()
     worker.start()
     # A job is preempted, and started again.
-    until(lambda: _training(own))
+    until(lambda: _training(service))
     urgent = cluster.call(
         "sbatch",
         "--parsable",
@@ -218,22 +220,22 @@ def test_each_step_is_recorded_once_whatever_happens_to_slurm_and_the_worker(
         "--wrap=sleep 2",
     ).strip()
     wait_until(lambda: cluster.state(urgent) == "COMPLETED", 120, cluster.logs)
-    for row in _rows(own):
+    for row in _rows(service):
         if row.state != "ended" and row.scheduler_id:
             # Slurm itself waits two minutes
             cluster.call(
                 "scontrol", "update", f"JobId={row.scheduler_id}", "StartTime=now", check=False
             )
-    until(lambda: any((row.start or 0) > 0 for row in _rows(own)))
+    until(lambda: any((row.start or 0) > 0 for row in _rows(service)))
     # A job is cancelled behind our back: its run is lost, and submitted again.
-    until(lambda: _training(own))
-    cancelled = _training(own)[0]
+    until(lambda: _training(service))
+    cancelled = _training(service)[0]
     cluster.call("scancel", cancelled.scheduler_id)
     # before the daemon that ends it is killed
-    until(lambda: [row.state for row in _rows(own) if row.key == cancelled.key] == ["ended"])
+    until(lambda: [row.state for row in _rows(service) if row.key == cancelled.key] == ["ended"])
     # The daemon of the node is killed with its steps: the script ends, and says so, while Slurm
     # calls the job running.
-    until(lambda: _training(own))
+    until(lambda: _training(service))
     cluster.kill("slurmd")
     for process in psutil.process_iter(["name"]):
         if process.info["name"] == "slurmstepd":
@@ -244,16 +246,16 @@ def test_each_step_is_recorded_once_whatever_happens_to_slurm_and_the_worker(
     hold.unlink()
 
     def all_finished():
-        for row in _rows(own):
+        for row in _rows(service):
             if row.state == "released" and (row.reason or "").startswith("PENDING"):
                 cluster.call(
                     "scontrol", "update", f"JobId={row.scheduler_id}", "StartTime=now", check=False
                 )
-        return set(_states(own)) == {"finished"}
+        return set(_states(service)) == {"finished"}
 
     until(all_finished, 400)
     worker.stop()
-    with own.database.read() as session:
+    with service.database.read() as session:
         for run in _runs(session):
             steps, columns = store.read(session, run.id, "train")
             assert steps.tolist() == list(range(STEPS))
@@ -268,7 +270,7 @@ def test_each_step_is_recorded_once_whatever_happens_to_slurm_and_the_worker(
             _, columns = store.read(session, run.id, "train")
             by_arm.setdefault((run.arm.name, run.seed), columns["lm_loss"].tobytes())
         assert len(set(by_arm.values())) == 6
-    rows = _rows(own)
+    rows = _rows(service)
     assert all(row.state == "ended" for row in rows)
     assert [row.number for row in rows if row.run_id == cancelled.run_id] == [1, 2]  # it was lost
     listed = [
@@ -280,20 +282,20 @@ def test_each_step_is_recorded_once_whatever_happens_to_slurm_and_the_worker(
     ours = [(job_id, state, name) for job_id, state, name in listed if name.startswith("parity-")]
     assert not [each for each in ours if each[1] in ("PENDING", "RUNNING")]
     assert len({name for _, _, name in ours}) == len(ours)  # none twice under one key
-    assert own.job().id == job
+    assert service.job().id == job
     assert all(submissions.device_seconds(row, time.time()) >= 0 for row in rows)
 
 
-def _submit(own) -> str:
+def _submit(service) -> str:
     spec = JobSpec(
         name="a change",
         engine="command",
         command=Command(launcher="loop"),
         schedule=Schedule(steps=STEPS, warmup_steps=0),
-        baseline=Arm(recipe="bf16", revision=own.base, name="base", replicates=3),
-        candidates=(head_of(own.head, replicates=3),),
+        baseline=Arm(recipe="bf16", revision=service.base, name="base", replicates=3),
+        candidates=(head_of(service.head, replicates=3),),
     )
-    with own.owner_database.write() as session:
+    with service.owner_database.write() as session:
         return submit_registered(
             session,
             Wanted(spec=spec, policy=policy_from_mapping({"margin": "1.0%"}), revision="r"),
@@ -302,10 +304,10 @@ def _submit(own) -> str:
 
 
 def test_cancel_ends_the_jobs_and_nothing_of_the_workers_reaches_the_node(
-    own, cluster, worker, until
+    service, cluster, worker, until
 ):
-    job = _submit(own)
-    until(lambda: _training(own))
+    job = _submit(service)
+    until(lambda: _training(service))
     (trainer, *_) = [
         process
         for process in psutil.process_iter(["cmdline"])
@@ -314,10 +316,10 @@ def test_cancel_ends_the_jobs_and_nothing_of_the_workers_reaches_the_node(
     environment = trainer.environ()
     assert "SLURM_JOB_ID" in environment
     assert not [name for name in environment if name.startswith("PARITY")]
-    with own.owner_database.write() as session:
+    with service.owner_database.write() as session:
         cancel_job(session, job)
-    until(lambda: all(row.state == "ended" for row in _rows(own)), 60)
-    names = [row.key for row in _rows(own)]
+    until(lambda: all(row.state == "ended" for row in _rows(service)), 60)
+    names = [row.key for row in _rows(service)]
     until(lambda: not cluster.call("squeue", "--noheader", f"--name={','.join(names)}").strip(), 60)
-    until(lambda: not any((own.settings.state_dir / "submitted").iterdir()), 60)
-    assert any((own.settings.state_dir / "logs" / "runs").iterdir())
+    until(lambda: not any((service.settings.state_dir / "submitted").iterdir()), 60)
+    assert any((service.settings.state_dir / "logs" / "runs").iterdir())

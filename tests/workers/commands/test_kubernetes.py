@@ -37,14 +37,14 @@ def on_kubernetes(stack, kubernetes):
     )
 
 
-def _rows(own):
-    with own.database.read() as session:
+def _rows(service):
+    with service.database.read() as session:
         return session.scalars(select(Submission).order_by(Submission.created_at)).all()
 
 
-def _all_ended(own):
+def _all_ended(service):
     def ended():
-        with own.database.read() as session:
+        with service.database.read() as session:
             return all(
                 run.state in ("finished", "failed", "cancelled")
                 for run in session.scalars(select(Run))
@@ -56,45 +56,45 @@ def _all_ended(own):
 def test_each_run_is_one_job_that_is_started_again_followed_and_removed(
     on_kubernetes, kubernetes, gated, gate
 ):
-    own = on_kubernetes()
-    own.submit(gated, head_of(gated, "quantized", "nvfp4"))
+    service = on_kubernetes()
+    service.submit(gated, head_of(gated, "quantized", "nvfp4"))
     kubernetes.is_down(True)
-    worker = Stepping(own)
+    worker = Stepping(service)
     for _ in range(2):
         worker.round()
-    assert {row.state for row in _rows(own)} == {"intended"}
+    assert {row.state for row in _rows(service)} == {"intended"}
     kubernetes.is_down(False)
     kubernetes.is_full(True)
     worker.until(
         lambda: (
-            {(row.reason or "").partition(":")[0] for row in _rows(own)}
+            {(row.reason or "").partition(":")[0] for row in _rows(service)}
             == {"Pending (Unschedulable"}
         )
     )
-    assert submissions.why_not_training(_rows(own)[0]).startswith(
+    assert submissions.why_not_training(_rows(service)[0]).startswith(
         "in Kubernetes's queue as job parity-"
     )
     kubernetes.is_full(False)
-    for row in _rows(own):
+    for row in _rows(service):
         kubernetes.start_again(row.scheduler_id)
-    worker.until(lambda: all(own.run(row.run_id).steps_done > 3 for row in _rows(own)))
-    again = _rows(own)[0]
+    worker.until(lambda: all(service.run(row.run_id).steps_done > 3 for row in _rows(service)))
+    again = _rows(service)[0]
     kubernetes.start_again(again.scheduler_id)
     gate.touch()
-    worker.until(_all_ended(own))
-    for row in _rows(own):
-        run = own.run(row.run_id)
+    worker.until(_all_ended(service))
+    for row in _rows(service):
+        run = service.run(row.run_id)
         assert (run.state, run.code, run.crashes) == ("finished", None, 0)
-        assert own.steps(run.id)[0].tolist() == list(range(STEPS))
-    assert sorted(row.start for row in _rows(own)) == [0, 1]
-    with own.database.read() as session:
+        assert service.steps(run.id)[0].tolist() == list(range(STEPS))
+    assert sorted(row.start for row in _rows(service)) == [0, 1]
+    with service.database.read() as session:
         states = session.scalars(
             select(Attempt.state)
             .where(Attempt.run_id == again.run_id)
             .order_by(Attempt.attempt_number)
         ).all()
     assert states == ["released", "finished"]
-    assert sorted(kubernetes.created()) == sorted(row.key for row in _rows(own))
+    assert sorted(kubernetes.created()) == sorted(row.key for row in _rows(service))
     worker.until(lambda: not kubernetes.jobs())  # no Job is left there for ever
 
 
@@ -132,22 +132,22 @@ def test_a_job_that_exists_is_found_and_no_second_one_is_made(kubernetes, tmp_pa
 
 
 def test_a_killed_worker_and_a_cancelled_job_leave_nothing(on_kubernetes, kubernetes, gated):
-    own = on_kubernetes()
-    job = own.submit(gated, head_of(gated, "quantized", "nvfp4"))
-    first = Stepping(own)
-    first.until(lambda: len([row for row in _rows(own) if row.start is not None]) == 2)
+    service = on_kubernetes()
+    job = service.submit(gated, head_of(gated, "quantized", "nvfp4"))
+    first = Stepping(service)
+    first.until(lambda: len([row for row in _rows(service) if row.start is not None]) == 2)
     first.forget()
-    with own.database.write() as session:
+    with service.database.write() as session:
         session.execute(update(Run).values(lease_expires_at=1.0))
-    reconcile.give_back_expired(own.settings, own.database)
-    second = Stepping(own)
-    second.until(lambda: all(own.run(row.run_id).steps_done > 3 for row in _rows(own)))
+    reconcile.give_back_expired(service.settings, service.database)
+    second = Stepping(service)
+    second.until(lambda: all(service.run(row.run_id).steps_done > 3 for row in _rows(service)))
     assert len(kubernetes.started()) == 2
-    with own.owner_database.write() as session:
+    with service.owner_database.write() as session:
         cancel_job(session, job)
     second.until(lambda: not kubernetes.jobs())
-    assert {row.state for row in _rows(own)} == {"ended"}
-    assert all(submissions.device_seconds(row, time.time()) > 0 for row in _rows(own))
+    assert {row.state for row in _rows(service)} == {"ended"}
+    assert all(submissions.device_seconds(row, time.time()) > 0 for row in _rows(service))
 
 
 def test_a_finished_job_of_the_same_key_is_found_and_the_run_begins_under_another(
@@ -155,43 +155,44 @@ def test_a_finished_job_of_the_same_key_is_found_and_the_run_begins_under_anothe
 ):
     """After the record was restored from a backup, or a Job was made by hand."""
     monkeypatch.setattr(submitted, "LOST_SECONDS", 0.1)
-    own = on_kubernetes()
-    job = own.submit(base, head_of(base, "quantized", "nvfp4"))
-    with own.database.read() as session:
+    service = on_kubernetes()
+    job = service.submit(base, head_of(base, "quantized", "nvfp4"))
+    with service.database.read() as session:
         prefix = submissions.deployment(session)
-    other = next(iter(read_launchers(own.settings.launchers).values()))
-    for run in own.job().runs:
+    other = next(iter(read_launchers(service.settings.launchers).values()))
+    for run in service.job().runs:
         key, folder = f"{prefix}-{run.id}-1", kubernetes.folder / run.id
         folder.mkdir()
         (folder / "job.sh").write_text("exit 0")
         Kubernetes(other.submits_with).submit(key, folder)
         Kubernetes(other.submits_with).release(key)
-    Stepping(own).until(_all_ended(own))
-    assert {(run.state, run.crashes) for run in own.job().runs} == {("finished", 1)}
-    assert sorted(row.number for row in _rows(own)) == [1, 1, 2, 2]
-    assert own.job().id == job
+    Stepping(service).until(_all_ended(service))
+    assert {(run.state, run.crashes) for run in service.job().runs} == {("finished", 1)}
+    assert sorted(row.number for row in _rows(service)) == [1, 1, 2, 2]
+    assert service.job().id == job
 
 
 def test_a_job_that_was_deleted_is_lost_and_the_run_begins_again(
     on_kubernetes, kubernetes, gated, gate, monkeypatch
 ):
     monkeypatch.setattr(submitted, "LOST_SECONDS", 0.1)
-    own = on_kubernetes()
-    own.submit(gated, head_of(gated, "quantized", "nvfp4"))
-    worker = Stepping(own)
+    service = on_kubernetes()
+    service.submit(gated, head_of(gated, "quantized", "nvfp4"))
+    worker = Stepping(service)
     worker.until(
         lambda: (
-            len(_rows(own)) == 2 and all(own.run(row.run_id).steps_done > 3 for row in _rows(own))
+            len(_rows(service)) == 2
+            and all(service.run(row.run_id).steps_done > 3 for row in _rows(service))
         )
     )
-    first = _rows(own)[0]
-    Kubernetes(next(iter(read_launchers(own.settings.launchers).values())).submits_with).cancel(
+    first = _rows(service)[0]
+    Kubernetes(next(iter(read_launchers(service.settings.launchers).values())).submits_with).cancel(
         first.scheduler_id
     )
     gate.touch()
-    worker.until(_all_ended(own))
-    assert [row.number for row in _rows(own) if row.run_id == first.run_id] == [1, 2]
-    assert {run.state for run in own.job().runs} == {"finished"}
+    worker.until(_all_ended(service))
+    assert [row.number for row in _rows(service) if row.run_id == first.run_id] == [1, 2]
+    assert {run.state for run in service.job().runs} == {"finished"}
 
 
 @pytest.mark.parametrize(

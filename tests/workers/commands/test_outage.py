@@ -85,25 +85,25 @@ def clock(monkeypatch):
     return SimpleNamespace(forward=forward)
 
 
-def _rows(own, job):
-    with own.database.read() as session:
+def _rows(service, job):
+    with service.database.read() as session:
         return session.scalars(
             select(Submission).join(Run).where(Run.job_id == job).order_by(Submission.run_id)
         ).all()
 
 
-def _told(own, job):
-    with own.database.read() as session:
+def _told(service, job):
+    with service.database.read() as session:
         return job_document(session, session.get_one(Job, job), 30.0, None)
 
 
-def _runs(own, *jobs):
-    with own.database.read() as session:
+def _runs(service, *jobs):
+    with service.database.read() as session:
         return session.scalars(select(Run).where(Run.job_id.in_(jobs))).all()
 
 
-def _are_pending(own, job):
-    return [(row.reason or "").lower().startswith("pending") for row in _rows(own, job)] == [
+def _are_pending(service, job):
+    return [(row.reason or "").lower().startswith("pending") for row in _rows(service, job)] == [
         True,
         True,
     ]
@@ -112,59 +112,61 @@ def _are_pending(own, job):
 def test_nothing_fails_while_the_scheduler_is_away_and_one_line_says_so(
     stack, cluster, clock, gated, gate, caplog
 ):
-    own = stack(
+    service = stack(
         scheduler=f'"{cluster.name}"',
         device_class='"a CPU"',
         limits="{silent_seconds = 1e6}",
         pinned='""',
         **cluster.keys,
     )
-    worker = Stepping(own)
-    trains = own.submit(gated, head_of(gated, "quantized", "nvfp4"))
-    worker.until(lambda: [run.steps_done for run in _runs(own, trains)] == [10, 10])
+    worker = Stepping(service)
+    trains = service.submit(gated, head_of(gated, "quantized", "nvfp4"))
+    worker.until(lambda: [run.steps_done for run in _runs(service, trains)] == [10, 10])
     cluster.is_full(True)
-    waits = own.submit(gated, head_of(gated, "quantized", "nvfp4"), question="waits")
-    worker.until(lambda: _are_pending(own, waits))
-    before = [row.reason for row in _rows(own, waits)]
+    waits = service.submit(gated, head_of(gated, "quantized", "nvfp4"), question="waits")
+    worker.until(lambda: _are_pending(service, waits))
+    before = [row.reason for row in _rows(service, waits)]
     cluster.is_down(True)
-    new = own.submit(gated, head_of(gated, "quantized", "nvfp4"), question="new")
+    new = service.submit(gated, head_of(gated, "quantized", "nvfp4"), question="new")
     with caplog.at_level(logging.WARNING):
         worker.until(
             lambda: (
-                {row.reason is not None for row in _rows(own, new)} == {True}
-                and len(_rows(own, new)) == 2
+                {row.reason is not None for row in _rows(service, new)} == {True}
+                and len(_rows(service, new)) == 2
             )
         )
         for _ in range(ROUNDS):
             worker.round()
             clock.forward(300.0)
-    assert {(run.state, run.crashes) for run in _runs(own, trains, waits, new)} == {("running", 0)}
+    assert {(run.state, run.crashes) for run in _runs(service, trains, waits, new)} == {
+        ("running", 0)
+    }
     assert [record.getMessage()[: len(CODE)] for record in caplog.records] == [CODE]
-    assert [row.state for row in _rows(own, new)] == ["intended", "intended"]
-    assert all(row.reason.startswith(CODE) for job in (waits, new) for row in _rows(own, job))
-    assert f"to be submitted to {cluster.name.capitalize()}: {CODE}" in _told(own, new).waiting
+    assert [row.state for row in _rows(service, new)] == ["intended", "intended"]
+    assert all(row.reason.startswith(CODE) for job in (waits, new) for row in _rows(service, job))
+    assert f"to be submitted to {cluster.name.capitalize()}: {CODE}" in _told(service, new).waiting
     assert (
-        f"in {cluster.name.capitalize()}'s queue as job {_rows(own, waits)[0].scheduler_id}: {CODE}"
-        in _told(own, waits).waiting
+        f"in {cluster.name.capitalize()}'s queue as job {_rows(service, waits)[0].scheduler_id}: {CODE}"
+        in _told(service, waits).waiting
     )
-    (line,) = status._queue_words(json_value(_told(own, new)))  # the same words once
+    (line,) = status._queue_words(json_value(_told(service, new)))  # the same words once
     assert CODE in line
     assert "1 other run are" in line
     # What trains needs no scheduler to come to its end.
     gate.touch()
-    worker.until(lambda: {run.state for run in _runs(own, trains)} == {"finished"})
+    worker.until(lambda: {run.state for run in _runs(service, trains)} == {"finished"})
     cluster.is_down(False)
     worker.until(
         lambda: (
-            [row.reason for row in _rows(own, waits)] == before
-            and all(row.scheduler_id for row in _rows(own, new))
+            [row.reason for row in _rows(service, waits)] == before
+            and all(row.scheduler_id for row in _rows(service, new))
         )
     )
-    worker.until(lambda: _are_pending(own, new))
+    worker.until(lambda: _are_pending(service, new))
     cluster.is_full(False)
-    for row in (*_rows(own, waits), *_rows(own, new)):
+    for row in (*_rows(service, waits), *_rows(service, new)):
         cluster.go_on(row)
-    worker.until(lambda: {run.state for run in _runs(own, waits, new)} == {"finished"})
+    worker.until(lambda: {run.state for run in _runs(service, waits, new)} == {"finished"})
     warned = [
         record.getMessage()
         for record in caplog.records
@@ -172,9 +174,9 @@ def test_nothing_fails_while_the_scheduler_is_away_and_one_line_says_so(
     ]
     assert len([line for line in warned if CODE in line]) == 1
     assert len([line for line in warned if "answers again" in line]) == 1
-    runs = _runs(own, trains, waits, new)
+    runs = _runs(service, trains, waits, new)
     assert {(run.crashes, run.attempt_number, run.code) for run in runs} == {(0, 1, None)}
-    assert all(own.steps(run.id)[0].tolist() == list(range(STEPS)) for run in runs)
+    assert all(service.steps(run.id)[0].tolist() == list(range(STEPS)) for run in runs)
     assert cluster.submitted() == sorted(
-        row.key for job in (trains, waits, new) for row in _rows(own, job)
+        row.key for job in (trains, waits, new) for row in _rows(service, job)
     )

@@ -62,9 +62,11 @@ def test_the_launcher_of_the_page_goes_to_a_cluster_with_the_keys_that_the_page_
 def test_every_key_of_a_launcher_has_a_row():
     rows = re.findall(r"^\| `(\w+)` \|", PAGE.partition("## Keys of a launcher")[2], re.MULTILINE)
     assert rows == [
-        name for name in dict.fromkeys(rows) if name in {own.name for own in fields(Launcher)}
+        name
+        for name in dict.fromkeys(rows)
+        if name in {service.name for service in fields(Launcher)}
     ]
-    assert {*rows} == {own.name for own in fields(Launcher)} - {"name", "digest"}
+    assert {*rows} == {service.name for service in fields(Launcher)} - {"name", "digest"}
 
 
 @pytest.fixture

@@ -29,16 +29,18 @@ def test_each_arm_trains_its_own_commit_and_recipe(stack, repository, base):
             .replace("SKIPPED = 1", "SKIPPED = 4")
         }
     )
-    own = stack()
-    own.submit(base, head_of(head), head_of(base, "quantized", "nvfp4"), parameters={"width": 8})
-    runs = {run.arm.name: run for run in (own.train() for _ in range(3))}
+    service = stack()
+    service.submit(
+        base, head_of(head), head_of(base, "quantized", "nvfp4"), parameters={"width": 8}
+    )
+    runs = {run.arm.name: run for run in (service.train() for _ in range(3))}
     assert {(run.state, run.code, run.steps_done, run.attempt_number) for run in runs.values()} == {
         ("finished", None, STEPS, 1)
     }
-    steps, columns = own.steps(runs["base"].id)
+    steps, columns = service.steps(runs["base"].id)
     assert steps.tolist() == list(range(STEPS))
     assert set(columns) == {"lm_loss", "learning_rate"}
-    losses = {name: own.steps(run.id)[1]["lm_loss"] for name, run in runs.items()}
+    losses = {name: service.steps(run.id)[1]["lm_loss"] for name, run in runs.items()}
     assert losses["base"][1] == losses["head"][1]
     assert losses["base"][2] != losses["head"][2]
     assert losses["base"][2] != losses["quantized"][2]
@@ -53,46 +55,46 @@ def test_each_arm_trains_its_own_commit_and_recipe(stack, repository, base):
         != runs["base"].manifest["code_digest"]
         == runs["quantized"].manifest["code_digest"]
     )
-    assert not any((own.settings.state_dir / "commands").iterdir())
+    assert not any((service.settings.state_dir / "commands").iterdir())
 
 
 def test_a_replicate_has_a_seed_of_its_own(stack, base, repository):
     head = repository.commit({"train/more.py": ""})
-    own = stack()
-    own.submit(base, head_of(head, replicates=2), steps=8)
-    runs = [own.train() for _ in range(3)]
+    service = stack()
+    service.submit(base, head_of(head, replicates=2), steps=8)
+    runs = [service.train() for _ in range(3)]
     assert sorted((run.arm.name, run.seed) for run in runs) == [
         ("base", 0),
         ("head", 0),
         ("head", 1),
     ]
-    firsts = {run.seed: own.steps(run.id)[1]["lm_loss"][0] for run in runs}
+    firsts = {run.seed: service.steps(run.id)[1]["lm_loss"][0] for run in runs}
     assert firsts[0] != firsts[1]
 
 
 def test_a_commit_of_the_readme_trains_nothing(stack, base, repository):
-    own = stack()
+    service = stack()
     first = repository.commit({"train/more.py": "x = 1\n"})
-    own.submit(first, head_of(first, "quantized", "nvfp4"))
-    trained = [own.train() for _ in range(2)]
+    service.submit(first, head_of(first, "quantized", "nvfp4"))
+    trained = [service.train() for _ in range(2)]
     readme = repository.commit({"README.md": "changed"})
-    own.submit(readme, head_of(readme, "quantized", "nvfp4"))
-    reused = [own.train() for _ in range(2)]
+    service.submit(readme, head_of(readme, "quantized", "nvfp4"))
+    reused = [service.train() for _ in range(2)]
     assert [run.reused_from for run in trained] == [None, None]
     assert [run.reused_from for run in reused] == [run.id for run in trained]
     assert reused[1].manifest["code_revision"] == readme != first
     another = repository.commit({"train/more.py": "x = 2\n"})
-    own.submit(readme, head_of(another))
-    assert [own.train().reused_from for _ in range(2)] == [trained[0].id, None]
+    service.submit(readme, head_of(another))
+    assert [service.train().reused_from for _ in range(2)] == [trained[0].id, None]
 
 
 def test_nothing_is_reused_where_the_launcher_does_not_say_which_libraries_it_has(
     stack, base, repository
 ):
-    own = stack(pinned='""')
+    service = stack(pinned='""')
     head = repository.commit({"README.md": "changed"})
-    own.submit(base, head_of(head))
-    assert [own.train().reused_from for _ in range(2)] == [None, None]
+    service.submit(base, head_of(head))
+    assert [service.train().reused_from for _ in range(2)] == [None, None]
 
 
 @pytest.mark.parametrize(
@@ -148,42 +150,42 @@ def test_nothing_is_reused_where_the_launcher_does_not_say_which_libraries_it_ha
     ],
 )
 def test_how_a_trainer_ends_is_told(stack, base, repository, script, state, code):
-    own = stack()
-    own.submit(repository.commit({"train/loop.py": script}), head_of(base))
-    run = own.train()
+    service = stack()
+    service.submit(repository.commit({"train/loop.py": script}), head_of(base))
+    run = service.train()
     assert (run.state, run.code) == (state, code)
     if code == "TRAINER_FAILED":
         assert "broken trainer" in run.message
     if code == "STEPS_ABOVE_PLAN":
         assert "step 76 of 60" in run.message
-        assert own.steps(run.id)[0].tolist() == list(range(76))
+        assert service.steps(run.id)[0].tolist() == list(range(76))
 
 
 def test_a_launcher_that_does_not_run_the_commit_is_refused(stack, base, repository, tmp_path):
     elsewhere = tmp_path / "elsewhere.py"
     elsewhere.write_text((repository.path / "train/loop.py").read_text())
-    own = stack(
+    service = stack(
         command=f'["{sys.executable}", "{elsewhere}", "--steps={{steps}}", "--seed={{seed}}", '
         '"--out={output}"]'
     )
-    own.submit(base, head_of(repository.commit({"train/more.py": ""})))
-    refused = own.train()
+    service.submit(base, head_of(repository.commit({"train/more.py": ""})))
+    refused = service.train()
     assert (refused.state, refused.code, refused.steps_done) == ("failed", "LAUNCHER_REFUSED", 0)
-    assert own.train().code == "LAUNCHER_REFUSED"  # remembered
+    assert service.train().code == "LAUNCHER_REFUSED"  # remembered
 
 
 def test_a_worker_takes_only_jobs_of_its_launchers_and_refuses_what_they_do_not_have(
     stack, base, repository
 ):
-    own = stack()
+    service = stack()
     head = head_of(repository.commit({"train/more.py": ""}))
-    own.submit(base, head, launcher="another")
-    assert own.claim() is None
-    own.submit(base, head, parameters={"width": 1000})
-    assert own.train().code == "PARAMETER_REFUSED"
-    assert own.train().code == "PARAMETER_REFUSED"
-    own.submit("0" * 40, head_of("0" * 40, "quantized", "mxfp8"))
-    assert {run.arm.name: run.code for run in (own.train() for _ in range(2))} == {
+    service.submit(base, head, launcher="another")
+    assert service.claim() is None
+    service.submit(base, head, parameters={"width": 1000})
+    assert service.train().code == "PARAMETER_REFUSED"
+    assert service.train().code == "PARAMETER_REFUSED"
+    service.submit("0" * 40, head_of("0" * 40, "quantized", "mxfp8"))
+    assert {run.arm.name: run.code for run in (service.train() for _ in range(2))} == {
         "base": "REVISION_NOT_FOUND",
         "quantized": "RECIPE_REFUSED",
     }
@@ -200,9 +202,9 @@ def test_the_trainer_has_none_of_the_workers_secrets(stack, base, repository, mo
     head = repository.commit(
         {"train/loop.py": "import os\nraise SystemExit(repr(sorted(os.environ.items())))"}
     )
-    own = stack()
-    own.submit(head, head_of(base))
-    message = own.train().message
+    service = stack()
+    service.submit(head, head_of(base))
+    message = service.train().message
     assert "PATH" in message
     assert "planted" not in message
     assert "PARITY" not in message
@@ -217,9 +219,9 @@ def test_a_trainer_that_replaces_what_it_printed_shows_nothing_else(
         "import os, sys\nout = os.path.dirname(sys.argv[3][6:]) + "
         f"'/stdout'\nos.unlink(out)\nos.symlink({str(secret)!r}, out)\n"
     )
-    own = stack()
-    own.submit(repository.commit({"train/loop.py": script + "sys.exit('over')"}), head_of(base))
-    message = own.train().message
+    service = stack()
+    service.submit(repository.commit({"train/loop.py": script + "sys.exit('over')"}), head_of(base))
+    message = service.train().message
     assert "over" in message
     assert "secret of somebody" not in message
 
@@ -230,10 +232,10 @@ def test_a_trainer_that_changes_its_files_is_told(stack, base, repository):
         .read_text()
         .replace("    main()\n", "    main()\n    open(__file__, 'a').write('#')\n")
     )
-    own = stack()
-    own.submit(base, head_of(repository.commit({"train/loop.py": text})))
-    runs = [own.train() for _ in range(2)]
-    with own.database.read() as session:
+    service = stack()
+    service.submit(base, head_of(repository.commit({"train/loop.py": text})))
+    runs = [service.train() for _ in range(2)]
+    with service.database.read() as session:
         messages = [session.get_one(Attempt, (run.id, 1)).message for run in runs]
     assert runs[1].state == "finished"
     assert messages[0] is None
@@ -252,10 +254,10 @@ def _slow(repository, seconds=0.02):
     )
 
 
-def _once_it_trains(own, claim, act):
+def _once_it_trains(service, claim, act):
     def watch():
         deadline = time.monotonic() + 300
-        while own.run(claim.run_id).steps_done < 3 and time.monotonic() < deadline:
+        while service.run(claim.run_id).steps_done < 3 and time.monotonic() < deadline:
             time.sleep(0.05)
         act()
 
@@ -274,65 +276,65 @@ def _trainers():
 
 @pytest.mark.parametrize("victim", ["the process that follows it", "the trainer"])
 def test_each_step_is_recorded_once_whoever_is_killed(stack, base, repository, victim):
-    own = stack()
-    own.submit(base, head_of(_slow(repository)))
-    whole = own.train()
-    claim = own.claim()
+    service = stack()
+    service.submit(base, head_of(_slow(repository)))
+    whole = service.train()
+    claim = service.claim()
 
     def kill():
         trainer = _trainers()[0]
         (trainer if victim == "the trainer" else trainer.parent()).kill()
 
-    thread = _once_it_trains(own, claim, kill)
-    first = own.train(claim=claim, flush_seconds=0.05)
+    thread = _once_it_trains(service, claim, kill)
+    first = service.train(claim=claim, flush_seconds=0.05)
     thread.join()
     assert (first.state, first.crashes) == ("queued", 1)
     assert _trainers() == []
-    again = own.train()
+    again = service.train()
     assert (again.id, again.state, again.attempt_number) == (first.id, "finished", 2)
-    steps, columns = own.steps(again.id)
+    steps, columns = service.steps(again.id)
     assert steps.tolist() == list(range(STEPS))
-    assert columns["lm_loss"].tobytes() == own.steps(whole.id)[1]["lm_loss"].tobytes()
+    assert columns["lm_loss"].tobytes() == service.steps(whole.id)[1]["lm_loss"].tobytes()
 
 
 def test_cancel_ends_the_trainer(stack, base, repository):
-    own = stack()
-    job = own.submit(_slow(repository, 0.05), head_of(base))
-    claim = own.claim()
+    service = stack()
+    job = service.submit(_slow(repository, 0.05), head_of(base))
+    claim = service.claim()
 
     def cancel():
-        with own.owner_database.write() as session:
+        with service.owner_database.write() as session:
             cancel_job(session, job)
 
-    thread = _once_it_trains(own, claim, cancel)
-    run = own.train(claim=claim, flush_seconds=0.05)
+    thread = _once_it_trains(service, claim, cancel)
+    run = service.train(claim=claim, flush_seconds=0.05)
     thread.join()
     assert run.state == "cancelled"
     assert _trainers() == []
 
 
 def test_a_head_that_will_fail_is_stopped_where_the_policy_says_so(stack, base, repository):
-    own = stack()
+    service = stack()
     _slow(repository, 0.02)
     slow = (repository.path / "train/loop.py").read_text()
     failing = repository.commit({"train/loop.py": slow.replace("SKIPPED = 1", "SKIPPED = 1000")})
-    job = own.submit(base, head_of(failing), steps=400, early_stop="stop")
-    own.train()
-    claim = own.claim()
+    job = service.submit(base, head_of(failing), steps=400, early_stop="stop")
+    service.train()
+    claim = service.claim()
 
     def look():
         deadline = time.monotonic() + 300
-        while not forecasts.watch(own.owner_database, job) and time.monotonic() < deadline:
+        while not forecasts.watch(service.owner_database, job) and time.monotonic() < deadline:
             time.sleep(0.5)
 
-    thread = _once_it_trains(own, claim, look)
-    run = own.train(claim=claim, flush_seconds=0.05)
+    thread = _once_it_trains(service, claim, look)
+    run = service.train(claim=claim, flush_seconds=0.05)
     thread.join()
     assert (run.state, run.code) == ("finished", "EARLY_STOP")
     assert run.steps_done < 400
     assert _trainers() == []
     # by how far it came, and never a pass
-    assert own.judged(job)["head"]["verdict"] in ("fail", "inconclusive")
+    assert service.judged(job)["head"]["verdict"] in ("fail", "inconclusive")
 
 
 @pytest.mark.parametrize(
@@ -344,7 +346,7 @@ def test_a_head_that_will_fail_is_stopped_where_the_policy_says_so(stack, base, 
     ],
 )
 def test_the_launchers_limits_hold(stack, base, repository, limits, code, state):
-    own = stack(limits=limits)
+    service = stack(limits=limits)
     script = (
         (repository.path / "train/loop.py")
         .read_text()
@@ -353,54 +355,54 @@ def test_the_launchers_limits_hold(stack, base, repository, limits, code, state)
             "            __import__('time').sleep(2 * step)\n            log.write(",
         )
     )
-    own.submit(repository.commit({"train/loop.py": script}), head_of(base))
-    run = own.train()
+    service.submit(repository.commit({"train/loop.py": script}), head_of(base))
+    run = service.train()
     assert (run.state, run.code) == (state, code)
     assert _trainers() == []
 
 
 def test_a_launcher_that_the_file_no_longer_has_is_named(stack, base):
-    own = stack()
-    own.submit(base, head_of(base, "quantized", "nvfp4"))
-    file = own.settings.launchers
+    service = stack()
+    service.submit(base, head_of(base, "quantized", "nvfp4"))
+    file = service.settings.launchers
     file.write_text(file.read_text().replace("[launcher.loop]", "[launcher.other]"))
-    run = own.train()
+    run = service.train()
     assert (run.state, run.code) == ("failed", "LAUNCHER_UNKNOWN")
     assert "'loop'" in run.message
 
 
 def test_arms_that_a_changed_launcher_trained_are_no_pair(stack, base, repository):
-    own = stack()
-    job = own.submit(base, head_of(repository.commit({"README.md": "changed"})), steps=400)
-    first = own.train()
-    file = own.settings.launchers
+    service = stack()
+    job = service.submit(base, head_of(repository.commit({"README.md": "changed"})), steps=400)
+    first = service.train()
+    file = service.settings.launchers
     file.write_text(file.read_text().replace("libraries of the tests", "other libraries"))
-    second = own.train()
+    second = service.train()
     assert second.reused_from is None
     assert first.manifest["launcher_digest"] != second.manifest["launcher_digest"]
-    assert (own.judged(job)["head"]["verdict"], own.judged(job)["head"]["codes"][0]) == (
+    assert (service.judged(job)["head"]["verdict"], service.judged(job)["head"]["codes"][0]) == (
         "inconclusive",
         "CONFOUNDED",
     )
 
 
 def test_folders_of_attempts_whose_worker_was_killed_are_removed(stack, base):
-    own = stack()
-    own.submit(base, head_of(base, "quantized", "nvfp4"))
-    claim = own.claim()
-    commands = own.settings.state_dir / "commands"
+    service = stack()
+    service.submit(base, head_of(base, "quantized", "nvfp4"))
+    claim = service.claim()
+    commands = service.settings.state_dir / "commands"
     for name in (
         f"{claim.run_id}-{claim.attempt_number}",
         f"{claim.run_id}-99",
         "r0123456789ab-0123456789-1",
     ):
         (commands / name).mkdir(parents=True)
-    supervisor.sweep(own.settings, own.database)
+    supervisor.sweep(service.settings, service.database)
     assert [path.name for path in commands.iterdir()] == [f"{claim.run_id}-{claim.attempt_number}"]
 
 
 def test_a_change_is_judged_on_what_it_changes(stack, base, repository):
-    own = stack()
+    service = stack()
     loop = (repository.path / "train/loop.py").read_text()
     broken = repository.commit(
         {"train/loop.py": loop.replace("SKIPPED = 1", "SKIPPED = 4")}, "change", base
@@ -413,7 +415,7 @@ def test_a_change_is_judged_on_what_it_changes(stack, base, repository):
         {"train/loop.py": loop.replace("round(gradient, 1)", "0.0")}, "change"
     )
     verdicts = {
-        name: own.verdicts(base, head_of(commit))["head"]
+        name: service.verdicts(base, head_of(commit))["head"]
         for name, commit in (("broken", broken), ("mended", mended), ("readme", readme))
     }
     assert {name: verdict["verdict"] for name, verdict in verdicts.items()} == {
@@ -423,7 +425,7 @@ def test_a_change_is_judged_on_what_it_changes(stack, base, repository):
     }
     assert {verdicts[name]["codes"][0] for name in ("mended", "readme")} == {"IDENTICAL"}
     assert {verdict["compares"] for verdict in verdicts.values()} == {"revision"}
-    pair = own.verdicts(base, head_of(worse), head_of(worse, "head-nvfp4", "nvfp4"))
+    pair = service.verdicts(base, head_of(worse), head_of(worse, "head-nvfp4", "nvfp4"))
     assert {
         name: (verdict["verdict"], verdict["baseline"]["name"]) for name, verdict in pair.items()
     } == {

@@ -46,98 +46,100 @@ def on_slurm(stack, slurm):
     return make
 
 
-def _states(own):
-    with own.database.read() as session:
+def _states(service):
+    with service.database.read() as session:
         return sorted((run.arm.name, run.state, run.code) for run in session.scalars(select(Run)))
 
 
-def _all_ended(own):
-    return lambda: all(state in ("finished", "failed", "cancelled") for _, state, _ in _states(own))
+def _all_ended(service):
+    return lambda: all(
+        state in ("finished", "failed", "cancelled") for _, state, _ in _states(service)
+    )
 
 
-def _rows(own):
-    with own.database.read() as session:
+def _rows(service):
+    with service.database.read() as session:
         return session.scalars(
             select(Submission).order_by(Submission.run_id, Submission.number)
         ).all()
 
 
-def _waits_at_the_gate(own):
-    return lambda: [own.run(row.run_id).steps_done for row in _rows(own)] == [10]
+def _waits_at_the_gate(service):
+    return lambda: [service.run(row.run_id).steps_done for row in _rows(service)] == [10]
 
 
-def _row(own):
-    (row,) = _rows(own)
+def _row(service):
+    (row,) = _rows(service)
     return row
 
 
-def _attempts(own, run_id):
-    with own.database.read() as session:
+def _attempts(service, run_id):
+    with service.database.read() as session:
         return session.scalars(
             select(Attempt.state).where(Attempt.run_id == run_id).order_by(Attempt.attempt_number)
         ).all()
 
 
-def _expire(own):
+def _expire(service):
     """Let all leases end, as if their worker had been killed a while ago, and give the runs
     back.
     """
-    with own.database.write() as session:
+    with service.database.write() as session:
         session.execute(update(Run).where(Run.state == "running").values(lease_expires_at=1.0))
-    reconcile.give_back_expired(own.settings, own.database)
+    reconcile.give_back_expired(service.settings, service.database)
 
 
-def _only_one(own, base, **more):
+def _only_one(service, base, **more):
     """A job whose second run is of no use here: it is cancelled."""
-    own.submit(base, head_of(base, "quantized", "nvfp4"), **more)
-    with own.owner_database.write() as session:
+    service.submit(base, head_of(base, "quantized", "nvfp4"), **more)
+    with service.owner_database.write() as session:
         run = next(run for run in session.scalars(select(Run)) if run.arm.name == "quantized")
         lifecycle.cancel(session, run)
 
 
-def _run_of(own, arm):
-    with own.database.read() as session:
+def _run_of(service, arm):
+    with service.database.read() as session:
         return next(run.id for run in session.scalars(select(Run)) if run.arm.name == arm)
 
 
-def _whole(own, run_id):
-    steps, columns = own.steps(run_id)
+def _whole(service, run_id):
+    steps, columns = service.steps(run_id)
     assert steps.tolist() == list(range(STEPS))
     return columns["lm_loss"].tobytes()
 
 
 def test_runs_train_on_the_cluster_and_are_judged(on_slurm, slurm, base, repository):
-    own = on_slurm(slurm='{options = ["--partition=low"]}')
+    service = on_slurm(slurm='{options = ["--partition=low"]}')
     head = repository.commit({"train/loop.py": LOOP.replace("SKIPPED = 1", "SKIPPED = 4")})
-    job = own.submit(base, head_of(head))
-    assert own.claim() is None  # no slot takes them
-    worker = Stepping(own)
-    worker.until(_all_ended(own))
-    assert _states(own) == [("base", "finished", None), ("head", "finished", None)]
-    assert len({_whole(own, run.id) for run in own.job().runs}) == 2
-    rows = _rows(own)
+    job = service.submit(base, head_of(head))
+    assert service.claim() is None  # no slot takes them
+    worker = Stepping(service)
+    worker.until(_all_ended(service))
+    assert _states(service) == [("base", "finished", None), ("head", "finished", None)]
+    assert len({_whole(service, run.id) for run in service.job().runs}) == 2
+    rows = _rows(service)
     assert {(row.state, row.exit_status, row.start, row.number) for row in rows} == {
         ("ended", 0, 0, 1)
     }
     assert {row.key for row in rows} == {job["name"] for job in slurm.jobs().values()}
     assert all("--partition=low" in call for call in slurm.calls("sbatch"))
-    assert not any((own.settings.state_dir / "submitted").iterdir())
+    assert not any((service.settings.state_dir / "submitted").iterdir())
     for row in rows:
         now = time.time()
         assert 0 <= submissions.device_seconds(row, now) <= now - row.created_at + 1
-    assert own.judged(job)["head"]["baseline"]["name"] == "base"
+    assert service.judged(job)["head"]["baseline"]["name"] == "base"
 
 
 def test_a_commit_of_the_readme_submits_nothing(on_slurm, slurm, base, repository):
-    own, worker = on_slurm(), None
-    own.submit(base, head_of(base, "quantized", "nvfp4"))
-    worker = Stepping(own)
-    worker.until(_all_ended(own))
+    service, worker = on_slurm(), None
+    service.submit(base, head_of(base, "quantized", "nvfp4"))
+    worker = Stepping(service)
+    worker.until(_all_ended(service))
     readme = repository.commit({"README.md": "changed"})
-    own.submit(base, head_of(readme))
-    worker.until(_all_ended(own))
+    service.submit(base, head_of(readme))
+    worker.until(_all_ended(service))
     assert len(slurm.jobs()) == 2
-    with own.database.read() as session:
+    with service.database.read() as session:
         reused = [
             run.reused_from
             for run in session.scalars(select(Run).where(Run.reused_from.is_not(None)))
@@ -157,8 +159,8 @@ def test_nothing_of_the_workers_environment_reaches_slurm_or_the_node(
         "AWS_SECRET_ACCESS_KEY",
     ):
         monkeypatch.setenv(name, "planted")
-    own = on_slurm()
-    own.submit(
+    service = on_slurm()
+    service.submit(
         base,
         head_of(
             repository.commit(
@@ -166,9 +168,9 @@ def test_nothing_of_the_workers_environment_reaches_slurm_or_the_node(
             )
         ),
     )
-    Stepping(own).until(_all_ended(own))
+    Stepping(service).until(_all_ended(service))
     assert "planted" not in (slurm.folder / "environment").read_text()
-    with own.database.read() as session:
+    with service.database.read() as session:
         message = session.scalars(select(Run.message).where(Run.code == "TRAINER_FAILED")).one()
     assert "SLURM_JOB_ID" in message
     assert "planted" not in message
@@ -191,10 +193,10 @@ def test_nothing_of_the_workers_environment_reaches_slurm_or_the_node(
     ],
 )
 def test_how_a_trainer_ends_is_told(on_slurm, slurm, base, repository, script, state, code):
-    own = on_slurm()
-    own.submit(base, head_of(repository.commit({"train/loop.py": script})))
-    Stepping(own).until(_all_ended(own))
-    assert _states(own) == [("base", "finished", None), ("head", state, code)]
+    service = on_slurm()
+    service.submit(base, head_of(repository.commit({"train/loop.py": script})))
+    Stepping(service).until(_all_ended(service))
+    assert _states(service) == [("base", "finished", None), ("head", state, code)]
     assert {job["state"] for job in slurm.jobs().values()} <= {"COMPLETED", "FAILED", "CANCELLED"}
 
 
@@ -203,123 +205,123 @@ def test_a_launcher_that_does_not_run_the_commit_is_refused(
 ):
     elsewhere = tmp_path / "elsewhere.py"
     elsewhere.write_text(LOOP)
-    own = on_slurm(
+    service = on_slurm(
         command=f'["{sys.executable}", "{elsewhere}", "--steps={{steps}}", "--seed={{seed}}", '
         '"--out={output}"]'
     )
-    _only_one(own, base)
-    worker = Stepping(own)
-    worker.until(_all_ended(own))
-    assert ("base", "failed", "LAUNCHER_REFUSED") in _states(own)
-    own.submit(base, head_of(repository.commit({"train/more.py": ""})))
-    worker.until(_all_ended(own))
+    _only_one(service, base)
+    worker = Stepping(service)
+    worker.until(_all_ended(service))
+    assert ("base", "failed", "LAUNCHER_REFUSED") in _states(service)
+    service.submit(base, head_of(repository.commit({"train/more.py": ""})))
+    worker.until(_all_ended(service))
     assert len(slurm.jobs()) == 1  # it is remembered, and no more is submitted
 
 
 def test_losses_that_are_printed_are_followed(on_slurm, base, repository):
-    own = on_slurm(reports='{path = "stdout"}')
+    service = on_slurm(reports='{path = "stdout"}')
     head = repository.commit({"train/loop.py": LOOP.replace("log.write(", "print(end=")})
-    own.submit(head, head_of(head, "quantized", "nvfp4"))
-    Stepping(own).until(_all_ended(own))
-    assert {(state, code) for _, state, code in _states(own)} == {("finished", None)}
+    service.submit(head, head_of(head, "quantized", "nvfp4"))
+    Stepping(service).until(_all_ended(service))
+    assert {(state, code) for _, state, code in _states(service)} == {("finished", None)}
 
 
 def test_a_worker_that_is_killed_loses_nothing_and_the_next_one_goes_on(
     on_slurm, slurm, gated, gate
 ):
-    own = on_slurm()
-    _only_one(own, gated)
-    first = Stepping(own)
-    first.until(_waits_at_the_gate(own))
+    service = on_slurm()
+    _only_one(service, gated)
+    first = Stepping(service)
+    first.until(_waits_at_the_gate(service))
     first.forget()
-    _expire(own)
-    run = own.run(_row(own).run_id)
+    _expire(service)
+    run = service.run(_row(service).run_id)
     assert (run.state, run.crashes) == ("queued", 0)
-    assert own.claim() is None  # its job trains on: no slot may begin it again
+    assert service.claim() is None  # its job trains on: no slot may begin it again
     gate.touch()
-    Stepping(own).until(_all_ended(own))
-    run = own.run(run.id)
+    Stepping(service).until(_all_ended(service))
+    run = service.run(run.id)
     assert (run.state, run.crashes) == ("finished", 0)
-    assert _attempts(own, run.id) == ["lost", "finished"]
-    _whole(own, run.id)
+    assert _attempts(service, run.id) == ["lost", "finished"]
+    _whole(service, run.id)
     assert len(slurm.jobs()) == 1
-    with own.database.read() as session:
+    with service.database.read() as session:
         # from the first step that was not recorded
         assert session.get_one(Attempt, (run.id, 2)).first_step == 10
 
 
 def test_a_worker_that_stops_leaves_the_job(on_slurm, slurm, gated, gate):
-    own = on_slurm()
-    _only_one(own, gated)
-    worker = Stepping(own)
-    worker.until(_waits_at_the_gate(own))
+    service = on_slurm()
+    _only_one(service, gated)
+    worker = Stepping(service)
+    worker.until(_waits_at_the_gate(service))
     for run in worker.submitter._runs.values():
         run.leave()
-    assert own.run(_row(own).run_id).state == "queued"
+    assert service.run(_row(service).run_id).state == "queued"
     gate.touch()
-    Stepping(own).until(_all_ended(own))
-    assert _attempts(own, _row(own).run_id) == ["released", "finished"]
+    Stepping(service).until(_all_ended(service))
+    assert _attempts(service, _row(service).run_id) == ["released", "finished"]
     assert len(slurm.jobs()) == 1
 
 
 def test_a_job_that_is_taken_from_its_node_starts_again_and_its_steps_replace_the_earlier_ones(
     on_slurm, slurm, gated, gate
 ):
-    own = on_slurm()
-    _only_one(own, gated)
-    worker = Stepping(own)
-    worker.until(_waits_at_the_gate(own))
-    slurm.call("scontrol", "requeue", _row(own).scheduler_id)
+    service = on_slurm()
+    _only_one(service, gated)
+    worker = Stepping(service)
+    worker.until(_waits_at_the_gate(service))
+    slurm.call("scontrol", "requeue", _row(service).scheduler_id)
     gate.touch()
-    worker.until(_all_ended(own))
-    run = own.run(_row(own).run_id)
+    worker.until(_all_ended(service))
+    run = service.run(_row(service).run_id)
     assert (run.state, run.crashes) == ("finished", 0)
-    assert _attempts(own, run.id) == ["released", "finished"]
-    _whole(own, run.id)
-    with own.database.read() as session:
+    assert _attempts(service, run.id) == ["released", "finished"]
+    _whole(service, run.id)
+    with service.database.read() as session:
         assert session.get_one(Attempt, (run.id, 2)).first_step == 0
-    row = _row(own)
+    row = _row(service)
     assert (row.start, row.attempt_number, row.number) == (1, 2, 1)
 
 
 def test_a_start_that_nobody_saw_is_seen_by_the_next_worker(on_slurm, slurm, gated, gate):
-    own = on_slurm()
-    _only_one(own, gated)
-    first = Stepping(own)
-    first.until(_waits_at_the_gate(own))
+    service = on_slurm()
+    _only_one(service, gated)
+    first = Stepping(service)
+    first.until(_waits_at_the_gate(service))
     first.forget()
-    slurm.call("scontrol", "requeue", _row(own).scheduler_id)
+    slurm.call("scontrol", "requeue", _row(service).scheduler_id)
     gate.touch()
-    _expire(own)
-    Stepping(own).until(_all_ended(own))
-    run = own.run(_row(own).run_id)
-    assert _attempts(own, run.id) == ["lost", "finished"]
-    _whole(own, run.id)
-    with own.database.read() as session:
+    _expire(service)
+    Stepping(service).until(_all_ended(service))
+    run = service.run(_row(service).run_id)
+    assert _attempts(service, run.id) == ["lost", "finished"]
+    _whole(service, run.id)
+    with service.database.read() as session:
         assert session.get_one(Attempt, (run.id, 2)).first_step == 0
 
 
 def test_cancel_ends_the_run_at_once_and_its_job_soon(on_slurm, slurm, gated):
-    own = on_slurm()
-    job = own.submit(gated, head_of(gated, "quantized", "nvfp4"))
-    worker = Stepping(own)
-    worker.until(lambda: len([row for row in _rows(own) if row.start is not None]) == 2)
-    with own.owner_database.write() as session:
+    service = on_slurm()
+    job = service.submit(gated, head_of(gated, "quantized", "nvfp4"))
+    worker = Stepping(service)
+    worker.until(lambda: len([row for row in _rows(service) if row.start is not None]) == 2)
+    with service.owner_database.write() as session:
         cancel_job(session, job)
-    assert {state for _, state, _ in _states(own)} == {"cancelled"}
+    assert {state for _, state, _ in _states(service)} == {"cancelled"}
     worker.forget()  # whoever submitted it is gone: any worker sweeps
-    other = Stepping(own)
-    other.until(lambda: all(row.state == "ended" for row in _rows(own)))
+    other = Stepping(service)
+    other.until(lambda: all(row.state == "ended" for row in _rows(service)))
     assert not {job["state"] for job in slurm.jobs().values()} & {"RUNNING", "PENDING"}
-    other.until(lambda: not any((own.settings.state_dir / "submitted").iterdir()))
+    other.until(lambda: not any((service.settings.state_dir / "submitted").iterdir()))
 
 
 def test_a_held_job_on_no_record_is_cancelled_and_that_of_somebody_else_is_left(
     on_slurm, slurm, base
 ):
-    own = on_slurm()
-    own.submit(base, head_of(base, "quantized", "nvfp4"))
-    with own.database.read() as session:
+    service = on_slurm()
+    service.submit(base, head_of(base, "quantized", "nvfp4"))
+    with service.database.read() as session:
         prefix = submissions.deployment(session)
     for name in (
         f"{prefix}-r0123456789ab-0123456789-1",
@@ -334,61 +336,61 @@ def test_a_held_job_on_no_record_is_cancelled_and_that_of_somebody_else_is_left(
             "--output=/dev/null",
             "/bin/true",
         )
-    worker = Stepping(own)
-    worker.until(_all_ended(own))
+    worker = Stepping(service)
+    worker.until(_all_ended(service))
     worker.round()
     held = {job["name"] for job in slurm.jobs().values() if job["reason"] == "JobHeldUser"}
     assert held == {"parity-00000000-r0123456789ab-0123456789-1", "theirs"}
 
 
 def test_a_scheduler_that_is_away_fails_nothing_and_is_told_once(on_slurm, slurm, base, caplog):
-    own = on_slurm()
-    own.submit(base, head_of(base, "quantized", "nvfp4"))
+    service = on_slurm()
+    service.submit(base, head_of(base, "quantized", "nvfp4"))
     slurm.is_down(True)
-    worker = Stepping(own)
+    worker = Stepping(service)
     with caplog.at_level(logging.WARNING):
         for _ in range(6):
             worker.round()
             time.sleep(0.02)
-        assert {state for _, state, _ in _states(own)} == {"running"}
+        assert {state for _, state, _ in _states(service)} == {"running"}
         assert all(
             submissions.why_not_training(row).startswith(
                 "to be submitted to Slurm: SCHEDULER_UNREACHABLE"
             )
-            for row in _rows(own)
+            for row in _rows(service)
         )
         slurm.is_down(False)
-        worker.until(_all_ended(own))
+        worker.until(_all_ended(service))
     lines = [record.getMessage() for record in caplog.records]
     told = [line for line in lines if "SCHEDULER_UNREACHABLE" in line or "answers again" in line]
     assert len(told) == 2
-    assert {(state, code) for _, state, code in _states(own)} == {("finished", None)}
-    assert {run.crashes for run in own.job().runs} == {0}
+    assert {(state, code) for _, state, code in _states(service)} == {("finished", None)}
+    assert {run.crashes for run in service.job().runs} == {0}
 
 
 def test_a_job_that_the_scheduler_will_not_take_fails_its_run(on_slurm, base):
-    own = on_slurm(slurm='{options = ["--partition=nowhere"]}')
-    _only_one(own, base)
-    Stepping(own).until(_all_ended(own))
-    assert ("base", "failed", "SCHEDULER_REFUSED") in _states(own)
-    assert [row.state for row in _rows(own)] == ["ended"]
+    service = on_slurm(slurm='{options = ["--partition=nowhere"]}')
+    _only_one(service, base)
+    Stepping(service).until(_all_ended(service))
+    assert ("base", "failed", "SCHEDULER_REFUSED") in _states(service)
+    assert [row.state for row in _rows(service)] == ["ended"]
 
 
 def test_where_a_run_waits_is_told_in_the_schedulers_words(on_slurm, slurm, base):
-    own = on_slurm()
-    _only_one(own, base)
+    service = on_slurm()
+    _only_one(service, base)
     slurm.is_full(True)
-    worker = Stepping(own)
-    worker.until(lambda: _rows(own) and (_row(own).reason or "").startswith("PENDING"))
-    row = _row(own)
+    worker = Stepping(service)
+    worker.until(lambda: _rows(service) and (_row(service).reason or "").startswith("PENDING"))
+    row = _row(service)
     assert (
         submissions.why_not_training(row)
         == f"in Slurm's queue as job {row.scheduler_id}: PENDING (Resources)"
     )
     assert submissions.device_seconds(row, time.time() + 60) == 0
     assert submissions.queued_seconds(row, row.created_at + 60) == 60
-    with own.database.read() as session:
-        document = job_document(session, session.get_one(Job, own.job().id), 30.0, None)
+    with service.database.read() as session:
+        document = job_document(session, session.get_one(Job, service.job().id), 30.0, None)
     (run,) = document.arms[0].runs
     assert run.waiting == submissions.why_not_training(row)
     assert document.waiting == f"1 of 2 runs wait; the first is {run.waiting}."
@@ -402,39 +404,39 @@ def test_where_a_run_waits_is_told_in_the_schedulers_words(on_slurm, slurm, base
     assert told == [f"base replicate 0 is {run.waiting}"]
     slurm.is_full(False)
     slurm.call("scontrol", "release", row.scheduler_id)
-    worker.until(_all_ended(own))
-    assert submissions.why_not_training(_row(own)) is None
+    worker.until(_all_ended(service))
+    assert submissions.why_not_training(_row(service)) is None
 
 
 def test_a_controller_that_comes_back_with_an_older_state_leaves_no_job_held(
     on_slurm, slurm, gated, gate
 ):
-    own = on_slurm()
-    _only_one(own, gated)
-    worker = Stepping(own)
-    worker.until(_waits_at_the_gate(own))
-    slurm.call("scancel", _row(own).scheduler_id)
-    slurm.forget(_row(own).scheduler_id, state="PENDING", reason="JobHeldUser")
+    service = on_slurm()
+    _only_one(service, gated)
+    worker = Stepping(service)
+    worker.until(_waits_at_the_gate(service))
+    slurm.call("scancel", _row(service).scheduler_id)
+    slurm.forget(_row(service).scheduler_id, state="PENDING", reason="JobHeldUser")
     gate.touch()
-    worker.until(_all_ended(own))
-    assert ("base", "finished", None) in _states(own)
-    assert _row(own).start == 1
-    _whole(own, _row(own).run_id)
+    worker.until(_all_ended(service))
+    assert ("base", "finished", None) in _states(service)
+    assert _row(service).start == 1
+    _whole(service, _row(service).run_id)
 
 
 def test_a_job_of_ours_with_the_id_of_one_that_was_forgotten_is_another_job(
     on_slurm, slurm, gated, gate, monkeypatch
 ):
     monkeypatch.setattr(submitted, "LOST_SECONDS", 0.1)
-    own = on_slurm()
-    _only_one(own, gated)
-    worker = Stepping(own)
-    worker.until(_waits_at_the_gate(own))
-    slurm.call("scancel", _row(own).scheduler_id)
-    slurm.forget(_row(own).scheduler_id, state="RUNNING", name="another")
+    service = on_slurm()
+    _only_one(service, gated)
+    worker = Stepping(service)
+    worker.until(_waits_at_the_gate(service))
+    slurm.call("scancel", _row(service).scheduler_id)
+    slurm.forget(_row(service).scheduler_id, state="RUNNING", name="another")
     gate.touch()
-    worker.until(_all_ended(own))
-    assert [row.number for row in _rows(own)] == [1, 2]
+    worker.until(_all_ended(service))
+    assert [row.number for row in _rows(service)] == [1, 2]
     assert slurm.jobs()["1"]["state"] != "CANCELLED"
 
 
@@ -442,65 +444,68 @@ def test_a_job_that_is_over_without_its_end_is_lost_and_tried_again(
     on_slurm, slurm, gated, gate, monkeypatch
 ):
     monkeypatch.setattr(submitted, "LOST_SECONDS", 0.1)
-    own = on_slurm()
-    _only_one(own, gated)
-    worker = Stepping(own)
-    worker.until(_waits_at_the_gate(own))
-    slurm.call("scancel", _row(own).scheduler_id)
+    service = on_slurm()
+    _only_one(service, gated)
+    worker = Stepping(service)
+    worker.until(_waits_at_the_gate(service))
+    slurm.call("scancel", _row(service).scheduler_id)
     gate.touch()
-    worker.until(_all_ended(own))
-    first, second = _rows(own)
-    run = own.run(first.run_id)
+    worker.until(_all_ended(service))
+    first, second = _rows(service)
+    run = service.run(first.run_id)
     assert (run.state, run.crashes) == ("finished", 1)
-    assert _attempts(own, run.id) == ["crashed", "finished"]
-    with own.database.read() as session:
+    assert _attempts(service, run.id) == ["crashed", "finished"]
+    with service.database.read() as session:
         assert "JOB_LOST" in session.get_one(Attempt, (run.id, 1)).message
     assert (first.state, second.number, second.exit_status) == ("ended", 2, 0)
     assert first.key != second.key
-    _whole(own, run.id)
+    _whole(service, run.id)
 
 
 def test_what_the_job_says_outranks_the_scheduler(on_slurm, slurm, base, monkeypatch):
     """Slurm once called a job running for 18 minutes after its end."""
     monkeypatch.setattr(submitted, "LOST_SECONDS", 0.0)
-    own = on_slurm()
-    _only_one(own, base)
+    service = on_slurm()
+    _only_one(service, base)
     slurm.is_full(True)
-    worker = Stepping(own)
-    worker.until(lambda: _rows(own) and _row(own).state == "released")
+    worker = Stepping(service)
+    worker.until(lambda: _rows(service) and _row(service).state == "released")
     subprocess.run(
-        ["sh", f"{_row(own).folder}/job.sh"],
-        env={"PATH": slurm.path, "SLURM_JOB_ID": _row(own).scheduler_id},
+        ["sh", f"{_row(service).folder}/job.sh"],
+        env={"PATH": slurm.path, "SLURM_JOB_ID": _row(service).scheduler_id},
         check=True,
     )
-    assert slurm.jobs()[_row(own).scheduler_id]["state"] == "PENDING"
-    worker.until(_all_ended(own))
-    assert ("base", "finished", None) in _states(own)
+    assert slurm.jobs()[_row(service).scheduler_id]["state"] == "PENDING"
+    worker.until(_all_ended(service))
+    assert ("base", "finished", None) in _states(service)
 
 
 def test_a_launcher_that_changed_lets_its_jobs_go_on_and_begins_no_other_attempt(
     on_slurm, slurm, gated, gate, monkeypatch
 ):
     monkeypatch.setattr(submitted, "LOST_SECONDS", 0.1)
-    own = on_slurm()
-    own.submit(gated, head_of(gated, "quantized", "nvfp4"))
-    worker = Stepping(own)
-    worker.until(lambda: [own.run(row.run_id).steps_done for row in _rows(own)] == [10, 10])
+    service = on_slurm()
+    service.submit(gated, head_of(gated, "quantized", "nvfp4"))
+    worker = Stepping(service)
+    worker.until(lambda: [service.run(row.run_id).steps_done for row in _rows(service)] == [10, 10])
     worker.forget()
-    file = own.settings.launchers
+    file = service.settings.launchers
     file.write_text(
         file.read_text()
         .replace("libraries of the tests", "other libraries")
         .replace('"metrics.jsonl"', '"elsewhere.jsonl"')
     )
-    _expire(own)
-    again = Stepping(own)
-    again.until(lambda: {state for _, state, _ in _states(own)} == {"running"})
-    lost = next(row for row in _rows(own) if own.run(row.run_id).arm.name == "base")
+    _expire(service)
+    again = Stepping(service)
+    again.until(lambda: {state for _, state, _ in _states(service)} == {"running"})
+    lost = next(row for row in _rows(service) if service.run(row.run_id).arm.name == "base")
     slurm.call("scancel", lost.scheduler_id)
     gate.touch()
-    again.until(_all_ended(own))
-    assert _states(own) == [("base", "failed", "LAUNCHER_CHANGED"), ("quantized", "finished", None)]
+    again.until(_all_ended(service))
+    assert _states(service) == [
+        ("base", "failed", "LAUNCHER_CHANGED"),
+        ("quantized", "finished", None),
+    ]
     assert len(slurm.jobs()) == 2
 
 
@@ -509,24 +514,24 @@ def test_a_launcher_that_changed_lets_its_jobs_go_on_and_begins_no_other_attempt
 )
 def test_the_launchers_limits_hold_on_the_node(on_slurm, slurm, gated, monkeypatch, limits, code):
     monkeypatch.setattr(submitted, "_SIZES", (0.1, 0.05))
-    own = on_slurm(limits=limits)
-    _only_one(own, gated)
-    Stepping(own).until(_all_ended(own))
-    assert ("base", "failed", code) in _states(own)
+    service = on_slurm(limits=limits)
+    _only_one(service, gated)
+    Stepping(service).until(_all_ended(service))
+    assert ("base", "failed", code) in _states(service)
     assert {job["state"] for job in slurm.jobs().values()} == {"CANCELLED"}
 
 
 def test_all_leases_are_renewed_at_once_and_lost_ones_are_named(on_slurm, base):
-    own = on_slurm(scheduler='"slurm"')
-    own.submit(base, head_of(base, "quantized", "nvfp4"))
-    with own.database.write() as session:
-        claims = [lease.claim(session, own.worker, 5.0, submitted=True) for _ in range(2)]
-    with own.owner_database.write() as session:
+    service = on_slurm(scheduler='"slurm"')
+    service.submit(base, head_of(base, "quantized", "nvfp4"))
+    with service.database.write() as session:
+        claims = [lease.claim(session, service.worker, 5.0, submitted=True) for _ in range(2)]
+    with service.owner_database.write() as session:
         lifecycle.cancel(session, session.get_one(Run, claims[1].run_id))
-    with own.database.write() as session:
+    with service.database.write() as session:
         assert lease.renew_all(session, claims, 1000.0) == {claims[1].run_id}
         assert lease.renew_all(session, [], 5.0) == set()
-    assert own.run(claims[0].run_id).lease_expires_at > time.time() + 500
+    assert service.run(claims[0].run_id).lease_expires_at > time.time() + 500
 
 
 # What a node, an operator or another worker may do to us.
@@ -542,11 +547,11 @@ def _clock_is_wrong(slurm, seconds):
 @pytest.mark.parametrize("wrong", [-36_000, 36_000])
 def test_a_node_whose_clock_is_wrong_costs_no_device_hours_and_no_run(on_slurm, slurm, base, wrong):
     _clock_is_wrong(slurm, wrong)
-    own = on_slurm()
-    _only_one(own, base)
-    Stepping(own, max_run_seconds=3600.0).until(_all_ended(own))
-    assert ("base", "finished", None) in _states(own)
-    row, now = _row(own), time.time()
+    service = on_slurm()
+    _only_one(service, base)
+    Stepping(service, max_run_seconds=3600.0).until(_all_ended(service))
+    assert ("base", "finished", None) in _states(service)
+    row, now = _row(service), time.time()
     assert row.created_at <= row.started_at <= row.ended_at <= now
     assert submissions.device_seconds(row, now) <= now - row.created_at
 
@@ -566,20 +571,20 @@ def test_a_node_whose_clock_is_wrong_costs_no_device_hours_and_no_run(on_slurm, 
     ],
 )
 def test_a_file_that_no_script_of_ours_wrote_is_none(on_slurm, slurm, gated, gate, name, content):
-    own = on_slurm()
-    _only_one(own, gated)
-    worker = Stepping(own)
-    worker.until(_waits_at_the_gate(own))
-    (Path(_row(own).folder) / name).write_bytes(
+    service = on_slurm()
+    _only_one(service, gated)
+    worker = Stepping(service)
+    worker.until(_waits_at_the_gate(service))
+    (Path(_row(service).folder) / name).write_bytes(
         content if isinstance(content, bytes) else content.encode()
     )
     for _ in range(2):
         worker.round()
-    assert (own.run(_row(own).run_id).state, _row(own).start) == ("running", 0)
+    assert (service.run(_row(service).run_id).state, _row(service).start) == ("running", 0)
     gate.touch()
-    worker.until(_all_ended(own))
-    assert (_row(own).number, _row(own).exit_status) == (1, 0)
-    _whole(own, _row(own).run_id)
+    worker.until(_all_ended(service))
+    assert (_row(service).number, _row(service).exit_status) == (1, 0)
+    _whole(service, _row(service).run_id)
 
 
 def test_starts_that_a_trainer_invents_are_believed_up_to_a_number(
@@ -587,17 +592,18 @@ def test_starts_that_a_trainer_invents_are_believed_up_to_a_number(
 ):
     monkeypatch.setattr(submitted, "_MOST_STARTS", 5)
     monkeypatch.setattr(submitted, "LOST_SECONDS", 0.1)
-    own = on_slurm()
-    _only_one(own, gated)
-    worker = Stepping(own)
-    worker.until(_waits_at_the_gate(own))
+    service = on_slurm()
+    _only_one(service, gated)
+    worker = Stepping(service)
+    worker.until(_waits_at_the_gate(service))
     for number in range(1, 100):
-        (Path(_row(own).folder) / f"started.{number}").write_text("1 1700000000 node 1\n")
+        (Path(_row(service).folder) / f"started.{number}").write_text("1 1700000000 node 1\n")
     worker.round()
-    assert _row(own).start == 5
-    assert len(_attempts(own, _row(own).run_id)) == 2
+    assert _row(service).start == 5
+    assert len(_attempts(service, _row(service).run_id)) == 2
     assert (
-        submissions.device_seconds(_row(own), time.time()) < time.time() - _row(own).created_at + 1
+        submissions.device_seconds(_row(service), time.time())
+        < time.time() - _row(service).created_at + 1
     )
 
 
@@ -606,24 +612,24 @@ def test_a_report_that_is_refused_or_huge_costs_the_other_runs_nothing(
 ):
     monkeypatch.setattr(follow, "_MOST_AT_ONCE", 1 << 18)
     monkeypatch.setattr(follow, "_PIECE", 1 << 17)
-    own = on_slurm()
+    service = on_slurm()
     line = repository.commit(
         {
             "train/loop.py": 'import sys\nopen(sys.argv[3][6:] + "/metrics.jsonl", "w").write("x" '
             "* (3 << 20))"
         }
     )
-    own.submit(base, head_of(line))
-    Stepping(own).until(_all_ended(own))
-    assert _states(own) == [("base", "finished", None), ("head", "failed", "LOG_REFUSED")]
-    _whole(own, _run_of(own, "base"))
+    service.submit(base, head_of(line))
+    Stepping(service).until(_all_ended(service))
+    assert _states(service) == [("base", "finished", None), ("head", "failed", "LOG_REFUSED")]
+    _whole(service, _run_of(service, "base"))
 
 
 def test_steps_that_cannot_be_written_end_their_own_run_alone(on_slurm, base, monkeypatch):
     flush = StepRecorder.flush
-    own = on_slurm()
-    own.submit(base, head_of(base, "quantized", "nvfp4"))
-    bad = _run_of(own, "base")
+    service = on_slurm()
+    service.submit(base, head_of(base, "quantized", "nvfp4"))
+    bad = _run_of(service, "base")
 
     def refused(session, recorders, lease_seconds):
         if any(recorder._claim.run_id == bad for recorder in recorders):
@@ -637,68 +643,71 @@ def test_steps_that_cannot_be_written_end_their_own_run_alone(on_slurm, base, mo
 
     monkeypatch.setattr(submitted, "write_all", refused)
     monkeypatch.setattr(StepRecorder, "flush", refused_alone)
-    Stepping(own).until(_all_ended(own))
-    assert _states(own) == [("base", "failed", "WORKER_CRASHED"), ("quantized", "finished", None)]
-    assert own.run(bad).crashes == own.settings.max_attempts
+    Stepping(service).until(_all_ended(service))
+    assert _states(service) == [
+        ("base", "failed", "WORKER_CRASHED"),
+        ("quantized", "finished", None),
+    ]
+    assert service.run(bad).crashes == service.settings.max_attempts
 
 
 def test_a_scheduler_whose_programs_are_not_installed_is_told_and_nothing_fails(
     on_slurm, slurm, base, monkeypatch, tmp_path
 ):
-    own = on_slurm()
-    _only_one(own, base)
+    service = on_slurm()
+    _only_one(service, base)
     path = slurm.path
-    worker = Stepping(own)
+    worker = Stepping(service)
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "git").symlink_to(shutil.which("git"))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    worker.until(lambda: _rows(own) and _row(own).reason)
+    worker.until(lambda: _rows(service) and _row(service).reason)
     worker.round()
-    assert "squeue cannot be started" in submissions.why_not_training(_row(own))
-    assert "PATH" in submissions.why_not_training(_row(own))
+    assert "squeue cannot be started" in submissions.why_not_training(_row(service))
+    assert "PATH" in submissions.why_not_training(_row(service))
     monkeypatch.setenv("PATH", path)
-    worker.until(_all_ended(own))
-    assert ("base", "finished", None) in _states(own)
+    worker.until(_all_ended(service))
+    assert ("base", "finished", None) in _states(service)
 
 
 def test_a_scheduler_that_takes_no_more_jobs_for_now_is_not_away(on_slurm, slurm, base, caplog):
-    own = on_slurm(slurm='{options = ["--partition=limited"]}')
-    _only_one(own, base)
-    worker = Stepping(own)
+    service = on_slurm(slurm='{options = ["--partition=limited"]}')
+    _only_one(service, base)
+    worker = Stepping(service)
     with caplog.at_level(logging.WARNING):
-        worker.until(lambda: _rows(own) and _row(own).reason)
+        worker.until(lambda: _rows(service) and _row(service).reason)
         for _ in range(5):
             worker.round()
-    assert "MaxSubmitJobLimit" in submissions.why_not_training(_row(own))
+    assert "MaxSubmitJobLimit" in submissions.why_not_training(_row(service))
     assert not [record for record in caplog.records if "answer" in record.getMessage()]
     (slurm.folder / "unlimited").touch()
-    worker.until(_all_ended(own))
-    assert ("base", "finished", None) in _states(own)
+    worker.until(_all_ended(service))
+    assert ("base", "finished", None) in _states(service)
 
 
 def test_workers_that_sweep_at_once_end_each_job_once(on_slurm, slurm, gated):
-    own = on_slurm()
-    job = own.submit(gated, head_of(gated, "quantized", "nvfp4"))
-    first = Stepping(own)
-    first.until(lambda: len([row for row in _rows(own) if row.start is not None]) == 2)
-    with own.owner_database.write() as session:
+    service = on_slurm()
+    job = service.submit(gated, head_of(gated, "quantized", "nvfp4"))
+    first = Stepping(service)
+    first.until(lambda: len([row for row in _rows(service) if row.start is not None]) == 2)
+    with service.owner_database.write() as session:
         cancel_job(session, job)
-    workers = [Schedulers(own.settings, own.database, own.worker) for _ in range(3)]
+    workers = [Schedulers(service.settings, service.database, service.worker) for _ in range(3)]
     with ThreadPoolExecutor(3) as pool:
         for _ in range(2):
             for done in [pool.submit(each.sweep, {}) for each in workers]:
                 done.result()
     first.forget()
-    assert [(row.number, row.state) for row in _rows(own)] == [(1, "ended"), (1, "ended")]
+    assert [(row.number, row.state) for row in _rows(service)] == [(1, "ended"), (1, "ended")]
     assert {job["state"] for job in slurm.jobs().values()} == {"CANCELLED"}
-    assert not any((own.settings.state_dir / "submitted").iterdir())
+    assert not any((service.settings.state_dir / "submitted").iterdir())
 
 
 def test_a_job_that_reports_is_not_lost_whatever_the_scheduler_says(
     on_slurm, slurm, base, repository, monkeypatch
 ):
     monkeypatch.setattr(submitted, "LOST_SECONDS", 3.0)
-    own = on_slurm()
+    service = on_slurm()
     slow = repository.commit(
         {
             "train/loop.py": LOOP.replace(
@@ -707,10 +716,10 @@ def test_a_job_that_reports_is_not_lost_whatever_the_scheduler_says(
             )
         }
     )
-    _only_one(own, slow)
-    worker = Stepping(own)
-    worker.until(lambda: _rows(own) and own.run(_row(own).run_id).steps_done > 1)
-    slurm.forget(_row(own).scheduler_id, state="CANCELLED")
-    worker.until(_all_ended(own))
-    assert [(row.number, row.exit_status) for row in _rows(own)] == [(1, 0)]
-    assert ("base", "finished", None) in _states(own)
+    _only_one(service, slow)
+    worker = Stepping(service)
+    worker.until(lambda: _rows(service) and service.run(_row(service).run_id).steps_done > 1)
+    slurm.forget(_row(service).scheduler_id, state="CANCELLED")
+    worker.until(_all_ended(service))
+    assert [(row.number, row.exit_status) for row in _rows(service)] == [(1, 0)]
+    assert ("base", "finished", None) in _states(service)

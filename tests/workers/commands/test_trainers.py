@@ -61,13 +61,15 @@ def test_what_torchtitan_printed_is_recorded_and_judged(stack, repository):
     worse = repository.commit(
         {"train/titan.py": TITAN.replace("WORSE = 0.0", "WORSE = 0.05")}, "worse", base
     )
-    own = _titan(stack)
-    verdicts = own.verdicts(base, head_of(worse), head_of(base, "quantized", "nvfp4"), steps=763)
+    service = _titan(stack)
+    verdicts = service.verdicts(
+        base, head_of(worse), head_of(base, "quantized", "nvfp4"), steps=763
+    )
     with (DATA / "torchtitan_gb200.csv").open(encoding="utf-8") as file:
         printed = [row for row in csv.DictReader(file) if row["arm"] == "bf16"]
-    job = own.job()
+    job = service.job()
     assert {(run.state, run.code) for run in job.runs} == {("finished", None)}
-    steps, columns = own.steps(job.runs[0].id)
+    steps, columns = service.steps(job.runs[0].id)
     assert steps.tolist() == [int(row["step"]) for row in printed]
     assert columns["lm_loss"].tolist() == [float(row["loss"]) for row in printed]
     assert columns["grad_norm"].tolist() == [float(row["grad_norm"]) for row in printed]
@@ -116,19 +118,19 @@ def test_what_maxtext_wrote_is_recorded(stack, repository, tmp_path):
     python.chmod(0o755)
     base = repository.commit({"train/tiny.yml": "base_config: base.yml\n"})
     head = repository.commit({"README.md": "changed"}, "change", base)
-    own = stack(
+    service = stack(
         command=json.dumps(_maxtext(str(python))),
         recipes="{bf16 = []}",
         parameters="{}",
         reports='{path = "metrics.jsonl"}',
     )
-    own.submit(base, head_of(head), steps=85)
-    first, second = own.train(), own.train()
+    service.submit(base, head_of(head), steps=85)
+    first, second = service.train(), service.train()
     assert {(run.state, run.code, run.steps_done) for run in (first, second)} == {
         ("finished", None, 85)
     }
     assert second.reused_from == first.id
-    steps, columns = own.steps(first.id)
+    steps, columns = service.steps(first.id)
     assert steps.tolist() == list(range(85))
     assert {"lm_loss", "learning_rate"} <= {*columns}
 
@@ -146,13 +148,13 @@ def test_maxtext_is_started_by_a_launcher(stack, repository, tmp_path):
         "change",
         base,
     )
-    own = stack(
+    service = stack(
         command=json.dumps(_maxtext(python, tmp_path)),
         recipes="{bf16 = []}",
         parameters="{}",
         reports='{path = "metrics.jsonl"}',
         environment='{JAX_PLATFORMS = "cpu"}',
     )
-    verdicts = own.verdicts(base, head_of(broken), steps=100)
-    assert {(run.state, run.steps_done) for run in own.job().runs} == {("finished", 100)}
+    verdicts = service.verdicts(base, head_of(broken), steps=100)
+    assert {(run.state, run.steps_done) for run in service.job().runs} == {("finished", 100)}
     assert verdicts["head"]["verdict"] == "fail"
