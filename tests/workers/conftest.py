@@ -14,6 +14,7 @@ import pytest
 
 from server.database.tables import Worker
 from training.spec import SPEC_VERSION
+from workers import lease
 
 
 def part_of(state: Path, name: str) -> psutil.Process | None:
@@ -77,3 +78,22 @@ def submit(owner_database, make_job):
             ).id
 
     return submit_small
+
+
+def claim_next(database, worker, seconds=60.0):
+    """The claim of the next run, or None."""
+    with database.write() as session:
+        return lease.claim(session, worker, seconds)
+
+
+@pytest.fixture
+def both(database, submit, make_worker):
+    """The two runs of a job, held by one worker, in the order of their ids."""
+    submit()
+    worker = make_worker()
+    return sorted((claim_next(database, worker) for _ in range(2)), key=lambda claim: claim.run_id)
+
+
+@pytest.fixture
+def claim(both):
+    return both[0]

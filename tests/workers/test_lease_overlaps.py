@@ -1,28 +1,22 @@
-"""Two workers, attempts, tokens or jobs whose transactions overlap: claims, leases, the fence,
-duties.
+"""Two workers, attempts or tokens whose transactions overlap: claims, the fence, and the order in
+which a job's runs are locked.
 """
 
 import dataclasses
 import time
 
 import pytest
-from sqlalchemy.exc import IntegrityError
 
-from server.database import clock, run_tokens
-from server.database.tables import Attempt, Duty, Job, Run, Submission, Token, Worker
+from server.database import run_tokens
+from server.database.tables import Attempt, Job, Run, Token
 from server.jobs.lifecycle import cancel_job
-from server.retention import curves, jobs
 from tests.overlap import locked_out_of_order, overlap, overlap_with
 from workers import lease
 from workers.attempt_record import AttemptRecord
-from workers.duty import give_up, take
 from workers.lease import LeaseLostError, ProgressWrite
-from workers.reconcile import give_back_expired
 from workers.recorder import StepRecorder
-from workers.runtime import Runtime
 
 pytestmark = pytest.mark.postgresql
-OLD = 40 * 86_400.0
 
 
 def _claim(database, worker, seconds=60.0):
@@ -43,19 +37,6 @@ def _attempt(database, claim, number=None):
 
 
 @pytest.fixture
-def both(database, submit, make_worker):
-    """The two runs of a job, held by one worker, in the order of their ids."""
-    submit()
-    worker = make_worker()
-    return sorted((_claim(database, worker) for _ in range(2)), key=lambda claim: claim.run_id)
-
-
-@pytest.fixture
-def claim(both):
-    return both[0]
-
-
-@pytest.fixture
 def next_claim(database, claim, make_worker):
     """A function that gives the run to another worker in a transaction; that worker's claim."""
     worker = make_worker("next")
@@ -66,9 +47,6 @@ def next_claim(database, claim, make_worker):
 def record(settings, database):
     """A function that gives the record of a claim."""
     return lambda claim: AttemptRecord(settings, database, claim, None)
-
-
-# Claims.
 
 
 def test_two_workers_that_claim_at_once_get_two_runs(database, submit, make_worker):
@@ -173,9 +151,6 @@ def test_the_time_of_one_run_is_none_of_another(settings, database, submit, make
     claims = [_claim(database, worker) for _ in seconds]
     again = {each.run_id: each.max_seconds for each in claims}
     assert [again[each.run_id] for each in fallen] == pytest.approx([40.0, 90.0], abs=2.0)
-
-
-# The fence.
 
 
 def test_the_heartbeat_of_one_run_is_none_of_another(database, both):
@@ -339,9 +314,6 @@ def test_two_crashes_that_are_forgiven_at_once_are_two(database, claim, next_cla
     assert all("not counted" in _attempt(database, claim, number).message for number in (1, 2))
 
 
-# Runs of a job are locked in one order.
-
-
 @pytest.mark.parametrize("write", ["renew_all", "record_all", "fail_with_job"])
 def test_a_worker_locks_runs_by_id_and_before_their_job(database, both, write):
     columns = {"steps_done": 7, "last_loss": "1.0", "steps_per_second": 1.0}
@@ -358,175 +330,3 @@ def test_a_worker_locks_runs_by_id_and_before_their_job(database, both, write):
             does[write](session)
 
     assert locked_out_of_order(database, both[0].job_id, work) == []
-
-
-# A curve that is reused and deleted at once.
-
-
-@pytest.fixture
-def reusing(database, recorded, submit, make_worker):
-    """Runs of an old job that was cancelled, and the claim of a run that may reuse their curves."""
-    with database.write() as session:
-        job = session.get_one(Job, recorded({"nvfp4": 0.0}, steps=40, replicates=1))
-        job.status, job.finished_at = "cancelled", clock.now(session) - OLD
-        for run in job.runs:
-            run.fingerprint = f"f-{run.arm.name}"
-        job.arms[1].question = "q"
-        baseline, candidate = (arm.runs[0].id for arm in job.arms)
-    submit()
-    claim = dataclasses.replace(_claim(database, make_worker()), reuses=True, question="q")
-    return baseline, candidate, claim
-
-
-def _chunks(database, run_id):
-    with database.read() as session:
-        keys = curves.chunk_keys(session, [run_id])
-        return [key for part in keys for key in part]
-
-
-def test_a_curve_that_is_being_deleted_is_not_reused(database, reusing):
-    _, candidate, claim = reusing
-    keys = _chunks(database, candidate)
-    both = overlap(
-        database,
-        lambda s: curves._drop("curve", candidate, time.time(), keys, s),
-        lambda s: lease.finish_with_equal_run(s, claim, "f-nvfp4"),
-    )
-    assert (both.first, both.waited, both.second) == (len(keys), True, False)
-    assert _run(database, claim.run_id).state == "running"
-
-
-def test_a_curve_that_is_being_reused_is_not_deleted(database, reusing):
-    _, candidate, claim = reusing
-    keys = _chunks(database, candidate)
-    both = overlap(
-        database,
-        lambda s: lease.finish_with_equal_run(s, claim, "f-nvfp4"),
-        lambda s: curves._drop("curve", candidate, time.time(), keys, s),
-    )
-    assert (both.first, both.waited, both.second) == (True, True, 0)
-    assert _run(database, claim.run_id).reused_from == candidate
-    assert _chunks(database, candidate) == keys
-
-
-def test_a_job_whose_curve_is_being_reused_is_not_deleted(database, reusing):
-    baseline, _, claim = reusing
-    claim, job_id = dataclasses.replace(claim, question=None), _run(database, baseline).job_id
-    both = overlap(
-        database,
-        lambda s: lease.finish_with_equal_run(s, claim, "f-fp8_current"),
-        lambda s: jobs._drop_jobs(job_id, time.time(), s),
-    )
-    assert (both.first, both.waited, both.second) == (True, True, 0)
-    assert _run(database, claim.run_id).reused_from == baseline
-    assert _chunks(database, baseline)
-
-
-# Housekeeping.
-
-
-def _expire(database, *claim):
-    with database.write() as session:
-        for each in claim:
-            session.get_one(Run, each.run_id).lease_expires_at = 1.0
-
-
-def test_a_worker_that_comes_back_in_time_keeps_its_run_and_holds_up_no_other(
-    settings, database, both
-):
-    _expire(database, *both)
-    back, silent = both
-    at_once = overlap_with(
-        database,
-        lambda s: lease.renew(s, back, 60.0),
-        lambda: give_back_expired(settings, database),
-    )
-    assert (at_once.waited, at_once.second) == (False, [silent.run_id])
-    assert [_run(database, each.run_id).state for each in both] == ["running", "queued"]
-
-
-def test_a_lost_run_is_given_back_once(settings, database, claim):
-    _expire(database, claim)
-    lost = {"attempt": "lost", "max_attempts": settings.max_attempts}
-    at_once = overlap_with(
-        database,
-        lambda s: lease.give_back(
-            s, s.get_one(Run, claim.run_id, with_for_update=True), "silent", **lost
-        ),
-        lambda: give_back_expired(settings, database),
-    )
-    assert (at_once.first, at_once.waited, at_once.second) == ("queued", False, [])
-    assert _run(database, claim.run_id).crashes == 1
-
-
-def test_of_two_workers_that_take_a_duty_at_once_one_has_it(database):
-    with database.write() as session:
-        session.add(Duty(name="sweeping", holder="", expires_at=0.0))
-    both = overlap(
-        database,
-        lambda s: take(s, "sweeping", "one", 60.0),
-        lambda s: take(s, "sweeping", "two", 60.0),
-    )
-    assert (both.first, both.waited, both.second) == (True, True, False)
-
-
-def test_a_duty_is_given_up_by_its_holder_alone_and_no_other_duty_with_it(database):
-    with database.write() as session:
-        for name in ("sweeping", "sorting"):
-            session.add(Duty(name=name, holder="", expires_at=0.0))
-            session.flush()
-            assert take(session, name, "one", 60.0)
-        give_up(session, "sweeping", "two")
-        assert not take(session, "sweeping", "two", 60.0)
-        give_up(session, "sweeping", "one")
-        assert take(session, "sweeping", "two", 60.0)
-        assert not take(session, "sorting", "two", 60.0)
-
-
-def test_the_heartbeat_and_the_end_of_one_worker_are_none_of_another(
-    settings, database, make_worker, monkeypatch
-):
-    monkeypatch.setattr(
-        "workers.runtime._device",
-        lambda _settings: {"device_class": "cpu:test", "threads_per_run": 1},
-    )
-    make_worker("other")
-    with database.write() as session:
-        session.get_one(Worker, "w-other").heartbeat_at = 7.0
-    runtime = Runtime(settings)
-    with database.write() as session:
-        session.add(runtime._worker)
-        session.flush()
-        session.expunge(runtime._worker)
-    runtime._beat()
-    with database.read() as session:
-        assert session.get_one(Worker, "w-other").heartbeat_at == 7.0
-        assert session.get_one(Worker, runtime._worker.id).heartbeat_at > 7.0
-    runtime._database.close()
-
-
-def test_a_run_has_one_open_submission_however_two_workers_meet(database, both):
-    def intend(claim, number):
-        about = {
-            "scheduler": "slurm",
-            "launcher": "l",
-            "launcher_digest": "d",
-            "plan": {},
-            "folder": "/f",
-            "state": "intended",
-        }
-        row = Submission(
-            run_id=claim.run_id,
-            number=number,
-            attempt_number=1,
-            key=f"{claim.run_id}-{number}",
-            created_at=1.0,
-            **about,
-        )
-        return lambda session: (session.add(row), session.flush())[1]
-
-    one, other = both
-    at_once = overlap(database, intend(one, 1), intend(one, 2))
-    assert (at_once.waited, type(at_once.second)) == (True, IntegrityError)
-    at_once = overlap(database, lambda s: s.get_one(Run, one.run_id), intend(other, 1))
-    assert (at_once.waited, at_once.second) == (False, None)

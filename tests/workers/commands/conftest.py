@@ -19,12 +19,14 @@ from server.database.metrics import store
 from server.database.tables import Job, Run, Worker
 from server.jobs import conclude, verdict_rows
 from server.jobs.submit import Submission, submit_registered
+from tests.workers.commands.schedulers import PlaySlurm
 from training.command import Command
 from training.spec import SPEC_VERSION, Arm, JobSpec, Schedule
 from workers import lease, supervisor
 from workers.commands.launchers import read_launchers
 from workers.slots import Slot
 
+ON_SLURM = {"scheduler": '"slurm"', "device_class": '"2 x H100"'}
 STEPS = 60
 LOOP = (Path(__file__).parent / "loop.py").read_text(encoding="utf-8")
 _ENVIRONMENT = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
@@ -253,3 +255,19 @@ def stack(settings, database, owner_database, write_launchers):
 def head_of(revision, name="head", recipe="bf16", **more):
     """An arm at a commit."""
     return Arm(recipe=recipe, revision=revision, name=name, **more)
+
+
+@pytest.fixture
+def slurm(tmp_path, monkeypatch):
+    made = PlaySlurm(tmp_path / "slurm")
+    monkeypatch.setenv("PATH", made.path)
+    yield made
+    made.cancel_all()
+
+
+@pytest.fixture
+def on_slurm(stack, slurm):
+    def make(**changes):
+        return stack(**(ON_SLURM | changes))
+
+    return make

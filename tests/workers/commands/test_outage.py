@@ -145,8 +145,9 @@ def test_nothing_fails_while_the_scheduler_is_away_and_one_line_says_so(
     assert [row.state for row in _rows(service, new)] == ["intended", "intended"]
     assert all(row.reason.startswith(CODE) for job in (waits, new) for row in _rows(service, job))
     assert f"to be submitted to {cluster.name.capitalize()}: {CODE}" in _told(service, new).waiting
+    job_id = _rows(service, waits)[0].scheduler_id
     assert (
-        f"in {cluster.name.capitalize()}'s queue as job {_rows(service, waits)[0].scheduler_id}: {CODE}"
+        f"in {cluster.name.capitalize()}'s queue as job {job_id}: {CODE}"
         in _told(service, waits).waiting
     )
     (line,) = status._queue_words(json_value(_told(service, new)))  # the same words once
