@@ -1,20 +1,22 @@
-"""Two workers, attempts or tokens whose transactions overlap: claims, the fence, and the order in
-which a job's runs are locked.
+"""Two workers, attempts or tokens whose transactions overlap: claims, the fence, the order in which
+a job's runs are locked, heartbeats, and submissions.
 """
 
 import dataclasses
 import time
 
 import pytest
+from sqlalchemy.exc import IntegrityError
 
 from server.database import run_tokens
-from server.database.tables import Attempt, Job, Run, Token
+from server.database.tables import Attempt, Job, Run, Submission, Token, Worker
 from server.jobs.lifecycle import cancel_job
 from tests.overlap import locked_out_of_order, overlap, overlap_with
 from workers import lease
 from workers.attempt_record import AttemptRecord
 from workers.lease import LeaseLostError, ProgressWrite
 from workers.recorder import StepRecorder
+from workers.runtime import Runtime
 
 pytestmark = pytest.mark.postgresql
 
@@ -330,3 +332,52 @@ def test_a_worker_locks_runs_by_id_and_before_their_job(database, both, write):
             does[write](session)
 
     assert locked_out_of_order(database, both[0].job_id, work) == []
+
+
+def test_the_heartbeat_and_the_end_of_one_worker_are_none_of_another(
+    settings, database, make_worker, monkeypatch
+):
+    monkeypatch.setattr(
+        "workers.runtime._device",
+        lambda _settings: {"device_class": "cpu:test", "threads_per_run": 1},
+    )
+    make_worker("other")
+    with database.write() as session:
+        session.get_one(Worker, "w-other").heartbeat_at = 7.0
+    runtime = Runtime(settings)
+    with database.write() as session:
+        session.add(runtime._worker)
+        session.flush()
+        session.expunge(runtime._worker)
+    runtime._beat()
+    with database.read() as session:
+        assert session.get_one(Worker, "w-other").heartbeat_at == 7.0
+        assert session.get_one(Worker, runtime._worker.id).heartbeat_at > 7.0
+    runtime._database.close()
+
+
+def test_a_run_has_one_open_submission_however_two_workers_meet(database, both):
+    def intend(claim, number):
+        about = {
+            "scheduler": "slurm",
+            "launcher": "l",
+            "launcher_digest": "d",
+            "plan": {},
+            "folder": "/f",
+            "state": "intended",
+        }
+        row = Submission(
+            run_id=claim.run_id,
+            number=number,
+            attempt_number=1,
+            key=f"{claim.run_id}-{number}",
+            created_at=1.0,
+            **about,
+        )
+        return lambda session: (session.add(row), session.flush())[1]
+
+    one, other = both
+    at_once = overlap(database, intend(one, 1), intend(one, 2))
+    assert (at_once.waited, type(at_once.second)) == (True, IntegrityError)
+    at_once = overlap(database, lambda s: s.get_one(Run, one.run_id), intend(other, 1))
+    assert (at_once.waited, at_once.second) == (False, None)
