@@ -42,41 +42,45 @@ def bit_equal(steps):
     }
 
 
-def measure(setup, wanted, costs):
+def measure(setup, measurement, costs):
     """The result of a measurement, the same whenever it is made. Several units with one cost have
     it only together.
     """
-    if wanted.replay is not None:
-        return bit_equal(wanted.replay.steps)
-    random = np.random.default_rng(zlib.crc32(wanted.key.encode()))
-    on = set(setup.units) - set(wanted.units) if wanted.way == "without" else set(wanted.units)
-    if wanted.kind == "instant":  # which sees the forward pass alone
+    if measurement.replay is not None:
+        return bit_equal(measurement.replay.steps)
+    random = np.random.default_rng(zlib.crc32(measurement.key.encode()))
+    on = (
+        set(setup.units) - set(measurement.units)
+        if measurement.way == "without"
+        else set(measurement.units)
+    )
+    if measurement.kind == "instant":  # which sees the forward pass alone
         on = {unit for unit in on if unit.endswith("fprop")}
     loss = 2.0 + sum(
         cost
         for units, cost in costs.items()
         if on.issuperset([units] if isinstance(units, str) else units)
     )
-    if wanted.kind == "instant":
+    if measurement.kind == "instant":
         return (
             np.random.default_rng(1).normal(loss, 0.1, setup.batches)
             + random.normal(0, 1e-5, setup.batches)
         ).tolist()
-    if wanted.kind == "gradients":
+    if measurement.kind == "gradients":
         names = ("all", *setup.units)
         return {
-            name: [1.0, 0.9 + 0.01 * wanted.batch, 1.0, 0.01 * (1 + at), 0.001]
+            name: [1.0, 0.9 + 0.01 * measurement.batch, 1.0, 0.01 * (1 + at), 0.001]
             for at, name in enumerate(names)
         }
-    return 0.02 * wanted.parent + loss + float(random.normal(0, SD))
+    return 0.02 * measurement.parent + loss + float(random.normal(0, SD))
 
 
-def results_of(setup, costs, most=10_000, given=None):
+def results_of(setup, costs, most=10_000, earlier=None):
     """The results of a simulated analysis in the order of its measurements: `given` first, at most
     `most` in all.
     """
-    results = {**(given or {})}
-    while len(results) < most and (wanted := next_measurement(setup, results)) is not None:
-        assert wanted.key not in results
-        results[wanted.key] = measure(setup, wanted, costs)
+    results = {**(earlier or {})}
+    while len(results) < most and (measurement := next_measurement(setup, results)) is not None:
+        assert measurement.key not in results
+        results[measurement.key] = measure(setup, measurement, costs)
     return results

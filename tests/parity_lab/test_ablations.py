@@ -41,16 +41,14 @@ ARMS = [
 
 def slow(arms, weights):
     """The mean and its 95 % interval, term by term in plain loops."""
-    pairs = [pair for pair in arms[0].losses if all(pair in each.losses for each in arms)]
+    pairs = [pair for pair in arms[0].losses if all(pair in arm.losses for arm in arms)]
     values = []
     for pair in pairs:
         total = 0.0
         for each, weight in zip(arms, weights, strict=True):
             total += weight * each.losses[pair]
         values.append(total)
-    used = [
-        (each.noise, weight) for each, weight in zip(arms, weights, strict=True) if weight != 0.0
-    ]
+    used = [(arm.noise, weight) for arm, weight in zip(arms, weights, strict=True) if weight != 0.0]
     run = [weight * weight * noise.tau * noise.tau / len(pairs) for noise, weight in used]
     v_run = sum(run)
     denominator = 0.0
@@ -71,8 +69,8 @@ def slow(arms, weights):
     return mean, mean - half, mean + half
 
 
-def shown(own):
-    return (own.mean, *own.bounds(0.95))
+def shown(interval):
+    return (interval.mean, *interval.bounds(0.95))
 
 
 def test_every_number_is_that_of_the_slow_twin():
@@ -86,7 +84,7 @@ def test_every_number_is_that_of_the_slow_twin():
 
 
 def test_few_degrees_of_freedom_widen_the_interval_as_they_do_for_the_judge():
-    few = [replace(each, noise=replace(each.noise, df=3.0, prior_df=2.0)) for each in ARMS]
+    few = [replace(arm, noise=replace(arm.noise, df=3.0, prior_df=2.0)) for arm in ARMS]
     result = ablate(few[0], few[1], few[2:])
     assert result.parts[0].part.run.df < 4.0
     assert shown(result.parts[0].part) == pytest.approx(slow(few, [0, 1, -1, 0]))
@@ -94,11 +92,11 @@ def test_few_degrees_of_freedom_widen_the_interval_as_they_do_for_the_judge():
 
 def test_the_parts_and_what_is_unexplained_add_up_to_the_whole():
     result = ablate(ARMS[0], ARMS[1], ARMS[2:])
-    parts = sum(each.part.mean for each in result.parts)
+    parts = sum(part.part.mean for part in result.parts)
     assert result.total.mean == pytest.approx(parts)
     assert parts + result.unexplained.mean == pytest.approx(result.whole.mean)
-    for each in result.parts:
-        assert each.part.mean + each.left.mean == pytest.approx(result.whole.mean)
+    for part in result.parts:
+        assert part.part.mean + part.left.mean == pytest.approx(result.whole.mean)
 
 
 @pytest.mark.parametrize("same", [True, False])
@@ -113,15 +111,15 @@ def test_two_arms_have_the_run_term_of_the_judge(same):
     part = ablate(ARMS[0], first, [second]).parts[0].part
     floors = [
         RunFloor(
-            tau=each.noise.tau,
-            df=each.noise.df,
+            tau=arm.noise.tau,
+            df=arm.noise.df,
             source="replicates",
-            prior=Prior(tau=0.003, df=each.noise.prior_df, basis=each.noise.prior),
+            prior=Prior(tau=0.003, df=arm.noise.prior_df, basis=arm.noise.prior),
             measured=None,
             measured_df=3,
             runs=REPLICATES,
         )
-        for each in (first, second)
+        for arm in (first, second)
     ]
     term = run_term(*floors)
     assert (part.run.variance, part.run.df) == pytest.approx((term.variance, term.df))
@@ -165,13 +163,13 @@ def test_the_intervals_cover_what_is_true():
             for at, (level, tau) in enumerate(zip(levels, taus, strict=True))
         ]
         result = ablate(arms[0], arms[1], arms[2:])
-        own = {
+        intervals = {
             "whole": result.whole,
             "part": result.parts[0].part,
             "unexplained": result.unexplained,
         }
         for name, truth in truths.items():
-            low, high = own[name].bounds(0.95)
+            low, high = intervals[name].bounds(0.95)
             covered[name] += low <= truth <= high
     for name, count in covered.items():
         assert 0.93 <= count / repeats <= 0.97, name

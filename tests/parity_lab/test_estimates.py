@@ -15,9 +15,9 @@ from parity_lab.split import split
 
 def test_an_estimate_is_that_of_the_t_test():
     values = np.random.default_rng(1).normal(0.3, 1, 12)
-    own, other = estimate(values), stats.ttest_1samp(values, 0.0)
-    assert own.p() == pytest.approx(other.pvalue)
-    assert own.bounds(0.95) == pytest.approx(tuple(other.confidence_interval(0.95)))
+    estimated, other = estimate(values), stats.ttest_1samp(values, 0.0)
+    assert estimated.p() == pytest.approx(other.pvalue)
+    assert estimated.bounds(0.95) == pytest.approx(tuple(other.confidence_interval(0.95)))
     assert estimate([0.0, 0.0]).p() == 1.0
     assert estimate([1.0, 1.0]).p() == 0.0
     for bad in ([1.0], [1.0, np.nan]):
@@ -66,9 +66,9 @@ def test_parts_of_opposite_sign_are_seen_and_interactions_are_unexplained():
 def test_the_error_of_a_gradient():
     random = np.random.default_rng(4)
     reference = random.normal(0, 1, (6, 1000))
-    own = 0.9 * reference + random.normal(0, 0.1, (6, 1000))
-    error = own - reference
-    products = [(reference, reference), (reference, own), (own, own), (error, error)]
+    gradient = 0.9 * reference + random.normal(0, 0.1, (6, 1000))
+    error = gradient - reference
+    products = [(reference, reference), (reference, gradient), (gradient, gradient), (error, error)]
     sums = np.stack([*((a * b).sum(1) for a, b in products), (0.01 * reference**2).sum(1)], -1)
     result = gradient_error(sums[:, None])
     assert result.bias.value == pytest.approx(-0.1, abs=0.01)
@@ -114,19 +114,19 @@ def test_the_effect_between_arms_of_unlike_noise_is_that_of_welch():
         ForkArm(forks={"a": list(values)}, noise=fork_noise([{"a": list(values)}]))
         for values in (loud, quiet)
     ]
-    own, other = effect(*arms), stats.ttest_ind(loud, quiet, equal_var=False)
-    assert own.p() == pytest.approx(other.pvalue)
-    assert own.df == pytest.approx(other.df)
+    estimated, other = effect(*arms), stats.ttest_ind(loud, quiet, equal_var=False)
+    assert estimated.p() == pytest.approx(other.pvalue)
+    assert estimated.df == pytest.approx(other.df)
 
 
 def test_a_contrast_with_one_noise_has_its_degrees_of_freedom():
     forks = {"a": [1.0, 1.1, 1.3], "b": [1.2, 1.0, 1.1]}
     arm = ForkArm(forks=forks, noise=fork_noise([forks]))
     one = ForkArm(forks={"a": [1.0], "b": [1.4]}, noise=arm.noise)
-    own = contrast([(1.0, one), (-2.0, arm), (1.0, one)])
-    assert own.df == pytest.approx(4)
-    assert own.value == pytest.approx(2 * 1.2 - (3.4 + 3.3) / 3)
-    assert own.se == pytest.approx(arm.noise.sd * ((2 + 2 + 4 / 3 + 4 / 3) / 4) ** 0.5)
+    estimated = contrast([(1.0, one), (-2.0, arm), (1.0, one)])
+    assert estimated.df == pytest.approx(4)
+    assert estimated.value == pytest.approx(2 * 1.2 - (3.4 + 3.3) / 3)
+    assert estimated.se == pytest.approx(arm.noise.sd * ((2 + 2 + 4 / 3 + 4 / 3) / 4) ** 0.5)
 
 
 def test_an_innocent_unit_is_tested_with_the_noise_of_the_louder_end():

@@ -30,7 +30,7 @@ def test_no_two_arms_share_random_numbers_and_no_two_forks_a_key():
     assert len({fork.key for fork in PLAN.forks}) == len(PLAN.forks) == 2 * 3 * 4
     draws = {arm: {fork.draw for fork in PLAN.forks if fork.arm == arm} for arm in ARMS}
     assert draws["all"].isdisjoint(draws["none"])
-    assert {len(own) for own in draws.values()} == {4}
+    assert {len(fork_draws) for fork_draws in draws.values()} == {4}
     more = planned_forks(ARMS, PARENTS, 5)
     assert more[: len(PLAN.forks)] == PLAN.forks  # further forks leave the first as they are
 
@@ -62,7 +62,7 @@ def test_a_run_that_does_not_follow_its_record_leaves_nothing_to_fork():
 def test_the_losses_of_two_arms_give_their_effect(gap):
     everything, nothing = (PLAN.losses(results(gap), arm) for arm in ARMS)
     noise = fork_noise([everything, nothing])
-    own = effect(ForkArm(forks=everything, noise=noise), ForkArm(forks=nothing, noise=noise))
-    low, high = own.bounds(0.95)
+    estimated = effect(ForkArm(forks=everything, noise=noise), ForkArm(forks=nothing, noise=noise))
+    low, high = estimated.bounds(0.95)
     assert low <= gap <= high
     assert noise.parents == len(PARENTS)

@@ -26,10 +26,10 @@ def p_of(effects, seed):
         rest = sum(effects.values()) - sum(
             value for unit, value in effects.items() if unit not in cluster
         )
-        ways = [each * size + random.normal() for each in (total, rest)]
-        return any_way(*(2 * stats.norm.sf(abs(each)) for each in (*ways, sum(ways) / 2**0.5)))
+        ways = [side * size + random.normal() for side in (total, rest)]
+        return any_way(*(2 * stats.norm.sf(abs(z)) for z in (*ways, sum(ways) / 2**0.5)))
 
-    return lambda clusters, look: [of_one(each, look) for each in clusters]
+    return lambda clusters, look: [of_one(cluster, look) for cluster in clusters]
 
 
 def test_an_even_tree_halves_down_to_single_units():
@@ -50,12 +50,12 @@ def test_clusters_are_cut_where_the_halves_weigh_most_nearly_the_same(weights):
     for cluster in tree.clusters():
         if halves := tree.halves(cluster):
             assert halves[0] + halves[1] == cluster
-            own = abs(tree.weight(halves[0]) - tree.weight(halves[1]))
+            cut = abs(tree.weight(halves[0]) - tree.weight(halves[1]))
             cuts = [
                 abs(tree.weight(cluster[:at]) - tree.weight(cluster[at:]))
                 for at in range(1, len(cluster))
             ]
-            assert own == pytest.approx(min(cuts), abs=1e-9)
+            assert cut == pytest.approx(min(cuts), abs=1e-9)
 
 
 def test_a_guilty_unit_is_named_with_few_tests():
@@ -140,14 +140,16 @@ def test_of_two_units_one_has_an_effect_and_the_other_is_tested_at_the_level_of_
     guilt = find_guilty(pair, lambda clusters, _: [0.04 * LOOKS[0]] * len(clusters), ALPHA)
     assert guilt.named == (("a",), ("b",))
     named = [find_guilty(pair, _of_pair(seed), ALPHA).named for seed in range(600)]
-    assert sum(("b",) in each for each in named) / 600 <= 0.05 + 2 * (0.05 * 0.95 / 600) ** 0.5
+    assert (
+        sum(("b",) in clusters for clusters in named) / 600 <= 0.05 + 2 * (0.05 * 0.95 / 600) ** 0.5
+    )
 
 
 def _of_pair(seed):
     """p-values of two units of which `a` has a large effect."""
     random = np.random.default_rng(seed)
     return lambda clusters, _: [
-        1e-9 if "a" in each else float(random.uniform()) for each in clusters
+        1e-9 if "a" in cluster else float(random.uniform()) for cluster in clusters
     ]
 
 
@@ -160,7 +162,7 @@ def test_what_is_below_an_innocent_cluster_is_not_tested():
         EVEN, lambda clusters, _: [0.001 if clusters == (UNITS,) else 0.9] * len(clusters), ALPHA
     )
     assert guilt.named == (UNITS,)  # guilty together, and no half by itself
-    assert [each.adjusted for each in guilt.tested] == [0.001, 1.0, 1.0]
+    assert [cluster.adjusted for cluster in guilt.tested] == [0.001, 1.0, 1.0]
 
 
 def test_halves_that_cannot_be_tested_are_neither_guilty_nor_innocent():

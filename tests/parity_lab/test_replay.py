@@ -40,7 +40,7 @@ def test_an_honest_record_is_explained_as_before():
     whole = answer(setup, results)
     assert (whole["replay"]["outcome"], whole["replay"]["code"]) == ("reproduced", None)
     assert "bit for bit" in whole["replay"]["sentence"]
-    assert [each["gemms"] for each in whole["named"]] == [[GUILTY]]
+    assert [part["gemms"] for part in whole["named"]] == [[GUILTY]]
     assert whole["steps_spent"] == steps_spent(setup, results) <= setup.most_steps
     assert (
         whole["steps_spent"]
@@ -59,7 +59,7 @@ def test_an_honest_record_is_explained_as_before():
 )
 def test_a_record_that_does_not_follow_names_nothing_whatever_the_forks_say(result, outcome, code):
     setup = replayed_setup()
-    key = next(each.key for each in setup.replays if each.arm == "candidate")
+    key = next(replay.key for replay in setup.replays if replay.arm == "candidate")
     whole = answer(setup, results_of(setup, {GUILTY: 0.02}) | {key: result})
     assert (whole["replay"]["outcome"], whole["replay"]["code"]) == (outcome, code)
     assert (whole["complete"], whole["named"], whole["tested"], whole["effect"]) == (
@@ -103,9 +103,13 @@ def test_learning_rates_that_differ_end_it_before_anything_is_trained():
 def test_where_bits_may_differ_reruns_say_what_is_noise(spread, outcome):
     results = {OWN.key: DEPARTED | {"exact": False}}
     for draw in range(1, RERUNS + 1):
-        own = check([OWN], results, accept_noise=True)
-        assert (own.outcome, own.pending.draw, own.pending.steps) == ("pending", draw, WINDOW)
-        results[own.pending.key] = rerun(spread)[own.pending.key]
+        replays = check([OWN], results, accept_noise=True)
+        assert (replays.outcome, replays.pending.draw, replays.pending.steps) == (
+            "pending",
+            draw,
+            WINDOW,
+        )
+        results[replays.pending.key] = rerun(spread)[replays.pending.key]
     assert check([OWN], results, accept_noise=True).outcome == outcome
     strict = check([OWN], results)
     assert strict.code == ("NOT_REPLAYED" if outcome == "reproduced" else "NOT_IN_PRECISION")
@@ -121,15 +125,17 @@ def test_the_first_step_comes_before_any_update_and_is_judged_alone():
 
 def test_the_windows_of_a_run_and_the_whole_of_another():
     plan = planned(RUNS, 1)
-    assert {(each.run, each.first, each.steps) for each in plan if each.arm == "candidate"} == {
+    assert {
+        (replay.run, replay.first, replay.steps) for replay in plan if replay.arm == "candidate"
+    } == {
         ("c0", 0, 1000),
         ("c0", 600, WINDOW),
         *((run, first, WINDOW) for run in ("c1", "c2") for first in (0, 600)),
     }
-    assert [each.steps for each in plan[-2:]] == [1000, 1000]  # what costs most comes last
+    assert [replay.steps for replay in plan[-2:]] == [1000, 1000]  # what costs most comes last
     # it diverged before its checkpoint
     short = RecordedRun(run="d", arm="candidate", steps=10, kept=(600,))
-    assert [(each.first, each.steps) for each in planned([short], 0)] == [(0, 10)]
+    assert [(replay.first, replay.steps) for replay in planned([short], 0)] == [(0, 10)]
 
 
 @pytest.mark.parametrize(("steps", "pairs"), [(400, 2), (1000, 1), (10_000, 0)])
@@ -156,7 +162,7 @@ def test_what_is_replayed_whole_costs_half_as_much_as_one_gemm_at_most(steps, pa
         run_steps=steps,
         recorded=recorded,
     )
-    assert sum(each.steps == steps for each in setup.replays) == 2 * pairs
+    assert sum(replay.steps == steps for replay in setup.replays) == 2 * pairs
     assert setup.steps_for_one == pytest.approx(bare.steps_for_one + setup.replay_steps)
     if steps == 10_000:
         assert setup.steps_for_one <= 0.25 * 2 * steps
@@ -170,7 +176,7 @@ def test_a_setup_of_an_earlier_version_goes_on_and_says_that_it_was_not_checked(
     }
     setup = setup_from(document)
     whole = answer(setup, results_of(setup, {GUILTY: 0.02}))
-    assert [each["gemms"] for each in whole["named"]] == [[GUILTY]]
+    assert [part["gemms"] for part in whole["named"]] == [[GUILTY]]
     assert whole["replay"]["outcome"] == "not planned"
     assert "not excluded" in whole["replay"]["sentence"]
 
@@ -213,8 +219,8 @@ def test_a_pair_parts_where_its_data_or_its_state_do_and_nowhere_else():
     spiked = theirs["update_norm"] * np.where(np.arange(600) == 450, 3, 1)
     assert parts_at(ours, {**theirs, "update_norm": spiked}).step == 450
     first, last = (
-        {name: own[:200] for name, own in each.items()}
-        for each in (ours, {**theirs, "param_norm": jumped})
+        {name: column[:200] for name, column in record.items()}
+        for record in (ours, {**theirs, "param_norm": jumped})
     )
     assert parts_at(first, last) is None  # too short to tell
 
@@ -231,15 +237,15 @@ def test_equal_runs_do_not_part_until_their_arithmetic_does():
 
 def test_without_norms_on_record_only_the_data_are_looked_at():
     ours, theirs = (
-        {**own, "param_norm": np.full(600, np.nan), "update_norm": np.full(600, np.nan)}
-        for own in pair()
+        {**record, "param_norm": np.full(600, np.nan), "update_norm": np.full(600, np.nan)}
+        for record in pair()
     )
     assert parts_at(ours, theirs) is None
 
 
 def test_what_differs_on_record_comes_before_where_the_replay_departs():
     setup = replayed_setup()
-    key = next(each.key for each in setup.replays if each.arm == "candidate")
+    key = next(replay.key for replay in setup.replays if replay.arm == "candidate")
     gap = {"gap": 0.05, "low": 0.04, "high": 0.06, "verdict": "fail"}
     difference = {"key": "version.jax", "baseline": "0.10.2", "other": "0.10.1"}
     plan = {"gap": gap, "differences": [difference]}
@@ -257,16 +263,23 @@ def test_what_differs_on_record_comes_before_where_the_replay_departs():
 
 def test_within_noise_nothing_is_named_unless_that_is_accepted():
     setup = replayed_setup()
-    own = next(each for each in setup.replays if each.arm == "candidate")
+    candidate_replay = next(replay for replay in setup.replays if replay.arm == "candidate")
     noisy = {
-        f"rerun/{own.run}/{own.first}/{draw}": {"first": 0.001, "mean": 0.03}
+        f"rerun/{candidate_replay.run}/{candidate_replay.first}/{draw}": {
+            "first": 0.001,
+            "mean": 0.03,
+        }
         for draw in range(1, RERUNS + 1)
     }
-    results = results_of(setup, {GUILTY: 0.02}) | {own.key: DEPARTED | {"exact": False}} | noisy
+    results = (
+        results_of(setup, {GUILTY: 0.02})
+        | {candidate_replay.key: DEPARTED | {"exact": False}}
+        | noisy
+    )
     refused, accepted = (
-        answer(each, results) for each in (setup, replace(setup, accept_noise=True))
+        answer(one_setup, results) for one_setup in (setup, replace(setup, accept_noise=True))
     )
     assert (refused["replay"]["code"], refused["named"]) == ("NOT_REPLAYED", [])
     assert "within the noise of reruns only" in refused["replay"]["sentence"]
-    assert [each["gemms"] for each in accepted["named"]] == [[GUILTY]]
+    assert [part["gemms"] for part in accepted["named"]] == [[GUILTY]]
     assert "which hides small causes" in accepted["replay"]["sentence"]

@@ -26,13 +26,13 @@ GUILTY = "1.gate.dgrad"
 COSTS = {GUILTY: 0.02}
 
 
-def forks_of(setup, costs, seed, given=None):
+def forks_of(setup, costs, seed, earlier=None):
     """The results of the forks alone, with other noise for each seed."""
-    results = {**(given or {})}
+    results = {**(earlier or {})}
     while pending := search(setup, results).pending:
         results |= {
-            each.key: measure(setup, replace(each, key=f"{each.key}/{seed}"), costs)
-            for each in pending
+            fork.key: measure(setup, replace(fork, key=f"{fork.key}/{seed}"), costs)
+            for fork in pending
         }
     return results
 
@@ -41,7 +41,7 @@ def test_a_guilty_unit_is_named_with_its_cost_and_nothing_is_left():
     setup = setup_of()
     whole = answer(setup, results_of(setup, COSTS))
     assert whole["complete"]
-    assert [each["gemms"] for each in whole["named"]] == [[GUILTY]]
+    assert [part["gemms"] for part in whole["named"]] == [[GUILTY]]
     part = whole["named"][0]
     for way in ("without", "alone"):
         assert part[way]["low"] > 0
@@ -67,7 +67,7 @@ def test_the_forward_part_of_a_unit():
 def test_an_effect_is_named_whatever_its_sign():
     setup = setup_of()
     whole = answer(setup, results_of(setup, {GUILTY: -0.02}))
-    assert [each["gemms"] for each in whole["named"]] == [[GUILTY]]
+    assert [part["gemms"] for part in whole["named"]] == [[GUILTY]]
     assert whole["named"][0]["without"]["high"] < 0
 
 
@@ -86,7 +86,7 @@ def test_opposite_effects_that_cancel_together_are_named():
     setup = setup_of()
     costs = {"0.gate.fprop": 0.03, "0.down.fprop": -0.03, "1.down.wgrad": 0.02}
     named = {
-        unit for each in answer(setup, results_of(setup, costs))["named"] for unit in each["gemms"]
+        unit for part in answer(setup, results_of(setup, costs))["named"] for unit in part["gemms"]
     }
     assert "1.down.wgrad" in named
 
@@ -110,11 +110,11 @@ def test_named_units_that_overlap_have_an_interaction_and_leave_nothing():
         setup = setup_of(most_steps=100_000.0)
         results = forks_of(setup, OVERLAP, seed)
         whole = answer(setup, results)
-        assert {tuple(each["gemms"]) for each in whole["named"]} == {
+        assert {tuple(part["gemms"]) for part in whole["named"]} == {
             ("0.gate.fprop",),
             ("1.down.wgrad",),
         }
-        parts = sum(each["without"]["value"] for each in whole["named"])
+        parts = sum(part["without"]["value"] for part in whole["named"])
         total = parts + whole["interaction"]["value"] + whole["unexplained"]["value"]
         assert total == pytest.approx(whole["effect"]["value"], abs=1e-12)
         hits += whole["unexplained"]["low"] <= 0 <= whole["unexplained"]["high"]
@@ -131,14 +131,16 @@ def test_the_forks_with_all_named_units_off_are_within_the_largest_cost():
     """
     setup = setup_of()
     for cuts in range(1, 8):
-        own = replace(setup, most_steps=setup.least_steps + (4 * cuts - 2) * 3 * setup.fork_steps)
-        whole = answer(own, results_of(own, OVERLAP))
+        limited = replace(
+            setup, most_steps=setup.least_steps + (4 * cuts - 2) * 3 * setup.fork_steps
+        )
+        whole = answer(limited, results_of(limited, OVERLAP))
         assert whole["complete"]
         assert whole["unexplained"] is not None
-        assert whole["steps_spent"] <= own.most_steps
+        assert whole["steps_spent"] <= limited.most_steps
     one = replace(setup, most_steps=setup.steps_for_one)
     halves = answer(one, results_of(one, OVERLAP))
-    assert [len(each["gemms"]) > 1 for each in halves["named"]] == [True, True]
+    assert [len(part["gemms"]) > 1 for part in halves["named"]] == [True, True]
     assert halves["unexplained"] == {"value": 0.0, "low": 0.0, "high": 0.0}
     assert halves["steps_spent"] <= setup.steps_for_one
 
@@ -149,11 +151,11 @@ def test_the_default_cost_finds_any_one_unit_whatever_the_last_bit_of_the_sum(co
     for guilty in (units[0], units[-1]):
         setup = setup_of(units=units)
         even = {
-            each.key: {name: [1.0, 0.9, 1.0, 0.1, 0.01] for name in ("all", *units)}
-            for each in gradient_batches(setup)
+            batch.key: {name: [1.0, 0.9, 1.0, 0.1, 0.01] for name in ("all", *units)}
+            for batch in gradient_batches(setup)
         }
-        whole = answer(setup, results_of(setup, {guilty: 0.02}, given=even))
-        assert [each["gemms"] for each in whole["named"]] == [[guilty]]
+        whole = answer(setup, results_of(setup, {guilty: 0.02}, earlier=even))
+        assert [part["gemms"] for part in whole["named"]] == [[guilty]]
         assert not whole["stopped"]
 
 
@@ -162,9 +164,9 @@ def test_the_same_results_give_the_same_next_measurement():
     whole = results_of(setup, COSTS)
     for count in (0, 1, 30, 60, len(whole) - 1):
         begun = dict(list(whole.items())[:count])
-        wanted = next_measurement(setup, begun)
-        assert wanted is not None
-        assert wanted.key == list(whole)[count]
+        measurement = next_measurement(setup, begun)
+        assert measurement is not None
+        assert measurement.key == list(whole)[count]
     assert next_measurement(setup, whole) is None
     assert next_measurement(setup_from(asdict(setup)), dict(reversed(whole.items()))) is None
 
@@ -184,24 +186,24 @@ def test_the_search_stops_at_its_largest_cost_and_names_the_smallest_cluster_so_
 
 def pointing_to(unit, setup):
     """Gradients of which this unit has all the error."""
-    own = {name: [1.0, 0.9, 1.0, 1e-9, 0.0] for name in ("all", *UNITS)} | {
+    sums = {name: [1.0, 0.9, 1.0, 1e-9, 0.0] for name in ("all", *UNITS)} | {
         unit: [1.0, 0.9, 1.0, 1.0, 0.1]
     }
-    return {each.key: own for each in gradient_batches(setup)}
+    return {batch.key: sums for batch in gradient_batches(setup)}
 
 
 def test_a_unit_that_the_gradient_split_points_to_costs_a_third_and_is_found_where_it_costs_little():  # noqa: E501
     setup = setup_of()
-    results = results_of(setup, {GUILTY: 0.02}, given=pointing_to(GUILTY, setup))
+    results = results_of(setup, {GUILTY: 0.02}, earlier=pointing_to(GUILTY, setup))
     whole = answer(setup, results)
-    assert [each["gemms"] for each in whole["named"]] == [[GUILTY]]
+    assert [part["gemms"] for part in whole["named"]] == [[GUILTY]]
     assert whole["steps_spent"] == setup.steps_for_one
     assert whole["steps_spent"] - setup.least_steps < (setup.steps_for_any - setup.least_steps) / 3
     weak = {GUILTY: 1.3 * SD}
     named = [
         [
-            each["gemms"]
-            for each in answer(setup, forks_of(setup, weak, seed, pointing_to(unit, setup)))[
+            part["gemms"]
+            for part in answer(setup, forks_of(setup, weak, seed, pointing_to(unit, setup)))[
                 "named"
             ]
         ]
@@ -219,9 +221,9 @@ def test_a_second_look_has_as_many_forks_as_the_ends_and_leaves_the_first_look_a
     assert set(arms.values()) == {18}
     units = tree(setup, results)
     first = [
-        each.key
+        fork.key
         for cluster in units.halves(units.units)
-        for each in arm_forks(setup, units, "alone", cluster, setup.draws)
+        for fork in arm_forks(setup, units, "alone", cluster, setup.draws)
     ]
     last = [
         key
@@ -232,15 +234,15 @@ def test_a_second_look_has_as_many_forks_as_the_ends_and_leaves_the_first_look_a
     ]
     begun = {key: value for key, value in results.items() if key not in last}
     assert search(setup, begun).pending
-    assert {each.key for each in search(setup, begun).pending} <= set(last)
+    assert {fork.key for fork in search(setup, begun).pending} <= set(last)
 
 
 def test_a_second_look_beyond_the_largest_cost_is_not_taken_and_the_answer_says_so():
     setup = setup_of()
     setup = replace(setup, most_steps=setup.least_steps + 2 * 3 * setup.fork_steps)
-    whole = answer(setup, results_of(setup, {GUILTY: 1.3 * SD}, given=pointing_to(GUILTY, setup)))
+    whole = answer(setup, results_of(setup, {GUILTY: 1.3 * SD}, earlier=pointing_to(GUILTY, setup)))
     assert whole["complete"]
-    assert [len(each["gemms"]) for each in whole["named"]] == [len(UNITS)]
+    assert [len(part["gemms"]) for part in whole["named"]] == [len(UNITS)]
     assert (whole["stopped"], whole["untested"]) == (True, [])
     assert any(line.startswith("stopped: ") for line in answer_lines(plan_of(setup), whole))
     assert any(line.startswith("  GEMMs: ") for line in answer_lines(plan_of(setup), whole))
@@ -262,7 +264,7 @@ def test_weights_are_even_where_the_gradient_split_says_nothing():
     assert len(set(even.weights)) == 1
     for error in (0.0, float("nan"), float("inf")):
         sums = {name: [1.0, 0.9, 1.0, error, 0.0] for name in ("all", *UNITS)}
-        assert tree(setup, {each.key: sums for each in gradient_batches(setup)}) == even
+        assert tree(setup, {batch.key: sums for batch in gradient_batches(setup)}) == even
     pointed = tree(setup, pointing_to(GUILTY, setup))
     assert pointed.halves(pointed.units)[0] == (GUILTY,)
     assert pointed.weight((GUILTY,)) == pytest.approx(0.75 + 0.25 / len(UNITS), abs=1e-5)
@@ -273,16 +275,16 @@ def test_no_two_forks_have_the_same_draw():
     units = tree(setup, {})
     named = units.units[::2]  # no cluster of the tree
     forks = [
-        each
+        fork
         for cluster in units.clusters()
         for way in ("without", "alone")
-        for each in arm_forks(setup, units, way, cluster, 6)
+        for fork in arm_forks(setup, units, way, cluster, 6)
     ]
     forks += arm_forks(setup, units, "without", named, 6)
-    keys = {each.key for each in forks}
+    keys = {fork.key for fork in forks}
     # halves of all units share their arms
-    assert len({(each.parent, each.draw) for each in forks}) == len(keys) == len(forks) - 2 * 18
-    assert min(each.draw for each in forks) == 1
+    assert len({(fork.parent, fork.draw) for fork in forks}) == len(keys) == len(forks) - 2 * 18
+    assert min(fork.draw for fork in forks) == 1
 
 
 def test_what_has_begun_is_partial():
@@ -324,9 +326,9 @@ def test_equal_forks_tell_nothing():
     setup = setup_of()
     units = tree(setup, {})
     results = {
-        each.key: 1.0
+        fork.key: 1.0
         for way in ("without", "alone")
-        for each in arm_forks(setup, units, way, UNITS, setup.noise_draws)
+        for fork in arm_forks(setup, units, way, UNITS, setup.noise_draws)
     }
     with pytest.raises(ValueError, match="a draw of its own"):
         search(setup, results)

@@ -140,9 +140,9 @@ def test_the_path_of_cudas_headers_is_no_fact_of_a_run():
     """Transformer Engine sets it as it is imported, so only runs have it, and not the worker that
     registered before.
     """
-    given = {
+    variables = {
         "NVTE_CUDA_INCLUDE_DIR": "/opt/cuda/include",
         "NVTE_FP8_GEMM_HIGH_PRECISION_ACCUMULATION": "1",
     }
-    named = {name for name in trainer_facts(given) if name.startswith("env.")}
+    named = {name for name in trainer_facts(variables) if name.startswith("env.")}
     assert named == {"env.NVTE_FP8_GEMM_HIGH_PRECISION_ACCUMULATION"}

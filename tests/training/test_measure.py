@@ -122,7 +122,7 @@ def test_the_sums_of_gradients_are_those_of_the_formula(menu, model, state, batc
     )
     assert first.shape == (3, 1, len(PROJECTIONS), len(SUMS))
     own, alone, none = (
-        dict(zip(SUMS, np.moveaxis(each[0], -1, 0), strict=True)) for each in second
+        dict(zip(SUMS, np.moveaxis(batch[0], -1, 0), strict=True)) for batch in second
     )
     assert (none["error"] == 0).all()
     np.testing.assert_allclose(none["own"], none["reference"], rtol=1e-6)
@@ -180,4 +180,4 @@ def test_a_fork_by_choice_has_the_losses_of_the_run_that_is_compiled_in(menu, mo
     moved = zip(
         jax.tree.leaves(got.state.parameters), jax.tree.leaves(run.state.parameters), strict=True
     )
-    assert all((own == other).all() for own, other in moved)
+    assert all((leaf == other).all() for leaf, other in moved)

@@ -27,8 +27,8 @@ def run(*overrides, recipe="nvfp4", arm=None, **job) -> RunSpec:
     candidate = Arm(recipe=recipe, name="own", overrides=tuple(overrides), **(arm or {}))
     return next(
         spec
-        for each, spec in replace(JOB, candidates=(candidate,), **job).runs()
-        if each.name == "own"
+        for arm_of_run, spec in replace(JOB, candidates=(candidate,), **job).runs()
+        if arm_of_run.name == "own"
     )
 
 
@@ -46,7 +46,7 @@ def table(spec, segment=0):
     }
     assert len(cells) == spec.model.n_layers * 21
     return {
-        place: each for place, each in cells.items() if each != label(spec.recipe, spec.switches)
+        place: text for place, text in cells.items() if text != label(spec.recipe, spec.switches)
     }
 
 
@@ -58,8 +58,8 @@ def test_wgrad_of_one_projection_in_two_blocks():
 
 def test_another_format_in_the_last_two_blocks():
     assert {
-        (block, each)
-        for (block, *_), each in table(run(Override(blocks=("last 2",), recipe="mxfp8"))).items()
+        (block, text)
+        for (block, *_), text in table(run(Override(blocks=("last 2",), recipe="mxfp8"))).items()
     } == {
         (6, "mxfp8"),
         (7, "mxfp8"),
@@ -133,7 +133,7 @@ def test_an_override_refines_the_jobs_policy_and_the_switch_to_bf16_comes_last()
     refined = table(
         run(Override(blocks=("last 1",), projections=("down",), recipe="mxfp8"), **policy)
     )
-    assert {place: each for place, each in refined.items() if plain[place] != each} == {
+    assert {place: text for place, text in refined.items() if plain[place] != text} == {
         (7, "down", gemm): "mxfp8" for gemm in GEMMS
     }
     switched = run(
@@ -144,7 +144,7 @@ def test_an_override_refines_the_jobs_policy_and_the_switch_to_bf16_comes_last()
     assert [part.first_step for part in switched.segments] == [0, 900]
     late = table(switched, 1)
     assert late[3, "gate", "wgrad"] == "nvfp4+no_rht"
-    assert {each for (_, _, gemm), each in late.items() if gemm == "fprop"} == {"bf16"}
+    assert {text for (_, _, gemm), text in late.items() if gemm == "fprop"} == {"bf16"}
     assert not set(table(run(arm={"bf16_from_step": 900}), 1).values()) - {"bf16"}
 
 
@@ -438,17 +438,17 @@ OVERRIDES = (
 
 
 def test_an_override_has_a_word_a_phrase_and_a_document():
-    assert [short(each) for each in OVERRIDES] == [
+    assert [short(override) for override in OVERRIDES] == [
         "bf16@blocks:0,2-3.down,up.wgrad.from:800",
         "rht=false,block_size=32@blocks:last2",
     ]
-    assert [phrase(each) for each in OVERRIDES] == [
+    assert [phrase(override) for override in OVERRIDES] == [
         "wgrad of down, up in blocks 0, 2-3 from step 800: bf16",
         "all GEMMs of all projections in blocks last 2: rht=false, block_size=32",
     ]
-    assert [from_document(json.loads(json.dumps(document(each)))) for each in OVERRIDES] == list(
-        OVERRIDES
-    )
+    assert [
+        from_document(json.loads(json.dumps(document(override)))) for override in OVERRIDES
+    ] == list(OVERRIDES)
     assert document(OVERRIDES[1]) == {
         "blocks": ["last 2"],
         "switches": {"rht": False, "block_size": 32},
@@ -470,7 +470,7 @@ def test_a_specification_without_overrides_has_the_document_of_earlier_versions(
         "data": plain.data.document(),
     }
     assert "overrides" not in json.dumps(JOB.document())
-    own = run(*OVERRIDES)
-    assert own.document()["overrides"] == [document(each) for each in OVERRIDES]
-    assert own.label == "nvfp4+" + "+".join(map(short, OVERRIDES))
+    spec = run(*OVERRIDES)
+    assert spec.document()["overrides"] == [document(override) for override in OVERRIDES]
+    assert spec.label == "nvfp4+" + "+".join(map(short, OVERRIDES))
     assert Arm(recipe="nvfp4", overrides=OVERRIDES).name == "nvfp4.overrides"

@@ -171,7 +171,9 @@ def test_only_layers_that_a_recipe_reaches_have_to_fit():
 
 
 def test_maxtext_without_transformer_engine_and_a_model_of_its_own_are_not_checked_here():
-    own = MaxTextOptions(hardware="cpu", implementation="xla")
+    options = MaxTextOptions(hardware="cpu", implementation="xla")
     odd = Model(d_model=90, n_heads=3, n_kv_heads=1, d_ff=255)
-    assert replace(JOB, **MAXTEXT, model=odd, candidates=(Arm(recipe="fp8_delayed"),), maxtext=own)
+    assert replace(
+        JOB, **MAXTEXT, model=odd, candidates=(Arm(recipe="fp8_delayed"),), maxtext=options
+    )
     assert replace(JOB, **MAXTEXT, model=odd, maxtext=MaxTextOptions(model_name="llama3-8b"))

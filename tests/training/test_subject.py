@@ -68,7 +68,7 @@ def test_a_unit_that_is_off_has_the_baselines_arithmetic():
     assert (measured.without(measured.units) == measured.off).all()
     assert (measured.alone(measured.units) == measured.on).all()
     unit = measured.units[0]
-    recipes = np.array([each.recipe for each in measured.arithmetics])
+    recipes = np.array([arithmetic.recipe for arithmetic in measured.arithmetics])
     assert recipes[measured.without([unit])[unit.place]] == "fp8_current"
     assert recipes[measured.alone([unit])[unit.place]] == "nvfp4"
     assert (measured.without([unit]) != measured.on).sum() == 1

@@ -48,10 +48,12 @@ VARIANTS = (
 @pytest.mark.parametrize("name", VARIANTS)
 def test_variants_equal_transformer_engines_pytorch_reference(te_variants, name):
     skipped = () if name in some_of(VARIANTS, 2, 0) else ("f32/",)  # its programs are other ones
-    own = {
+    vectors = {
         key: value for key, value in te_variants.items() if key.endswith("/x") or f"/{name}/" in key
     }
-    rows = list(compare({key: value for key, value in own.items() if not key.startswith(skipped)}))
+    rows = list(
+        compare({key: value for key, value in vectors.items() if not key.startswith(skipped)})
+    )
     assert [row for row in rows if not row.passed or row.granted] == []
     assert {row.name.split("/")[1] for row in rows} == {name}
     assert sum(row.codes for row in rows) >= 5 * 32 * 144

@@ -86,7 +86,8 @@ def test_an_analysis_measures_the_planted_units_and_resumes_with_equal_results(
     replay = answer["replay"]
     assert (replay["outcome"], replay["code"]) == ("reproduced", None)
     assert {
-        (each["arm"], each["first"], each["compared"], each["state"]) for each in replay["replays"]
+        (replay_row["arm"], replay_row["first"], replay_row["compared"], replay_row["state"])
+        for replay_row in replay["replays"]
     } == {
         (arm, *span, "bit-equal")
         for arm in ("baseline", "candidate")
@@ -94,7 +95,7 @@ def test_an_analysis_measures_the_planted_units_and_resumes_with_equal_results(
     }
     assert sorted(answer["tested"][0]["gemms"]) == sorted(UNITS)
     assert [part["name"] for part in answer["instant"]["gemms"]] == UNITS
-    errors = {each["name"]: each["error"]["value"] for each in answer["gradients"]}
+    errors = {gradient["name"]: gradient["error"]["value"] for gradient in answer["gradients"]}
     assert all(errors[unit] > 0 for unit in UNITS)
 
     again = submitted(database, explained)

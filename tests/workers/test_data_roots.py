@@ -54,9 +54,9 @@ def test_a_path_inside_a_root_may_be_read(folder, spec, path):
     ["secret", "data/../secret", "data/out/secret", "data-too", "", "data/deep/../../secret"],
 )
 def test_a_path_that_leads_out_is_refused_by_name(folder, spec, path):
-    given = str(folder / path)
-    refused = data_roots.refusal([str(folder / "data")], spec(given))
-    assert f"data.path is {given!r}" in refused
+    path_text = str(folder / path)
+    refused = data_roots.refusal([str(folder / "data")], spec(path_text))
+    assert f"data.path is {path_text!r}" in refused
     assert f"inside {folder / 'data'}" in refused
 
 

@@ -58,7 +58,7 @@ def test_the_forks_of_a_plan_are_trained_from_kept_checkpoints(
         step = kept_step(candidate, None, STEPS)
         parents = fork_parents(session, candidate, step)
         replayed = replayed_runs(session, baseline, candidate, parents)
-        records = [recorded(session, run, role) for role, own in replayed.items() for run in own]
+        records = [recorded(session, run, role) for role, runs in replayed.items() for run in runs]
         plan = ForkPlan(
             parents=tuple(parent.id for parent in parents),
             fork_step=step,
@@ -67,13 +67,13 @@ def test_the_forks_of_a_plan_are_trained_from_kept_checkpoints(
             replays=planned(records, whole=0),
         )
         whole = job_spec(job)
-        own = whole.candidates[0]
+        first_candidate = whole.candidates[0]
         forked = replace(
             whole,
             name="forks",
             candidates=(
-                replace(own, name="as-it-is"),
-                replace(own, name="taken-back", overrides=(TAKEN_BACK,)),
+                replace(first_candidate, name="as-it-is"),
+                replace(first_candidate, name="taken-back", overrides=(TAKEN_BACK,)),
             ),
             keep_checkpoints=(),
         )
@@ -91,13 +91,13 @@ def test_the_forks_of_a_plan_are_trained_from_kept_checkpoints(
         results = results_of(session, made)
     assert (step, plan.fork_step) == (STEP, STEP)
     # the record of both arms is bit-equal, from step 0 and from the checkpoint
-    assert [each.state for each in plan.checked(results).replayed] == ["bit-equal"] * 4
+    assert [replayed.state for replayed in plan.checked(results).replayed] == ["bit-equal"] * 4
     assert plan.pending(results) == ()
     losses = [
         loss
         for arm in ("as-it-is", "taken-back")
-        for own in plan.losses(results, arm).values()
-        for loss in own
+        for fork_losses in plan.losses(results, arm).values()
+        for loss in fork_losses
     ]
     assert all(0.0 < loss < 20.0 for loss in losses)
     assert len(set(losses)) == len(losses) == len(plan.forks)  # arms and draws differ

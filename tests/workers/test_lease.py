@@ -205,8 +205,8 @@ def test_a_database_that_fails_is_no_fault_of_the_run(database, submit, make_wor
 def test_a_run_whose_override_the_worker_cannot_train_fails_with_the_reason(
     database, submit, make_worker
 ):
-    own = Override(projections=("down",), recipe="mxfp8")
-    mixed, plain = submit(candidates=(Arm(recipe="nvfp4", overrides=(own,)),)), submit()
+    override = Override(projections=("down",), recipe="mxfp8")
+    mixed, plain = submit(candidates=(Arm(recipe="nvfp4", overrides=(override,)),)), submit()
     worker = make_worker()
     names = {"fp8_current": True, "nvfp4": True, "mxfp8": False}
     worker.device["can_run"] = {
@@ -501,15 +501,15 @@ def test_no_secret_of_a_log_is_kept_of_a_run_that_broke(database, submit, make_w
         )
         lease.fail(session, second, code="DATA_NOT_READABLE", message=text)
     with database.read() as session:
-        kept = [run.message for run in session.scalars(select(Run).where(Run.job_id == job_id))]
-        kept += [attempt.message for attempt in session.scalars(select(Attempt))]
-        kept += [
+        messages = [run.message for run in session.scalars(select(Run).where(Run.job_id == job_id))]
+        messages += [attempt.message for attempt in session.scalars(select(Attempt))]
+        messages += [
             event.payload.get("message")
             for event in events.after(session, job_id, 0)
             if event.payload.get("message")
         ]
-    assert len(kept) == 6
-    for message in kept:
+    assert len(messages) == 6
+    for message in messages:
         assert "https://me:***@corpus/ with HF_TOKEN=***" in message
 
 

@@ -89,14 +89,14 @@ def players(tmp_path):
 
     def find():
         alive = [
-            each
-            for each in psutil.process_iter(["cmdline", "status"])
-            if each.info["status"] != psutil.STATUS_ZOMBIE
+            process
+            for process in psutil.process_iter(["cmdline", "status"])
+            if process.info["status"] != psutil.STATUS_ZOMBIE
         ]
-        commands = {each: " ".join(each.info["cmdline"] or []) for each in alive}
+        commands = {process: " ".join(process.info["cmdline"] or []) for process in alive}
         return [
-            each
-            for each, command in commands.items()
+            process
+            for process, command in commands.items()
             if str(PLAYER) in command and str(tmp_path) in command
         ]
 

@@ -189,11 +189,11 @@ def test_a_run_that_must_keep_a_checkpoint_has_only_the_curve_of_one_that_kept_i
             cancel_job(session, job_id)
         return run
 
-    plain, kept = baseline_of(spec), baseline_of(keeping)
-    assert plain.fingerprint == kept.fingerprint
-    assert (kept.reused_from, kept.kept_checkpoints, kept.steps_done) == (None, [10], 20)
-    assert baseline_of(keeping).reused_from == kept.id
-    assert baseline_of(spec).reused_from == kept.id, "one run serves both"
+    plain, keeper = baseline_of(spec), baseline_of(keeping)
+    assert plain.fingerprint == keeper.fingerprint
+    assert (keeper.reused_from, keeper.kept_checkpoints, keeper.steps_done) == (None, [10], 20)
+    assert baseline_of(keeping).reused_from == keeper.id
+    assert baseline_of(spec).reused_from == keeper.id, "one run serves both"
     assert baseline_of(replace(spec, keep_checkpoints=(10, 15))).reused_from is None
 
 

@@ -51,7 +51,7 @@ def test_emulated_runs_train_on_a_gpu_where_the_worker_offers_one(tmp_path, monk
 
 
 def test_a_training_process_gets_what_decides_bits_and_no_secret(tmp_path):
-    given = {
+    inherited = {
         "PATH": "/bin",
         "NVTE_NVFP4_DISABLE_RHT": "1",
         "XLA_FLAGS": "--x",
@@ -60,9 +60,9 @@ def test_a_training_process_gets_what_decides_bits_and_no_secret(tmp_path):
         "AWS_SECRET_ACCESS_KEY": "secret",
         "HF_TOKEN": "secret",
     }
-    made = environment(_settings(tmp_path), Slot(core=0), given)
+    made = environment(_settings(tmp_path), Slot(core=0), inherited)
     assert made.items() >= {
-        (name, given[name])
+        (name, inherited[name])
         for name in ("PATH", "NVTE_NVFP4_DISABLE_RHT", "XLA_FLAGS", "JAX_DEFAULT_MATMUL_PRECISION")
     }
     assert "secret" not in " ".join(made.values())
@@ -74,7 +74,8 @@ def test_a_training_process_asks_for_huge_pages_where_its_operator_says_nothing_
     assert (
         environment(_settings(tmp_path), Slot(), {})["GLIBC_TUNABLES"] == "glibc.malloc.hugetlb=1"
     )
-    given = {"GLIBC_TUNABLES": "glibc.malloc.arena_max=1"}
+    inherited = {"GLIBC_TUNABLES": "glibc.malloc.arena_max=1"}
     assert (
-        environment(_settings(tmp_path), Slot(), given)["GLIBC_TUNABLES"] == given["GLIBC_TUNABLES"]
+        environment(_settings(tmp_path), Slot(), inherited)["GLIBC_TUNABLES"]
+        == inherited["GLIBC_TUNABLES"]
     )

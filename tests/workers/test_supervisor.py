@@ -268,16 +268,16 @@ def test_a_run_goes_on_from_its_checkpoint_with_the_same_bits(settings, database
         checkpoint_seconds=0.05,
     )
     assert _run(database, first).state == "queued"
-    wanted = _run(database, first).steps_done + 100
-    again = train(started=until(wanted))
+    target = _run(database, first).steps_done + 100
+    again = train(started=until(target))
     assert (again.run_id, again.attempt_number) == (first.run_id, 2)
     with database.read() as session:
         resumed_at = session.get_one(Attempt, (again.run_id, 2)).first_step
     submit_one()
-    undisturbed = train(started=until(wanted))
-    assert 0 < resumed_at < wanted
-    assert losses(again)[:, :wanted].tobytes() == losses(undisturbed)[:, :wanted].tobytes()
-    assert losses(again).shape[1] >= wanted
+    undisturbed = train(started=until(target))
+    assert 0 < resumed_at < target
+    assert losses(again)[:, :target].tobytes() == losses(undisturbed)[:, :target].tobytes()
+    assert losses(again).shape[1] >= target
     assert not (settings.checkpoints / again.run_id).exists()
 
 
@@ -439,7 +439,7 @@ def test_steps_are_written_once_a_flush_and_the_lease_renewed_once_a_heartbeat(
     """Not with each message, nor at each look while nothing is to be written."""
     batches = [[] if kind is None else [{"kind": kind}] for kind in kinds] + [[None]]
     written = []
-    own = SimpleNamespace(
+    stand_in = SimpleNamespace(
         _settings=settings.model_copy(
             update={"flush_seconds": flush_seconds, "heartbeat_seconds": 3600.0}
         ),
@@ -449,5 +449,5 @@ def test_steps_are_written_once_a_flush_and_the_lease_renewed_once_a_heartbeat(
         flush=lambda: written.append(time.monotonic()),
     )
     process = SimpleNamespace(messages=lambda _: batches.pop(0))
-    assert not supervisor.Supervisor._follow(own, process)
+    assert not supervisor.Supervisor._follow(stand_in, process)
     assert len(written) == 1

@@ -70,12 +70,12 @@ def environment():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    kept = {
+    inherited = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("PARITY_", "GITHUB_", "GIT_")) and name != "CI"
     }
-    own = {
+    variables = {
         "PARITY_PORT": str(port),
         "PARITY_URL": f"http://127.0.0.1:{port}",
         "PARITY_FLUSH_SECONDS": "0.2",
@@ -83,7 +83,7 @@ def environment():
     identity = {
         f"GIT_{who}_{what}": "n" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")
     }
-    return kept | own | identity | {"NO_COLOR": "1", "COLUMNS": "80"}
+    return inherited | variables | identity | {"NO_COLOR": "1", "COLUMNS": "80"}
 
 
 def _outputs(
@@ -184,12 +184,14 @@ def test_the_tour(checkout, environment):
     assert "redis ended with status -9" in demo_output
     assert "cannot predict an 8 B run" in demo_output
     assert f"Charts and curves: {environment['PARITY_URL']}/jobs/j" in demo_output
-    told = [
+    reported_lines = [
         line
         for line in demo_output.splitlines()
         if line.startswith(("PASS: ", "FAIL: ", "INCONCLUSIVE: "))
     ]
-    assert all(any(candidate in line for line in told) for candidate in ("nvfp4", "mxfp8"))
+    assert all(
+        any(candidate in line for line in reported_lines) for candidate in ("nvfp4", "mxfp8")
+    )
     codes = {line: code for line, code, _ in results}
     judged = {line for line in codes if line.startswith(("parity gate", "parity report"))}
     assert {codes[line] for line in judged} <= {0, 1, 3}, results

@@ -173,19 +173,19 @@ def test_the_command_is_a_list_from_the_workers_environment(settings, monkeypatc
         "{}",
     ]
     assert slots(launching) == [Slot()]  # which GPUs a process gets is the wrapper's affair
-    given = {
+    inherited = {
         "SLURM_JOB_ID": "7",
         "PMIX_RANK": "0",
         "PARITY_COORDINATOR": "a:1",
         "PARITY_DATABASE_URL": "secret",
     }
-    assert environment(launching, Slot(), given).items() >= {
+    assert environment(launching, Slot(), inherited).items() >= {
         ("SLURM_JOB_ID", "7"),
         ("PMIX_RANK", "0"),
         ("PARITY_COORDINATOR", "a:1"),
     }
-    assert "PARITY_DATABASE_URL" not in environment(launching, Slot(), given)
-    assert "SLURM_JOB_ID" not in environment(settings, Slot(), given)
+    assert "PARITY_DATABASE_URL" not in environment(launching, Slot(), inherited)
+    assert "SLURM_JOB_ID" not in environment(settings, Slot(), inherited)
 
 
 def test_what_a_worker_registers_is_what_the_wrapper_starts(settings):

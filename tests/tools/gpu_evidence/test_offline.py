@@ -123,13 +123,13 @@ def test_a_wheel_that_cannot_be_installed_is_named_and_leaves_nothing(prepared, 
 
 
 def test_nvidias_libraries_are_where_transformer_engine_looks_for_them(tmp_path, monkeypatch):
-    there, own = (
+    there, engine_folder = (
         tmp_path / "site" / "nvidia" / "cudnn" / "lib",
         tmp_path / "environment" / "nvidia" / "cudnn" / "lib",
     )
     for folder, names in (
         (there, ("libcudnn.so.9", "libcudnn_ops.so.9")),
-        (own, ("libcudnn.so.9",)),
+        (engine_folder, ("libcudnn.so.9",)),
     ):
         folder.mkdir(parents=True)
         for name in names:
@@ -138,5 +138,7 @@ def test_nvidias_libraries_are_where_transformer_engine_looks_for_them(tmp_path,
         "site.getsitepackages", lambda: [str(tmp_path / "site"), str(tmp_path / "absent")]
     )
     _share_packages(tmp_path / "environment")
-    assert (own / "libcudnn_ops.so.9").resolve() == there / "libcudnn_ops.so.9"
-    assert (own / "libcudnn.so.9").read_text() == str(own)  # what the environment has itself stays
+    assert (engine_folder / "libcudnn_ops.so.9").resolve() == there / "libcudnn_ops.so.9"
+    assert (engine_folder / "libcudnn.so.9").read_text() == str(
+        engine_folder
+    )  # what the environment has itself stays

@@ -45,7 +45,7 @@ def test_the_lock_pins_the_extensions_source_with_its_hash():
 
 def test_the_lock_has_all_that_is_asked_of_it():
     names = names_of(LOCK.read_text(encoding="utf-8"))
-    wanted = {
+    required = {
         module._CORE,
         *module._ENGINE_PACKAGES,
         *module._LIBRARIES,
@@ -55,7 +55,7 @@ def test_the_lock_has_all_that_is_asked_of_it():
         "pytest",
         "pyyaml",
     }
-    assert wanted <= names
+    assert required <= names
 
 
 def test_the_extension_is_built_from_nvidias_packages_and_not_from_a_toolkit(tmp_path):

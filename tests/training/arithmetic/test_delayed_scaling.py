@@ -43,7 +43,7 @@ def test_a_silent_first_step_keeps_scale_one():
 def test_a_margin_leaves_room_above_the_history(margin):
     amax = jnp.full((1, 1, 3), 3.5)
     plain, roomy = (
-        update(initial_scales(1, 1, 4), amax, DelayedScaling(margin=each)) for each in (0, margin)
+        update(initial_scales(1, 1, 4), amax, DelayedScaling(margin=room)) for room in (0, margin)
     )
     np.testing.assert_array_equal(np.asarray(roomy.scale) * 2**margin, np.asarray(plain.scale))
     np.testing.assert_array_equal(np.asarray(roomy.history), np.asarray(plain.history))

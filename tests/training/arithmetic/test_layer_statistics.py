@@ -198,14 +198,14 @@ def test_a_large_matrix_is_watched_in_every_fourth_group_of_rows(quantizer, axis
     x = np.random.default_rng(3).standard_normal((256, 64))
     x[40] *= 100  # in a group that is not sampled: it sets the amax, and so the scale of the tensor
     whole, _, value = look(jnp.asarray(x, jnp.bfloat16), axis, quantizer)
-    kept = np.r_[0:32, 128:160]
-    part = np.asarray(jnp.asarray(x, jnp.bfloat16), np.float64)[kept]
-    noise = np.sum((part - np.asarray(value, np.float64)[kept]) ** 2)
+    sampled = np.r_[0:32, 128:160]
+    part = np.asarray(jnp.asarray(x, jnp.bfloat16), np.float64)[sampled]
+    noise = np.sum((part - np.asarray(value, np.float64)[sampled]) ** 2)
     named = dict(zip(STATISTICS, np.asarray(whole).tolist(), strict=True))
     assert named["amax"] == np.abs(np.asarray(jnp.asarray(x, jnp.bfloat16), np.float64)).max()
     assert named["snr_db"] == pytest.approx(10 * np.log10(np.sum(part**2) / noise), rel=1e-4)
     assert named["underflow_share"] == pytest.approx(
-        np.mean((part != 0) & (np.asarray(value)[kept] == 0)), abs=1e-7
+        np.mean((part != 0) & (np.asarray(value)[sampled] == 0)), abs=1e-7
     )
 
 

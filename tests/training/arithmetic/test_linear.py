@@ -177,8 +177,8 @@ OPERANDS = {
 def test_another_recipe_in_one_gemm_changes_its_product_alone(other, gemm):
     product = GEMMS.index(gemm)
     alone, whole = Arithmetic(other), Arithmetic("nvfp4")
-    mixed = layer_recipe(tuple(alone if each == gemm else whole for each in GEMMS), fast_bf16=True)
-    own, nvfp4, replaced = (
+    mixed = layer_recipe(tuple(alone if name == gemm else whole for name in GEMMS), fast_bf16=True)
+    mixed_tensors, nvfp4, replaced = (
         run(mixed, seed=3),
         run(linear_recipe("nvfp4", fast_bf16=True), seed=3),
         linear_recipe(other, fast_bf16=True),
@@ -186,15 +186,17 @@ def test_another_recipe_in_one_gemm_changes_its_product_alone(other, gemm):
     other_alone = run(replaced, seed=3)
     for number in range(3):
         expected = other_alone if number == product else nvfp4
-        np.testing.assert_array_equal(as_float64(own[number]), as_float64(expected[number]))
+        np.testing.assert_array_equal(
+            as_float64(mixed_tensors[number]), as_float64(expected[number])
+        )
     same = all(
         getattr(replaced, side) == getattr(linear_recipe("nvfp4", fast_bf16=True), side)
         for side in OPERANDS[gemm]
     )
-    assert np.array_equal(as_float64(own[product]), as_float64(nvfp4[product])) == same
-    assert float(own[3][3]) == 0
+    assert np.array_equal(as_float64(mixed_tensors[product]), as_float64(nvfp4[product])) == same
+    assert float(mixed_tensors[3][3]) == 0
     if other != "bf16":  # then x or g has only its rotated copy
-        assert np.asarray(own[3]).tolist() == np.asarray(nvfp4[3]).tolist()
+        assert np.asarray(mixed_tensors[3]).tolist() == np.asarray(nvfp4[3]).tolist()
 
 
 def test_one_quantized_gemm_reports_its_two_tensors_and_their_nonfinite_values():
@@ -202,10 +204,10 @@ def test_one_quantized_gemm_reports_its_two_tensors_and_their_nonfinite_values()
     x[0, 0], w[1, 1], g[2, 2] = np.nan, np.inf, np.nan
     # fprop does not see g, dgrad not x, wgrad not w
     for number, missing in ((0, 2), (1, 0), (2, 1)):
-        layer = tuple(Arithmetic("mxfp8" if each == number else "bf16") for each in range(3))
+        layer = tuple(Arithmetic("mxfp8" if place == number else "bf16") for place in range(3))
         recipe = layer_recipe(layer, fast_bf16=True)
         amaxes = np.asarray(run(recipe)[3])
-        assert [bool(amax) for amax in amaxes[:3]] == [each != missing for each in range(3)]
+        assert [bool(amax) for amax in amaxes[:3]] == [place != missing for place in range(3)]
         assert float(run(recipe, x, w, g)[3][3]) == 2
 
 
@@ -236,8 +238,8 @@ def test_the_layer_is_the_same_under_scan_and_vmap():
     recipe = linear_recipe("nvfp4", fast_bf16=True)
     x, w, g = (jnp.asarray(part, jnp.bfloat16) for part in (X, W, G))
 
-    def layer(_, each):
-        x, w, g = each
+    def layer(_, operands):
+        x, w, g = operands
         y, pull = jax.vjp(
             lambda x, w: linear(recipe, x, w, random_bits.key(7), quiet_channel()), x, w
         )

@@ -446,7 +446,7 @@ def test_nonfinite_values_are_counted():
         MXFP8,
         FP8,
         FP8_BLOCK,
-        *(replace(each, drops_nan=True) for each in (NVFP4, MXFP8, FP8)),
+        *(replace(quantizer, drops_nan=True) for quantizer in (NVFP4, MXFP8, FP8)),
     ):
         assert float(count(jnp.asarray(sick, jnp.bfloat16), quantizer)) == 3
         assert float(count(jnp.full((16, 32), 3e38, jnp.bfloat16), quantizer)) == 0

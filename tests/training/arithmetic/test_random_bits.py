@@ -138,9 +138,9 @@ def test_tensors_whose_low_words_agree_draw_unrelated_numbers():
     drawn = np.stack(
         [
             np.asarray(
-                random_bits._second(random_bits._first(index) + jnp.uint32(each)) >> 16, np.float64
+                random_bits._second(random_bits._first(index) + jnp.uint32(word)) >> 16, np.float64
             )
-            for each in high
+            for word in high
         ]
     )
     correlation = np.asarray(np.corrcoef(drawn))[np.triu_indices(len(drawn), 1)]

@@ -187,11 +187,17 @@ def test_forward_in_bf16_leaves_the_backward_products_quantized():
 
 
 def test_the_gemms_of_a_layer_may_have_recipes_of_their_own():
-    own = [linear_recipe(name, fast_bf16=True) for name in ("mxfp8", "nvfp4_no_sr", "fp8_current")]
+    recipes = [
+        linear_recipe(name, fast_bf16=True) for name in ("mxfp8", "nvfp4_no_sr", "fp8_current")
+    ]
     mixed = layer_recipe(
         (Arithmetic("mxfp8"), Arithmetic("nvfp4_no_sr"), Arithmetic("fp8_current")), fast_bf16=True
     )
-    assert mixed.operands == (*own[0].operands[:2], *own[1].operands[2:4], *own[2].operands[4:])
+    assert mixed.operands == (
+        *recipes[0].operands[:2],
+        *recipes[1].operands[2:4],
+        *recipes[2].operands[4:],
+    )
     for recipe in RECIPES:
         assert layer_recipe((Arithmetic(recipe),) * 3, fast_bf16=True) == linear_recipe(
             recipe, fast_bf16=True

@@ -56,7 +56,7 @@ def main() -> int:
         return 0
     if options["run_name"] == "evaluation":
         return evaluate(options, checkpoints)
-    first = max((int(each.name) + 1 for each in checkpoints.glob("*")), default=0)
+    first = max((int(folder.name) + 1 for folder in checkpoints.glob("*")), default=0)
     assert "" not in options.values()  # MaxText reads it as null
     assert "load_parameters_path" not in options or Path(options["load_parameters_path"]).exists()
     return play(options, first, int(options["steps"]), checkpoints)

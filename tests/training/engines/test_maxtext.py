@@ -265,7 +265,7 @@ def test_a_run_goes_on_after_the_newest_checkpoint_that_the_record_covers(train,
     steps, _, error = train(recorded=25)
     assert error is None
     assert [step.step for step in steps] == list(range(21, 85))
-    assert sorted(each.name for each in checkpoints.iterdir()) == ["10", "20"]
+    assert sorted(folder.name for folder in checkpoints.iterdir()) == ["10", "20"]
 
 
 def test_data_whose_place_is_not_saved_is_trained_anew(train, spec, tmp_path):
@@ -280,10 +280,10 @@ def test_data_whose_place_is_not_saved_is_trained_anew(train, spec, tmp_path):
 def test_the_manifest_proves_that_arms_differ_in_quantization_alone(job, environment):
     manifests = [maxtext.manifest(run, environment) for _, run in job().runs()]
     common = [
-        {name: value for name, value in each.items() if not name.startswith("maxtext.arm.")}
-        for each in manifests
+        {name: value for name, value in manifest.items() if not name.startswith("maxtext.arm.")}
+        for manifest in manifests
     ]
-    assert all(each == common[0] for each in common)
+    assert all(facts == common[0] for facts in common)
     assert (
         manifests[0]["maxtext.arm.bf16"]
         == "quantization= remat_policy=full first_parameters=loaded"

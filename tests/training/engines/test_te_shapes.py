@@ -104,8 +104,8 @@ def test_the_same_sizes_of_a_layer_are_taken(place, name, switches, kernels):
         for sizes in (*some_of(SIZES, 8, place), SIZES[-1])  # the last is taken by all
         for named in [dict(zip("MKN", sizes, strict=True))]
     }
-    assert {sizes: each for sizes, each in results.items() if each[0] != each[1]} == {}
-    assert {each[1] for each in results.values()} == {True, False}
+    assert {sizes: answers for sizes, answers in results.items() if answers[0] != answers[1]} == {}
+    assert {answers[1] for answers in results.values()} == {True, False}
 
 
 @pytest.mark.parametrize(

@@ -29,9 +29,9 @@ from training.environment.processes import ALONE, Processes, WrapperError, joine
     ],
 )
 def test_the_wrappers_variables_say_it(environment, expected):
-    own = processes(environment)
-    assert own == expected
-    assert own.is_first == (own.number == 0)
+    process = processes(environment)
+    assert process == expected
+    assert process.is_first == (process.number == 0)
 
 
 @pytest.mark.parametrize(

@@ -166,7 +166,9 @@ def test_a_run_is_resumed_across_the_step_of_an_override(tmp_path, monkeypatch):
     monkeypatch.setattr(
         Checkpoints,
         "save",
-        lambda own, step, state: save(own, step, state) or own._writing.result(),
+        lambda checkpoints, step, state: (
+            save(checkpoints, step, state) or checkpoints._writing.result()
+        ),
     )
     late = (
         Override(projections=("down",), gemms=("wgrad",), recipe="bf16", from_step=4),
@@ -345,7 +347,7 @@ def test_a_run_with_remat_resumes_to_the_bit_where_other_blocks_are_stacked(tmp_
         SPEC, recipe="bf16", model=model, schedule=schedule, overrides=(late,), remat=True
     )
     run = TrainingRun(spec, corpus(), fast_bf16=True)
-    assert [each.groups for each in run._models.values()] == [((0, 3),), ((0, 2), (2, 1))]
+    assert [decoder.groups for decoder in run._models.values()] == [((0, 3),), ((0, 2), (2, 1))]
     state = run.state
     for each in run._models.values():
         run._stack(each)

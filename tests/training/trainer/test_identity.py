@@ -60,8 +60,16 @@ def test_each_field_but_those_of_an_arm_makes_another_pair(corpus):
         facts = manifest(run, corpus)
         return {key: value for key, value in facts.items() if not key.startswith("overrides.")}
 
-    own = {"recipe", "switches", "overrides", "bf16_from_step", "bf16_scope", "seed", "replicate"}
-    of_the_arm = {called(path) for path in leaves(RUN) if path[0] in own}
+    arm_fields = {
+        "recipe",
+        "switches",
+        "overrides",
+        "bf16_from_step",
+        "bf16_scope",
+        "seed",
+        "replicate",
+    }
+    of_the_arm = {called(path) for path in leaves(RUN) if path[0] in arm_fields}
     assert indifferent(RUN, shared) == of_the_arm | COMMAND_FIELDS
 
 

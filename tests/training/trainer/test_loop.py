@@ -201,7 +201,7 @@ def test_an_override_changes_nothing_before_its_step_and_is_watched_like_any_lay
     is_watched = [[not np.isnan(step.layers[name][0]) for name in (gate, up)] for step in twice]
     # x of their fprop
     assert is_watched == [[True, True]] * 7 + [[False, True]] * 2 + [[False, False]] * 3
-    assert [each.first_step for each in both.segments] == [0, 7, 9]
+    assert [segment.first_step for segment in both.segments] == [0, 7, 9]
 
 
 def test_a_model_that_spells_out_its_recipe_layer_by_layer_is_the_same_to_the_bit(
@@ -255,12 +255,12 @@ def test_delayed_scaling_in_some_gemms_has_the_history_of_its_own_tensors():
     nvfp4 = Override(recipe="nvfp4", projections=("up",), gemms=("fprop", "dgrad"))
     bf16 = Override(recipe="bf16", projections=("down",))
     mixed, whole = (
-        TrainingRun(replace(DELAYED, overrides=each), CORPUS, fast_bf16=True)
-        for each in ((other, nvfp4, bf16), ())
+        TrainingRun(replace(DELAYED, overrides=overrides), CORPUS, fast_bf16=True)
+        for overrides in ((other, nvfp4, bf16), ())
     )
-    rows = [np.asarray(each.advance(0, 1).rows)[0] for each in (mixed, whole)]
+    rows = [np.asarray(run.advance(0, 1).rows)[0] for run in (mixed, whole)]
     gate, up, down = (PROJECTIONS.index(name) for name in ("gate", "up", "down"))
-    history, full = (np.asarray(each._state.scales.history)[0, :, :, -1] for each in (mixed, whole))
+    history, full = (np.asarray(run._state.scales.history)[0, :, :, -1] for run in (mixed, whole))
     # x of gate and up is the same tensor in both runs
     np.testing.assert_array_equal(history[[gate, up], 0], full[[gate, up], 0])
     np.testing.assert_allclose(history[gate], full[gate], rtol=0.3)
@@ -467,11 +467,11 @@ def test_manifest_is_flat_and_the_same_for_every_arm(monkeypatch):
     )
     rule = Override(projections=("down",), gemms=("wgrad",), recipe="bf16")
     named = manifest(replace(SPEC, overrides=(rule,)), CORPUS)
-    own = "nvfp4+bf16@down.wgrad"
+    arm_name = "nvfp4+bf16@down.wgrad"
     assert named == facts | {
-        f"overrides.{own}": "wgrad of down in all blocks: bf16",
-        f"not_te_parity.{own}": named[f"not_te_parity.{own}"],
+        f"overrides.{arm_name}": "wgrad of down in all blocks: bf16",
+        f"not_te_parity.{arm_name}": named[f"not_te_parity.{arm_name}"],
     }
-    assert named[f"not_te_parity.{own}"].startswith("wgrad of down in block 0: recipe is bf16")
+    assert named[f"not_te_parity.{arm_name}"].startswith("wgrad of down in block 0: recipe is bf16")
     longer = manifest(replace(SPEC, schedule=replace(SPEC.schedule, steps=13)), CORPUS)
     assert {name for name in facts if facts[name] != longer[name]} == {"spec_sha256"}

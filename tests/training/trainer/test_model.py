@@ -154,8 +154,8 @@ def test_a_gradient_step_of_f32_follows_the_difference_quotient():
 
 
 def test_policy_and_kept_blocks_decide_which_layers_are_quantized():
-    def quantized(policy, **kept):
-        model = model_of(replace(SHAPE, n_layers=4), "nvfp4", policy, **kept)
+    def quantized(policy, **bf16_blocks):
+        model = model_of(replace(SHAPE, n_layers=4), "nvfp4", policy, **bf16_blocks)
         return {
             (block, name)
             for block in range(4)

@@ -40,7 +40,7 @@ def test_three_steps_equal_the_plain_formula():
     }
     parameters, state = {name: jnp.asarray(value) for name, value in w.items()}, None
     state = initial_state(parameters)
-    m = {name: np.zeros_like(value, np.float64) for name, value in w.items()}
+    moment = {name: np.zeros_like(value, np.float64) for name, value in w.items()}
     v = {name: np.zeros_like(value, np.float64) for name, value in w.items()}
     plain = {name: value.astype(np.float64) for name, value in w.items()}
     for step in range(3):
@@ -60,10 +60,10 @@ def test_three_steps_equal_the_plain_formula():
         before = dict(plain)
         for name, value in g.items():
             clipped = value * min(1, 0.5 / norm)
-            m[name] = 0.9 * m[name] + 0.1 * clipped
+            moment[name] = 0.9 * moment[name] + 0.1 * clipped
             v[name] = 0.95 * v[name] + 0.05 * clipped**2
             direction = (
-                m[name]
+                moment[name]
                 / (1 - 0.9 ** (step + 1))
                 / (np.sqrt(v[name] / (1 - 0.95 ** (step + 1))) + 1e-8)
             )

@@ -145,6 +145,9 @@ def test_a_trace_that_shows_no_device_has_all_three_shares_and_none_is_a_number(
 
 
 def test_a_run_without_a_step_reports_no_profile(tmp_path):
-    told = []
-    assert list(profiled([], Tracing(folder=tmp_path), lambda *given: told.append(given))) == []
-    assert told == []
+    calls = []
+    assert (
+        list(profiled([], Tracing(folder=tmp_path), lambda *arguments: calls.append(arguments)))
+        == []
+    )
+    assert calls == []

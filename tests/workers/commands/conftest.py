@@ -182,13 +182,13 @@ class Stack:
             candidates=tuple(candidates),
         )
         with self.owner_database.write() as session:
-            wanted = Submission(
+            submission = Submission(
                 spec=spec,
                 policy=policy_from_mapping({"margin": "1.0%", **policy}),
                 revision="r",
                 sent=sent,
             )
-            return submit_registered(session, wanted, "someone").id
+            return submit_registered(session, submission, "someone").id
 
     def claim(self):
         with self.database.write() as session:

@@ -70,7 +70,7 @@ lock = threading.RLock()
 
 class Answers(BaseHTTPRequestHandler):
     def do_GET(self):
-        path, wanted = self._asked()
+        path, query = self._asked()
         if path in DISCOVERY:
             return self._answer(200, DISCOVERY[path])
         with lock:
@@ -84,7 +84,9 @@ class Answers(BaseHTTPRequestHandler):
                     else self._refuse(404, "NotFound", name)
                 )
             labels = dict(
-                each.split("=") for each in wanted.get("labelSelector", [""])[0].split(",") if each
+                label.split("=")
+                for label in query.get("labelSelector", [""])[0].split(",")
+                if label
             )
             items = [
                 item

@@ -49,7 +49,7 @@ def is_there(name):
 
 
 def sbatch(jobs, arguments):
-    options = dict(each.removeprefix("--").partition("=")[::2] for each in arguments[:-1])
+    options = dict(option.removeprefix("--").partition("=")[::2] for option in arguments[:-1])
     with open(f"{HOME}/environment", "w") as file:  # noqa: PTH123
         file.write(repr(dict(os.environ)))
     if options.get("partition") == "nowhere":
@@ -76,7 +76,9 @@ def sbatch(jobs, arguments):
 
 def squeue(jobs, arguments):
     assert "--states=all" in arguments
-    name = next((each.partition("=")[2] for each in arguments if each.startswith("--name=")), None)
+    name = next(
+        (option.partition("=")[2] for option in arguments if option.startswith("--name=")), None
+    )
     for job_id, job in jobs.items():
         refresh(job_id, job)
         if name in (None, job["name"]):

@@ -127,10 +127,10 @@ class PlayKubernetes:
 
     def started(self) -> list[str]:
         """The names of Jobs by their starts."""
-        return [each["started"] for each in self._events() if "started" in each]
+        return [event["started"] for event in self._events() if "started" in event]
 
     def created(self) -> list[str]:
-        return [each["created"] for each in self._events() if "created" in each]
+        return [event["created"] for event in self._events() if "created" in event]
 
     def start_again(self, name: str) -> None:
         urllib.request.urlopen(  # noqa: S310
@@ -165,8 +165,8 @@ class PlayKubernetes:
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def _present(path: Path, wanted: bool) -> None:
-    path.touch() if wanted else path.unlink(missing_ok=True)
+def _present(path: Path, exists: bool) -> None:
+    path.touch() if exists else path.unlink(missing_ok=True)
 
 
 class AtOnce:

@@ -184,8 +184,8 @@ def test_a_mirror_that_no_run_used_is_removed_and_one_in_use_is_not(
     folder, lock = mirror.parent, mirror.with_suffix(".lock")
     assert (checkout.remove_unused(folder, 30.0), mirror.is_dir()) == ([], True)
     os.utime(lock, (1.0, 1.0))
-    with lock.open() as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    with lock.open() as lock_file:
+        fcntl.flock(lock_file, fcntl.LOCK_EX)
         assert (checkout.remove_unused(folder, 30.0), mirror.is_dir()) == ([], True)
     find(base)  # which uses it again
     assert checkout.remove_unused(folder, 30.0) == []

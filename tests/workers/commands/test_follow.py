@@ -31,12 +31,12 @@ def _line(step, loss, **more):
 
 
 def _rows(*reports):
-    told = [
-        (each.steps.tolist(), each.columns["lm_loss"].tolist())
-        for each in reports
-        if each is not None
+    rows = [
+        (report.steps.tolist(), report.columns["lm_loss"].tolist())
+        for report in reports
+        if report is not None
     ]
-    return [row for steps, losses in told for row in zip(steps, losses, strict=True)]
+    return [row for steps, losses in rows for row in zip(steps, losses, strict=True)]
 
 
 def test_rows_come_as_their_lines_end(follower, tmp_path):

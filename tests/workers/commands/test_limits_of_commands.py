@@ -20,9 +20,9 @@ def folder(tmp_path):
     os.close(descriptor)
 
 
-def is_refused(error: type[Exception], call: Callable[..., object], *given: object) -> bool:
+def is_refused(error: type[Exception], call: Callable[..., object], *arguments: object) -> bool:
     try:
-        call(*given)
+        call(*arguments)
     except error:
         return True
     return False
@@ -66,7 +66,7 @@ def test_its_files_have_as_many_bytes_as_may_be(
     launcher = read_launchers(write_launchers())["loop"]
     mirror, tree = checkout.find(launcher, commit, tmp_path / "mirrors")
     two: tuple[File, ...] = tuple(
-        each for each in tree.files if each.path in ("train/one.py", "train/two.py")
+        file for file in tree.files if file.path in ("train/one.py", "train/two.py")
     )
     written = (launcher, mirror, CommitTree(files=two), tmp_path)
     assert is_refused(CheckoutError, checkout.write, *written) == refused

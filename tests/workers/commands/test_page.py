@@ -38,13 +38,13 @@ def test_the_launcher_of_the_page_is_that_of_the_example_and_fits_its_trainer(tm
         for name in ("command", "recipes", "parameters", "reports", "pinned", "paths")
     }
     trainer = (EXAMPLES / "train.py").read_text(encoding="utf-8")
-    known = set(re.findall(r'\("(\w+)", \w+, ', trainer))
+    options = set(re.findall(r'\("(\w+)", \w+, ', trainer))
     asked = {
         argument.partition("=")[0].removeprefix("--")
         for argument in (*whole.command, *whole.recipes["f32"].arguments)
         if "--" in argument
     }
-    assert asked <= known
+    assert asked <= options
     compile(trainer, "train.py", "exec")
 
 

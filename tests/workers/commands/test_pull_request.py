@@ -53,8 +53,10 @@ def stack(tmp_path_factory, repository, base, write_launchers):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PARITY_")}
-    own = {
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith("PARITY_")
+    }
+    settings = {
         "STATE_DIR": state,
         "PORT": port,
         "LAUNCHERS": write_launchers(),
@@ -62,8 +64,8 @@ def stack(tmp_path_factory, repository, base, write_launchers):
         "REQUIRE_TOKENS": "true",
     }
     environment = (
-        kept
-        | {f"PARITY_{name}": str(value) for name, value in own.items()}
+        inherited
+        | {f"PARITY_{name}": str(value) for name, value in settings.items()}
         | {"PARITY_FLUSH_SECONDS": "0.2", "NO_COLOR": "1"}
     )
     serve = [sys.executable, "-m", "workers.standalone", "serve"]
@@ -100,13 +102,13 @@ def pull_request(stack, repository, base, tmp_path):
     """
     address, token = stack
     (step,) = [
-        each
-        for each in WORKFLOW["jobs"]["gate"]["steps"]
-        if each["uses"].startswith("OWNER/parity@")
+        step
+        for step in WORKFLOW["jobs"]["gate"]["steps"]
+        if step["uses"].startswith("OWNER/parity@")
     ]
-    given = step["with"]
-    assert {*given} <= {*ACTION["inputs"]}
-    assert "secrets.PARITY_TOKEN" in given["token"]
+    inputs = step["with"]
+    assert {*inputs} <= {*ACTION["inputs"]}
+    assert "secrets.PARITY_TOKEN" in inputs["token"]
 
     def run(head):
         clone, runner = tmp_path / f"clone-{head}", tmp_path / f"runner-{head}"
@@ -122,22 +124,22 @@ def pull_request(stack, repository, base, tmp_path):
         (runner / "parity").symlink_to(Path(sys.prefix))
         event = {"pull_request": {"number": 7, "base": {"sha": base}, "head": {"sha": head}}}
         (runner / "event.json").write_text(json.dumps(event))
-        kept = {
+        variables = {
             name: value
             for name, value in os.environ.items()
             if not name.startswith(("GITHUB_", "PARITY_", "GATE_"))
         }
-        kept |= {
+        variables |= {
             "GITHUB_ACTION_PATH": str(CHECKOUT),
             "GITHUB_API_URL": "http://127.0.0.1:9",
             "GITHUB_REPOSITORY": "team/model",
         }
-        kept |= {
+        variables |= {
             "GITHUB_SHA": "d" * 40,
             "GITHUB_EVENT_PATH": str(runner / "event.json"),
             "RUNNER_TEMP": str(runner),
         }
-        kept |= {"GITHUB_STEP_SUMMARY": str(runner / "summary")}
+        variables |= {"GITHUB_STEP_SUMMARY": str(runner / "summary")}
         values = {
             f"inputs.{name}": declared.get("default", "")
             for name, declared in ACTION["inputs"].items()
@@ -145,7 +147,7 @@ def pull_request(stack, repository, base, tmp_path):
         values |= {
             f"inputs.{name}": value
             for name, value in {
-                **given,
+                **inputs,
                 "server": address,
                 "token": token,
                 "github-token": "none",
@@ -158,10 +160,12 @@ def pull_request(stack, repository, base, tmp_path):
                 continue
             output = runner / "output"
             output.write_text("")
-            own = {name: _filled(text, values) for name, text in each.get("env", {}).items()}
+            step_variables = {
+                name: _filled(text, values) for name, text in each.get("env", {}).items()
+            }
             done = subprocess.run(
                 ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", "-c", each["run"]],
-                env=kept | {"GITHUB_OUTPUT": str(output)} | own,
+                env=variables | {"GITHUB_OUTPUT": str(output)} | step_variables,
                 cwd=clone,
                 check=False,
                 stdout=subprocess.PIPE,

@@ -35,8 +35,10 @@ def _free_port() -> int:
 
 
 def _environment(state: Path, port: int) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PARITY_")}
-    return kept | {
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith("PARITY_")
+    }
+    return inherited | {
         "PARITY_STATE_DIR": str(state),
         "PARITY_PORT": str(port),
         "PARITY_FLUSH_SECONDS": "0.2",
