@@ -186,8 +186,8 @@ def nothing_ships(monkeypatch, request):
     records (but see jobs/test_noise_tables.py).
 
     Their verdicts have short paths, which take three quarters of the time of a verdict;
-    tests/parity/judging/test_path.py has whole ones. Of their forecasts every eighth is made: all
-    would take half of the time of concluding. Modules that say `ALL_FORECASTS` have all.
+    tests/parity/judging/verdict/test_path.py has whole ones. Of their forecasts every eighth is
+    made: all would take half of the time of concluding. Modules that say `ALL_FORECASTS` have all.
     """
     if not getattr(request.module, "ALL_FORECASTS", False):
         monkeypatch.setattr("parity.judging.live.rules.FORECAST_EVERY", 8 * FORECAST_EVERY)

@@ -12,7 +12,7 @@ Only for models of fewer than LARGEST parameters whose schedule finished. Can fa
 unlike the recorded ones (0.3 to 3 M parameters, 500 to 4,500 steps), and another processor, whose
 sums have another order; all were trained on one class of CPU. Left out of the groups of SMALL,
 pairs of each of them are covered in 93 % or more, 99 % on average
-(tests/parity/judging/test_emulated.py).
+(tests/parity/judging/noise/test_emulated_table.py).
 """
 
 import math

@@ -149,7 +149,7 @@ def test_a_job_shows_the_path_of_its_verdict_and_what_a_pair_would_change(api, d
     with database.read() as session:
         (stored,) = verdict_documents(session.get_one(Job, job_id))
     gap = stored["gap"]
-    # fewer points than a real one has (tests/parity/judging/test_path.py)
+    # fewer points than a real one has (tests/parity/judging/verdict/test_path.py)
     assert 2 <= len(shown["path"]) <= 48
     assert shown["path"][-1] == {
         "step": 1499,
