@@ -11,6 +11,7 @@ from parity.judging.curves.context import (
     Comparison,
     confounding_keys,
     differing_context,
+    parameter_count,
     same_data_recorded,
     values_by_key,
     without_assumed_floor,
@@ -131,3 +132,20 @@ def test_recipes_on_record_confound_all_but_a_comparison_of_recipes(
 ) -> None:
     contexts = [{key: "bf16", "engine": "a"}, {key: "nvfp4", "engine": "a"}]
     assert (confounding_keys(contexts, compares=compares) == [key]) == confounds
+
+
+@pytest.mark.parametrize(
+    ("parameters", "small"),
+    [("9999999", True), ("10000000", False), ("9.99M", True), ("10M", False), ("1e7", False)],
+)
+def test_a_model_below_ten_million_parameters_is_small(parameters: str, small: bool) -> None:
+    made = curve_from_arrays([0, 1], [2.0, 1.0], context={"parameters": parameters})
+    assert (without_assumed_floor([made]) is not None) == small
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("2", 2.0), ("2k", 2e3), ("2M", 2e6), ("2b", 2e9), ("2T", 2e12), ("2,000", 2e3), ("2x", None)],
+)
+def test_a_number_of_parameters_as_people_write_it(text: str, count: float | None) -> None:
+    assert parameter_count(text) == count

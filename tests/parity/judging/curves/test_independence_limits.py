@@ -156,9 +156,6 @@ def test_a_smooth_change_leaves_half_a_percent_of_second_differences(
     assert (related(x, y) == "copy") == named
 
 
-# Forks.
-
-
 @pytest.mark.parametrize(
     ("points", "shared", "fork"),
     [(100, 9, False), (100, 10, True), (400, 19, False), (400, 20, True)],
@@ -198,9 +195,6 @@ def test_a_log_starts_late_after_a_twentieth_of_its_last_step(first: int, late: 
     assert (found is not None and found[0] == "late") == late
 
 
-# Equal as printed, across arms.
-
-
 @pytest.mark.parametrize(("steps", "named"), [(4.4, True), (3.9, False)])
 def test_noise_of_four_printed_steps_shows_that_logs_are_one(steps: float, named: bool) -> None:
     base = noise(0)
@@ -216,9 +210,6 @@ def test_without_noise_of_a_millionth_of_the_loss_nothing_is_one(size: float, na
     x = 1e-3 + base / step_noise(base) * size * 1e-3
     found = resemblance(run(x), run(x + 1e-14))
     assert (found == "equal as printed") == named
-
-
-# Mixtures of other runs.
 
 
 def mixture(own: float, points: int = 1000) -> tuple[Curve, list[Curve]]:
@@ -256,9 +247,6 @@ def test_a_mixture_is_looked_for_with_ten_points_a_run_in_the_last_half(
     target, others = mixture(0.01, points)
     assert (is_mixture(target, others) is not None) == known
     assert is_mixture(target, others[:1]) is False
-
-
-# How many of the last points are asked.
 
 
 @pytest.mark.parametrize(("whole", "seen"), [(614, True), (613, False)])

@@ -115,3 +115,24 @@ def test_runs_of_one_cluster_are_no_independent_evidence() -> None:
             lo, hi = estimate.bounds(0.95)
             outside[name] += not lo <= 0.0 <= hi
     assert outside["clusters"] / 300 < 0.10 < 0.30 < outside["runs"] / 300
+
+
+@pytest.mark.parametrize(
+    ("baseline", "candidate", "df"),
+    [
+        ({"a": 1}, {"b": 1}, None),
+        ({"a": 1, "b": 1}, {"c": 1}, 1),
+        ({"a": 1}, {"a": 1}, None),
+        ({"a": 1, "b": 1}, {"a": 1, "b": 1}, 1),
+        ({"a": 1, "b": 1}, {"b": 1, "c": 1}, 2),
+    ],
+)
+def test_clusters_leave_a_degree_of_freedom(
+    baseline: dict[str, int], candidate: dict[str, int], df: int | None
+) -> None:
+    rng = np.random.default_rng(0)
+    arms = [
+        {name: rng.normal(3.0, 0.1, n) for name, n in arm.items()} for arm in (baseline, candidate)
+    ]
+    found = clustered_gap(arms[0], arms[1])
+    assert (None if found is None else found.estimate.df) == df

@@ -2,24 +2,15 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
-from scipy.stats import t as student
 
 from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.evaluations.case import EvaluationCase
-from parity.judging.evaluations.clusters import clustered_gap
 from parity.judging.evaluations.document_types import EvaluationDocument
-from parity.judging.evaluations.gap import few_errors, gap_interval, printed_step
-from parity.judging.evaluations.hardware_speed import speeds
-from parity.judging.evaluations.run_times import RunTimes
-from parity.judging.evaluations.samples_to_target import Reached, arm_time
-from parity.judging.noise.run_floor import prior_for
 from parity.judging.policy import Policy, policy_from_mapping
-from parity.wording import tokens_words
 
 STEPS = np.arange(1, 11) * 100
 PLAN, LEVEL = 1000, 3.0
@@ -75,9 +66,6 @@ def first(document: EvaluationDocument) -> tuple[str, str]:
 PASS, FAIL = ("pass", "WITHIN_MARGIN"), ("fail", "GAP_EXCEEDS_MARGIN")
 
 
-# What is not finite.
-
-
 @pytest.mark.parametrize("runs", [1, 2, 3])
 @pytest.mark.parametrize("candidates", [1, 12])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1.000001e6])
@@ -106,9 +94,6 @@ def test_one_evaluation_that_is_not_finite_fails(at: int) -> None:
     assert first(judged(run(falling()), moved())) == PASS
     loss[at] = 1e6
     assert "NONFINITE_CAND" not in judged(run(falling()), run(loss))["codes"]
-
-
-# What blocks a pass.
 
 
 @pytest.mark.parametrize(
@@ -190,9 +175,6 @@ def test_a_plan_is_reached_by_nineteen_parts_of_twenty(plan: int, finished: bool
     assert ("AS_OF" in found["codes"]) != finished
 
 
-# What a pass rests on.
-
-
 @pytest.mark.parametrize(
     ("policy", "code"),
     [
@@ -269,9 +251,6 @@ def test_a_noise_floor_needs_four_runs(runs: int, is_known: bool) -> None:
     assert (found["margin"] is not None) == is_known
 
 
-# Copies, forks and steps that are off.
-
-
 @pytest.mark.parametrize(("points", "alike"), [(4, False), (5, True)])
 def test_a_copy_but_for_a_constant_is_seen_from_five_points_on(points: int, alike: bool) -> None:
     at = STEPS[-points:]
@@ -337,118 +316,3 @@ def test_two_runs_of_each_arm_show_how_much_runs_differ(
     arms = [[run(falling() + own(10 * side + k)) for k in range(2)] for side in range(2)]
     arms[arm] = arms[arm][:runs]
     assert (first(judged(arms[0], arms[1], policy)) == ("inconclusive", code)) == decides
-
-
-# The error of few evaluations.
-
-
-@pytest.mark.parametrize(("n", "factor"), [(1, 1.0), (2, 1.5), (11, 1.5)])
-def test_few_evaluations_have_a_noise_of_their_own(n: int, factor: float) -> None:
-    d = np.random.default_rng(n).normal(0.0, 0.001, (1, n))
-    error, df = few_errors(d, 0.0005 * LEVEL)
-    squares = float(((d - d.mean()) ** 2).sum())
-    assert df[0] == n + 3
-    expected = math.sqrt(factor * (4 * (0.0005 * LEVEL) ** 2 + squares) / (n + 3) / n)
-    assert error[0] == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("confidence", [0.95, 1.0 - 0.05 / 12])
-@pytest.mark.parametrize(("n", "few"), [(11, True), (12, False)])
-def test_up_to_eleven_evaluations_are_few(n: int, few: bool, confidence: float) -> None:
-    """Equal gaps: few have the assumed noise of single evaluations, twelve have none."""
-    prior = prior_for("bf16", None, Policy(margin="1%"), LEVEL)
-    one = np.zeros(1, np.int64)
-    base = np.full((1, n), LEVEL)
-    gap = gap_interval((base, base + 0.01), (prior, prior), (one, one), 0.0)
-    run_half = float(student.ppf(0.5 + confidence / 2, 4.0)) * 0.0009 * LEVEL * math.sqrt(2.0)
-    within = math.sqrt(1.5 * 4 * (0.0005 * LEVEL) ** 2 / (n + 3) / n)
-    own = float(student.ppf(0.5 + confidence / 2, n + 3)) * within if few else 0.0
-    assert gap.half_width(confidence) == pytest.approx(math.hypot(run_half, own), rel=1e-9)
-
-
-@pytest.mark.parametrize(("runs", "within"), [((1, 1), True), ((2, 1), True), ((2, 2), False)])
-def test_two_runs_an_arm_have_the_noise_of_evaluations_in_their_spread(
-    runs: tuple[int, int], within: bool
-) -> None:
-    prior = prior_for("bf16", None, Policy(margin="1%"), LEVEL)
-    arms = [LEVEL + 0.001 * np.arange(own)[:, None] * np.ones((own, 3)) for own in runs]
-    seeds = tuple(np.zeros(own, np.int64) for own in runs)
-    gap = gap_interval((arms[0], arms[1]), (prior, prior), seeds, 0.0)
-    assert (gap.within.value > 0.0) == within
-
-
-def test_the_first_thousand_losses_show_the_decimals() -> None:
-    """Six of them, which no change shows any more, and one loss that has seven."""
-    losses = np.round(3.0 + np.random.default_rng(0).normal(0.0, 0.1, 1200), 6)
-    for at, step in ((1000, 1e-6), (999, 1e-7)):
-        made = losses.copy()
-        made[at] = 3.0123457
-        assert printed_step([run(made, steps=np.arange(1200))]) == pytest.approx(step, abs=0.0)
-
-
-# Counts.
-
-
-def on(hardware: str, seconds: Sequence[float], arm: str) -> list[RunTimes]:
-    return [
-        RunTimes(arm=arm, run=f"{arm}{k}", hardware=hardware, step_seconds=s, seconds_to_target=s)
-        for k, s in enumerate(seconds)
-    ]
-
-
-@pytest.mark.parametrize(("runs", "known"), [(1, 0), (2, 1)])
-def test_a_speed_is_known_of_two_runs_an_arm(runs: int, known: int) -> None:
-    base, cand = on("h", [2.0, 2.1], "b"), on("h", [1.0, 1.1][:runs], "c")
-    assert len(speeds(base, cand, 0.95)) == known
-    assert len(speeds(cand, base, 0.95)) == known
-
-
-@pytest.mark.parametrize(("seen", "known"), [(1, False), (2, True)])
-def test_a_time_to_the_target_is_known_of_two_runs_that_reached_it(seen: int, known: bool) -> None:
-    runs = [Reached(samples=100.0 + k, beyond=None) for k in range(seen)]
-    runs += [Reached(samples=200.0, beyond="above")]
-    assert (arm_time(runs) is not None) == known
-
-
-@pytest.mark.parametrize(
-    ("baseline", "candidate", "df"),
-    [
-        ({"a": 1}, {"b": 1}, None),
-        ({"a": 1, "b": 1}, {"c": 1}, 1),
-        ({"a": 1}, {"a": 1}, None),
-        ({"a": 1, "b": 1}, {"a": 1, "b": 1}, 1),
-        ({"a": 1, "b": 1}, {"b": 1, "c": 1}, 2),
-    ],
-)
-def test_clusters_leave_a_degree_of_freedom(
-    baseline: dict[str, int], candidate: dict[str, int], df: int | None
-) -> None:
-    rng = np.random.default_rng(0)
-    arms = [
-        {name: rng.normal(3.0, 0.1, n) for name, n in arm.items()} for arm in (baseline, candidate)
-    ]
-    found = clustered_gap(arms[0], arms[1])
-    assert (None if found is None else found.estimate.df) == df
-
-
-@pytest.mark.parametrize(
-    ("tokens", "words"),
-    [
-        (999_999, "999,999 tokens"),
-        (1e6, "1 M tokens"),
-        (9.94e6, "9.9 M tokens"),
-        (1.2e7, "12 M tokens"),
-        (1e9, "1 B tokens"),
-        (1e12, "1 T tokens"),
-    ],
-)
-def test_tokens_are_told_in_their_unit(tokens: float, words: str) -> None:
-    assert tokens_words(tokens) == words
-
-
-def test_a_list_of_points_holds_ten_thousand(monkeypatch: pytest.MonkeyPatch) -> None:
-    from parity.judging.bundles import evaluation_manifest
-
-    assert len(evaluation_manifest._listed([0] * 10_000, "at")) == 10_000
-    with pytest.raises(ValueError, match="10,000"):
-        evaluation_manifest._listed([0] * 10_001, "at")

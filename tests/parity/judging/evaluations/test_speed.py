@@ -1,4 +1,5 @@
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -44,3 +45,17 @@ def test_a_missing_time_gives_no_ratio(missing: float | None) -> None:
     (got,) = speeds(times("b200", 0.3, 0.3), times("b200", 0.2, missing), 0.95)
     assert got.step is None
     assert got.net is not None
+
+
+def on(hardware: str, seconds: Sequence[float], arm: str) -> list[RunTimes]:
+    return [
+        RunTimes(arm=arm, run=f"{arm}{k}", hardware=hardware, step_seconds=s, seconds_to_target=s)
+        for k, s in enumerate(seconds)
+    ]
+
+
+@pytest.mark.parametrize(("runs", "known"), [(1, 0), (2, 1)])
+def test_a_speed_is_known_of_two_runs_an_arm(runs: int, known: int) -> None:
+    base, cand = on("h", [2.0, 2.1], "b"), on("h", [1.0, 1.1][:runs], "c")
+    assert len(speeds(base, cand, 0.95)) == known
+    assert len(speeds(cand, base, 0.95)) == known

@@ -120,3 +120,10 @@ def test_coverage_where_a_third_is_censored() -> None:
         tax = token_tax(arms[0], arms[1], 0.95)
         covered += tax.lo <= math.expm1(0.1) <= tax.hi
     assert covered >= 180
+
+
+@pytest.mark.parametrize(("seen", "known"), [(1, False), (2, True)])
+def test_a_time_to_the_target_is_known_of_two_runs_that_reached_it(seen: int, known: bool) -> None:
+    runs = [Reached(samples=100.0 + k, beyond=None) for k in range(seen)]
+    runs += [Reached(samples=200.0, beyond="above")]
+    assert (arm_time(runs) is not None) == known

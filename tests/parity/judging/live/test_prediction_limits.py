@@ -1,6 +1,5 @@
 """The constants of a forecast by its formula, and the limits at which it says something else."""
 
-import dataclasses
 import math
 
 import numpy as np
@@ -13,8 +12,7 @@ from parity.judging.gap.interval import interval
 from parity.judging.live.baseline_end import level_at_end
 from parity.judging.live.offsets import change_variance, combine, correlation, spread
 from parity.judging.live.pair_sums import BLOCKS, PairProgress, begin, observe
-from parity.judging.live.prediction import Prediction, Scenario, predict, trailing
-from parity.judging.live.rules import due_forecasts, forecast_at, state_of
+from parity.judging.live.prediction import Prediction, predict, trailing
 from parity.judging.live.run_noise import LiveArm, run_noise
 from parity.judging.multiplicity import Multiplicity
 from parity.judging.policy import policy_from_mapping
@@ -193,89 +191,5 @@ def test_the_slope_of_a_level_is_that_of_the_last_half() -> None:
     assert made == pytest.approx(LEVEL - 0.1 * math.log(0.9))
 
 
-# What the rules say of a prediction.
-
-
-def certain(mean: float, sd: float) -> Scenario:
-    return Scenario(mean=mean, variances=np.array([sd**2]), weights=np.array([1.0]))
-
-
-def outlook(
-    mean: float, sd: float = 0.01, drift: float | None = None, weight: float = 0.0
-) -> Prediction:
-    """A margin of 0.03 and a half-width of 0.01: a pass is below 0.02, a fail above 0.04."""
-    stays = certain(mean, sd)
-    return Prediction(
-        share=0.5,
-        step=1,
-        gap=mean,
-        gap_half_width=0.0,
-        level=LEVEL,
-        margin=0.03,
-        half_width=0.01,
-        two_sided=False,
-        stays=stays,
-        drifts=stays if drift is None else certain(drift, sd),
-        drift_weight=weight,
-    )
-
-
 def z(p: float) -> float:
     return float(norm.isf(p))
-
-
-@pytest.mark.parametrize(
-    ("mean", "expected"),
-    [
-        (0.02 - 0.005 * z(0.0999), "on_course"),
-        (0.02 - 0.005 * z(0.1001), "open"),
-        (-0.03 + 0.005 * z(0.0999), "on_course"),  # and not better by more than the margin
-        (-0.03 + 0.005 * z(0.1001), "open"),
-    ],
-)
-def test_a_forecast_is_on_course_above_nine_tenths(mean: float, expected: str) -> None:
-    assert state_of(outlook(mean, sd=0.005)) == expected
-
-
-def test_a_candidate_will_fail_above_ninety_nine_percent() -> None:
-    assert state_of(outlook(0.04 + 0.01 * z(0.0099))) == "will_fail"
-    assert state_of(outlook(0.04 + 0.01 * z(0.0101))) == "futile"
-
-
-def test_a_candidate_is_futile_where_it_passes_in_less_than_one_percent() -> None:
-    """And where run-to-run noise, twice the half-width, explains no such gap."""
-    explained = dataclasses.replace(outlook(0.0), half_width=0.02)  # 0.03 is the smaller limit
-    for p, expected in ((0.0099, "futile"), (0.0101, "open")):
-        made = dataclasses.replace(outlook(0.02 + 0.01 * z(p)), half_width=0.01)
-        assert state_of(made) == expected
-        margin = dataclasses.replace(explained, stays=certain(0.03 + 0.01 * z(p), 0.01))
-        margin = dataclasses.replace(margin, drifts=margin.stays)
-        assert state_of(margin) == expected
-    assert state_of(outlook(0.035), looks_left=1) == "open"
-
-
-@pytest.mark.parametrize(("p", "expected"), [(0.0149, "will_fail"), (0.0151, "open")])
-def test_a_drift_that_would_pass_in_one_and_a_half_percent_stops_nothing(
-    p: float, expected: str
-) -> None:
-    made = outlook(0.09, drift=0.02 + 0.01 * z(p), weight=1e-6)
-    assert state_of(made) == expected
-
-
-def test_a_forecast_holds_the_middle_nine_tenths_and_half() -> None:
-    made = forecast_at(outlook(0.01))
-    assert made.low == pytest.approx(0.01 - 0.01 * z(0.05), abs=1e-9)
-    assert made.high == pytest.approx(0.01 + 0.01 * z(0.05), abs=1e-9)
-    assert made.low_half == pytest.approx(0.01 - 0.01 * z(0.25), abs=1e-9)
-    assert made.high_half == pytest.approx(0.01 + 0.01 * z(0.25), abs=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("looked", "done", "due"),
-    [(0, 7, []), (0, 8, [(8,)]), (8, 9, []), (8, 10, [(10,)]), (0, 80, 37)],
-)
-def test_forecasts_are_due_from_a_tenth_of_the_plan_every_fortieth(
-    looked: int, done: int, due: list[tuple[int, ...]] | int
-) -> None:
-    made = list(due_forecasts([looked], [done], 1))
-    assert len(made) == due if isinstance(due, int) else made == due

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import t as student
 
 from parity.judging.curves.step_noise import StandardError
 from parity.judging.gap.interval import interval, t_quantile
@@ -222,3 +223,21 @@ def test_a_run_apart_is_looked_for_within_its_seed() -> None:
     means, seeds = [1.0, 1.01, 0.99, 5.0, 5.01, 4.99], [0, 0, 0, 1, 1, 1]
     assert not floor_of(means, seeds=seeds).one_apart
     assert floor_of([*means[:5], 5.5], seeds=seeds, controls=[1.0, 1.005, 0.995]).one_apart
+
+
+def apart(others: list[float], by: float) -> bool:
+    return one_apart([[*others, sum(others) / len(others) + by]])
+
+
+def test_a_run_lies_apart_by_one_false_alarm_in_a_hundred() -> None:
+    others = [1.0, 2.0, 3.0, 2.0]
+    spread = math.sqrt(2.0 / 3.0 * (1.0 + 1.0 / 4.0))
+    limit = float(student.ppf(1.0 - 0.01 / (2 * 5), 3)) * spread
+    assert not apart(others, limit * (1.0 - 1e-9))
+    assert apart(others, limit * (1.0 + 1e-9))
+    assert apart(others, -limit * (1.0 + 1e-9))
+
+
+def test_a_run_apart_needs_two_degrees_of_freedom_without_it() -> None:
+    assert not apart([1.0, 2.0], 1e9)
+    assert apart([1.0, 2.0, 3.0], 1e9)

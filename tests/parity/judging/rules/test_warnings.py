@@ -1,4 +1,4 @@
-"""At which value does each warning appear, and when are equal runs and late forks seen as that?"""
+"""At which value does each warning appear?"""
 
 import dataclasses
 import math
@@ -11,7 +11,6 @@ from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.curves.resolution import Resolution
 from parity.judging.decide import warnings_of
 from parity.judging.gap.margin import Margin
-from parity.judging.identical import find_identical
 from parity.judging.measurements import Measurements
 from parity.judging.noise.run_floor import Prior
 from parity.judging.policy import Policy, policy_from_mapping
@@ -20,10 +19,6 @@ from parity.judging.verdict.verdict import Verdict, judge
 MakeRun = Callable[..., Curve]
 JudgePair = Callable[..., Verdict]
 PLAN = 2000
-
-
-def just_above(value: float) -> float:
-    return math.nextafter(value, math.inf)
 
 
 def just_below(value: float) -> float:
@@ -172,74 +167,3 @@ def test_a_window_that_would_decide_otherwise_is_named(
     margin = Margin(nats=0.03, rel=0.01, source="")
     changed = dataclasses.replace(honest.statistics, sensitivity=entries, margin=margin)
     assert ("WINDOW_SENSITIVE" in warned(honest, statistics=changed)) == named
-
-
-# Runs that are equal one for one.
-
-
-def identical(
-    make_run: MakeRun, step: float, margin: float | None, points: int = 400, size: float = 0.08
-) -> bool:
-    """Whether a run printed to these steps shows that another one is equal to it."""
-    run = make_run(500, batch_sd=size)
-    printed = curve_from_arrays(
-        run.steps, np.round(run.loss / step) * step if step else run.loss, recipe="fp8"
-    )
-    verdict = judge(
-        [printed],
-        {"c": [dataclasses.replace(printed, label="c")]},
-        Policy(margin="1%", schedule="decayed"),
-        planned_steps=500,
-        compares={"c": "revision"},
-    )[0]
-    m = verdict.measurements
-    known = None if margin is None else Margin(nats=margin, rel=0.01, source="")
-    statistics = dataclasses.replace(m.statistics, margin=known, n=points)
-    return find_identical(m.arms, statistics) is not None
-
-
-@pytest.mark.parametrize(
-    ("step", "margin", "points", "shown"),
-    [
-        (1e-3, 0.01, 12, True),
-        (1e-3, 0.00999, 12, False),  # ten printed steps
-        (1e-4, None, 12, True),
-        (1e-3, None, 12, False),  # four decimals without a margin
-        (1e-3, 0.01, 11, False),  # or with eleven points
-        (1e-4, 0.01, 11, True),
-    ],
-)
-def test_equal_runs_are_identical_where_their_digits_show_it(
-    step: float, margin: float | None, points: int, shown: bool, make_run: MakeRun
-) -> None:
-    assert identical(make_run, step, margin, points) == shown
-
-
-@pytest.mark.parametrize(("size", "shown"), [(0.002, False), (0.0036, True)])
-def test_equal_runs_have_batch_noise_of_four_printed_steps(
-    size: float, shown: bool, make_run: MakeRun
-) -> None:
-    assert identical(make_run, 1e-3, 0.01, size=size) == shown
-
-
-# Two logs that begin late from nearly equal losses.
-
-
-@pytest.mark.parametrize(
-    ("points", "share"),
-    [(4, 0.025), (8, 0.12), (16, 0.28)],
-)
-def test_logs_that_part_from_equal_losses_are_seen(
-    points: int, share: float, make_run: MakeRun, judge_pair: JudgePair
-) -> None:
-    """By the mean square of their first gaps against that of the last half; later ones are as
-    large as those."""
-    first = 600
-    late = make_run()
-    base = curve_from_arrays(late.steps[first:], late.loss[first:], rounding="nearest")
-    for beyond, parts in ((0.999, True), (1.001, False)):
-        gap = 0.004 * np.resize([1.0, -1.0], PLAN - first)
-        gap[:points] *= math.sqrt(share * beyond)
-        cand = curve_from_arrays(base.steps, base.loss + gap, rounding="nearest")
-        found = judge_pair(base, cand, planned_steps=PLAN).measurements
-        assert found.parts_late == parts

@@ -1,11 +1,7 @@
-"""Arms of one recipe that differ in revision or environment: what passes, what may differ, and
-against which arm.
-"""
+"""Arms of one recipe that differ in revision or environment: what passes, and what may differ."""
 
 import dataclasses
-import zipfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,16 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parity.canonical_json import json_value
-from parity.judging.bundles.evidence import Case, EvidenceError, bundle_bytes, case_of, verify
 from parity.judging.curves.context import compared_keys, confounding_keys
 from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.decision import FAIL, INCONCLUSIVE, PASS
-from parity.judging.gap.chances import chances_of
 from parity.judging.policy import Policy
-from parity.judging.verdict.path import path_of
 from parity.judging.verdict.verdict import Verdict, judge
-from parity.report.verdict_gap import verdict_gap
 
 MakeRun = Callable[..., Curve]
 SEEDS = (0, 1, 2)
@@ -458,175 +449,3 @@ def test_the_order_of_runs_changes_nothing(order: list[int], other: list[int]) -
         planned_steps=400,
     )
     assert verdict.codes == ("IDENTICAL", "SCHEDULE_STATED")
-
-
-# Against another candidate.
-
-
-@pytest.fixture
-def case(make_run: MakeRun, base: list[Curve], one_percent: Policy) -> Case:
-    """Base, a head that is worse by 0.6 nats, and nvfp4 at that head, level with it."""
-    head = seeded(arm(make_run, "head", own=1, gap=0.6))
-    nvfp4 = [
-        make_run(
-            seed=300 + seed,
-            batch_seed=seed,
-            gap=0.6,
-            context=at("head"),
-            recipe="nvfp4",
-            rounding=None,
-        )
-        for seed in SEEDS
-    ]
-    return Case(
-        baseline=base,
-        candidates={"head": head, "head-nvfp4": seeded(nvfp4)},
-        policy=one_percent,
-        planned_steps=STEPS,
-        baseline_name="base",
-        controls=[make_run(seed=500, batch_seed=0, context=at("base"), recipe="bf16")],
-        compares={"head": "revision"},
-        against={"head-nvfp4": "head"},
-    )
-
-
-def test_a_recipe_at_head_is_judged_against_head(case: Case) -> None:
-    head, nvfp4 = case.documents()
-    assert [document["baseline"]["name"] for document in (head, nvfp4)] == ["base", "head"]
-    assert [document["verdict"] for document in (head, nvfp4)] == [FAIL, PASS]
-    assert nvfp4["baseline"]["recipe"] == "bf16"
-    assert "compares" not in nvfp4
-    assert (len(head["inputs"]["controls"]), len(nvfp4["inputs"]["controls"])) == (1, 0)
-    assert nvfp4["other_candidates"] == []  # the one other candidate is what it was judged against
-    gap = verdict_gap(nvfp4, case)
-    assert abs(float(gap.mean[-1])) < 0.05
-
-
-def test_a_bundle_judges_to_the_same_documents(case: Case, tmp_path: Path) -> None:
-    path = tmp_path / "out.zip"
-    path.write_bytes(bundle_bytes(case, case.documents()))
-    assert verify(str(path)).differences == ()
-    read = case_of(str(path))
-    assert isinstance(read, Case)
-    assert (read.compares, read.against) == (case.compares, case.against)
-    assert json_value(read.documents()) == json_value(case.documents())
-    plain = dataclasses.replace(case, compares={}, against={})
-    path.write_bytes(bundle_bytes(plain, plain.documents()))
-    assert b'"against"' not in bundle_manifest(path)
-    assert b'"compares"' not in bundle_manifest(path)
-
-
-def bundle_manifest(path: Path) -> bytes:
-    with zipfile.ZipFile(path) as archive:
-        return archive.read("manifest.json")
-
-
-@pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("compares", ["head"]),
-        ("compares", {"head": "engine"}),
-        ("compares", {"head": ["revision"]}),
-        ("compares", {"nobody": "revision"}),
-        ("compares", {"head-nvfp4": "revision"}),  # its recipe is another one
-        ("against", {"head-nvfp4": 3}),
-        ("against", {"head-nvfp4": "base"}),
-        ("against", {"head-nvfp4": "head-nvfp4"}),
-        ("against", "head"),
-    ],
-)
-def test_a_bundle_that_compares_nonsense_is_refused(
-    key: str, value: Any, case: Case, tmp_path: Path
-) -> None:
-    path = tmp_path / "out.zip"
-    forged = dataclasses.replace(case, **{key: value})
-    path.write_bytes(bundle_bytes(forged, case.documents()))
-    with pytest.raises(EvidenceError):
-        verify(str(path))
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"compares": {"heads": "revision"}}, "'heads'"),
-        ({"compares": {"head": "code"}}, "'code'"),
-        ({"compares": {"head-nvfp4": "revision"}}, "bf16, nvfp4"),
-        ({"against": {"head": "base"}}, "'base'"),
-        ({"against": {"nobody": "head"}}, "'nobody'"),
-        ({"against": {"head": "head"}}, "circle"),
-        ({"against": {"head": "head-nvfp4", "head-nvfp4": "head"}}, "circle"),
-    ],
-)
-def test_what_cannot_be_compared_is_refused(
-    options: dict[str, Any], words: str, case: Case
-) -> None:
-    with pytest.raises(ValueError, match=words):
-        judge(
-            case.baseline,
-            case.candidates,
-            case.policy,
-            planned_steps=STEPS,
-            baseline_name="base",
-            **options,
-        )
-
-
-def test_an_arm_may_be_judged_against_one_that_is_judged_against_a_third(
-    case: Case, make_run: MakeRun
-) -> None:
-    later = [changed(run, **at("next")) for run in case.candidates["head-nvfp4"]]
-    chain = dataclasses.replace(
-        case,
-        candidates={**case.candidates, "next": later},
-        compares={"head": "revision", "next": "revision"},
-        against={"head-nvfp4": "head", "next": "head-nvfp4"},
-    )
-    last = chain.documents()[-1]
-    assert (last["baseline"]["name"], last["codes"][0], last["multiplicity"]["candidates"]) == (
-        "head-nvfp4",
-        "IDENTICAL",
-        3,
-    )
-
-
-# What is shown of equal runs.
-
-
-def test_path_chances_and_advice_of_equal_runs(
-    base: list[Curve], same: list[Curve], one_percent: Policy
-) -> None:
-    rounded = [[changed(run, np.round(run.loss, 4)) for run in runs] for runs in (base, same)]
-    for arms in ((base, same), rounded):
-        verdict = judged(arms[0], arms[1], one_percent)
-        document, path = verdict.document(), path_of(verdict)
-        assert document["gap"] is not None
-        assert len(path) >= 26
-        assert {(point["mean"], point["lo"], point["hi"]) for point in path} == {
-            (0.0, document["gap"]["lo"], document["gap"]["hi"])
-        }
-        assert {
-            (entry["lo"], entry["hi"]) for entry in verdict.measurements.statistics.sensitivity
-        } == {(path[0]["lo"], path[0]["hi"])}  # type: ignore[union-attr]
-        assert chances_of(document) is None
-        assert document["advice"]["sentences"] == []
-    waiting = judged(base, same, Policy(margin="1%")).document()
-    assert (chances_of(waiting) or {})["undecided"] == 1.0
-
-
-def test_equal_runs_are_told_of_smoothing_and_not_of_run_to_run_noise(
-    base: list[Curve], one_percent: Policy
-) -> None:
-    """Averages hide spikes in equal logs, too; no noise can lie between equal runs."""
-    kernel = np.ones(30) / 30
-    smoothed = [
-        dataclasses.replace(
-            run, loss=np.convolve(np.pad(run.loss, (29, 0), "edge"), kernel, "valid")
-        )
-        for run in base[:1]
-    ]
-    verdict = judged(smoothed, smoothed, one_percent)
-    assert verdict.codes[0] == "IDENTICAL"
-    assert "SMOOTHED" in verdict.codes
-    assert "RUN_NOISE_ASSUMED" not in verdict.codes
-    single = judged(base[:1], base[:1], one_percent)
-    assert (single.codes[0], "SMOOTHED" in single.codes) == ("IDENTICAL", False)
