@@ -128,9 +128,6 @@ def _judged(database, job_id, outcome="inconclusive", code="CI_STRADDLES_MARGIN"
             session.add(Verdict(id=new_id("v"), job_id=job_id, **about))
 
 
-# Moves and events.
-
-
 def test_a_job_ends_once_and_its_events_are_numbered_without_gaps(database, job):
     both = overlap(
         database,
@@ -260,9 +257,6 @@ def test_the_end_of_one_job_is_none_of_another(database, job):
     )
 
 
-# The judge.
-
-
 def test_of_two_judges_that_claim_at_once_one_has_the_job_and_another_job_is_free(database, job):
     other = _submitted(database)
     both = overlap(
@@ -379,9 +373,6 @@ def test_a_trainer_does_not_come_back_into_a_job_that_is_just_ended(database, se
     assert _run(database, run_id).state == "failed"
 
 
-# Runs of a job are locked by id and before their job.
-
-
 def _cancel(database, job_id):
     with database.write() as session:
         cancel_job(session, job_id)
@@ -450,9 +441,6 @@ def test_a_fact_is_stated_once(database):
     both = overlap(database, state("nearest"), state("stochastic"))
     assert (both.waited, type(both.second)) == (True, ConflictError)
     assert [each.value for each in _job(database, job_id).statements] == ["nearest"]
-
-
-# A user's own trainers.
 
 
 def _append(database, settings, run_id, number, steps, loss=1.0):
@@ -538,9 +526,6 @@ def test_an_outage_moves_the_leases_once_however_many_processes_end_it(database,
     assert _run(database, own[0]).lease_expires_at - before == pytest.approx(1090.0, abs=10.0)
 
 
-# Live forecasts.
-
-
 def test_a_look_that_another_outran_writes_nothing(database, job):
     """Both looked at the same steps; the second waits, and finds that the first has looked."""
     with database.write() as session:
@@ -569,9 +554,6 @@ def test_a_look_that_another_outran_writes_nothing(database, job):
     assert (both.waited, both.second) == (True, None)
 
 
-# Named locks: what nobody has written yet has no row to lock.
-
-
 def _ask(looks=1, **more):
     policy = policy_from_mapping({"margin": "1%", "looks": looks})
     return lambda s: (
@@ -582,6 +564,7 @@ def _ask(looks=1, **more):
 
 
 def test_two_looks_at_once_have_two_numbers_and_the_last_is_taken_once(database):
+    """A lock with a name, because what nobody has written yet has no row to lock."""
     both = overlap(database, _ask(looks=2), _ask(looks=2))
     assert (both.first, both.waited, both.second) == (1, True, 2)
     assert isinstance(

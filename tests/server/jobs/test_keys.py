@@ -1,7 +1,8 @@
-"""Which fields make another question, comparison, fingerprint, family or request: each in its turn.
+"""Which fields make another comparison, question, fingerprint, family, place of data or request.
 
-Every field of a specification has its turn, new ones too. One that may change an answer changes the
-key; the others are listed here with the reason.
+A gate's answer is reused for an equal comparison, a curve for an equal fingerprint. Every field of
+a specification has its turn, new ones too. One that may change an answer changes the key; the
+others are listed here with the reason.
 """
 
 import dataclasses
@@ -64,9 +65,6 @@ def _of_no_engine(engine, value):
 engines = pytest.mark.parametrize("engine", SPECS)
 
 
-# The comparison: a gate's answer is reused for an equal one.
-
-
 @engines
 def test_each_field_of_a_job_makes_another_comparison(engine):
     spec = SPECS[engine]
@@ -110,9 +108,8 @@ def test_revision_judge_baseline_controls_and_groups_make_another_comparison(mon
     assert len({*keys, config_hash(spec, POLICY, "r")}) == len(keys) + 1
 
 
-# The question: looks at an equal one are counted together, so no field may make it another one that
-# changes no answer.
-
+# Looks at an equal question are counted together, so no field may make it another one that changes
+# no answer.
 NO_OTHER_QUESTION = {
     "name": "what it is called",
     "seed": "other runs of the same comparison",
@@ -198,9 +195,6 @@ def test_what_a_user_trains_without_a_name_is_a_question_of_who_trains_it():
     assert ledger._scope(_job(SPECS["emulated"]), "a/b") == {}
 
 
-# The fingerprint: a curve is reused for an equal one.
-
-
 @engines
 def test_each_field_of_a_run_makes_another_fingerprint(engine):
     run = RUNS[engine]
@@ -241,8 +235,7 @@ def test_each_fact_of_a_users_own_run_makes_another_fingerprint():
     assert key({"a": "1"}) == first
 
 
-# The family: reruns of an equal one lend a job their noise.
-
+# Reruns of an equal family lend a job their noise.
 NO_OTHER_FAMILY = {"name", "seed", "short_reruns", "family", "keep_checkpoints"}
 READ_ONLY = {f"schedule.{each}_every" for each in ("validation", "statistics", "gradients")}
 
@@ -279,9 +272,6 @@ def test_other_data_and_another_device_make_another_family(fact):
     assert family(**{fact: None}) is None
 
 
-# The place of data: what a worker read there last is compared.
-
-
 def test_data_have_one_place_whatever_reads_them():
     run = RUNS["emulated"]
     equal = indifferent(run, place_of)
@@ -297,7 +287,6 @@ def test_data_of_maxtext_are_all_that_its_digest_covers():
 
 
 # A request that is sent again under its idempotency key must be the same.
-
 WANTED = Submission(
     spec=SPECS["emulated"], policy=POLICY, choice=BaselineChoice(name="fp8"), sent={"a": 1}
 )
