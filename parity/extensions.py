@@ -42,9 +42,9 @@ class Lab:
 def lab() -> Lab:
     """The lab of this installation."""
     try:
-        own: Lab = import_module(LAB).LAB
+        found: Lab = import_module(LAB).LAB
     except ModuleNotFoundError as error:
         if error.name is None or not f"{LAB}.".startswith(f"{error.name}."):
             raise  # of a library that is missing, not of the lab
         return Lab()
-    return own
+    return found

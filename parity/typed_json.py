@@ -72,12 +72,14 @@ def record(kind: type[_Record], value: object, place: str, expected: str = "an o
     """A dataclass from an object that has all its fields, each of the kind that its annotation
     says.
     """
-    given = typed(value, dict, place, expected)
+    entries = typed(value, dict, place, expected)
     values = {}
-    for name, (own, is_optional) in kinds_of(kind).items():
+    for name, (type_, is_optional) in kinds_of(kind).items():
         where = f"{place}.{name}"
         values[name] = (
-            optional(given[name], own, where) if is_optional else typed(given.get(name), own, where)
+            optional(entries[name], type_, where)
+            if is_optional
+            else typed(entries.get(name), type_, where)
         )
     return kind(**values)
 
@@ -92,10 +94,10 @@ def kinds_of(kind: type["DataclassInstance"]) -> Mapping[str, tuple[type[Any], b
     """
     found = {}
     for name, hint in _hints(kind).items():
-        own = get_args(hint)[0] if get_origin(hint) is UnionType else hint  # `kind | None`
+        type_ = get_args(hint)[0] if get_origin(hint) is UnionType else hint  # `kind | None`
         found[name] = (
-            str if get_origin(own) is Literal else get_origin(own) or own,
-            own is not hint,
+            str if get_origin(type_) is Literal else get_origin(type_) or type_,
+            type_ is not hint,
         )
     return found
 

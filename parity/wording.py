@@ -161,11 +161,11 @@ def age_in_words(seconds: float) -> str:
     return f"{seconds:.0f} seconds"
 
 
-def did_you_mean(word: str, known: Iterable[str], most: int = 1) -> str:
+def did_you_mean(word: str, words: Iterable[str], most: int = 1) -> str:
     """ "; did you mean X?" where a known word is close, with up to `most` of them, nearest first;
     else "".
     """
-    by_lower = {name.lower(): name for name in known}
+    by_lower = {name.lower(): name for name in words}
     close = [
         by_lower[name]
         for name in difflib.get_close_matches(word.lower(), by_lower, n=most, cutoff=_NEAR)

@@ -166,9 +166,9 @@ class Delivery:
         """Keep what the server will not take out of the way of the next process; the sentence that
         says so.
         """
-        kept = self.path.with_suffix(REFUSED)
-        self.path.rename(kept)
-        return f"{error}. The steps that the server refused are kept in {kept}"
+        refused = self.path.with_suffix(REFUSED)
+        self.path.rename(refused)
+        return f"{error}. The steps that the server refused are kept in {refused}"
 
     def _put_away(self) -> None:
         """Delete what the server has; a log with steps above the plan is kept, as one that was

@@ -79,7 +79,7 @@ class Recorder:
         self.folder = self._writable(folder)
         work = (self._write_spool,) if self._is_offline else (self._write_spool, self._send)
         self._threads = [
-            threading.Thread(target=each, name=each.__name__, daemon=True) for each in work
+            threading.Thread(target=task, name=task.__name__, daemon=True) for task in work
         ]
         for thread in self._threads:
             thread.start()
@@ -254,7 +254,7 @@ class Recorder:
         """Repeat a step of the delivery until it works; False where the server refuses for good, or
         when nobody waits any more.
         """
-        is_ours = any(delivery.path == own.path for own in self._unsent)
+        is_ours = any(delivery.path == unsent.path for unsent in self._unsent)
         try:
             retry(
                 send,

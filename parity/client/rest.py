@@ -414,7 +414,9 @@ class Client:
         else:
             problem = {}
         detail = problem.get("detail") or _unexplained(answer)
-        findings = [(_keys(each["pointer"]), each["detail"]) for each in problem.get("errors", ())]
+        findings = [
+            (_keys(finding["pointer"]), finding["detail"]) for finding in problem.get("errors", ())
+        ]
         raise ClientError(
             answer.status_code,
             detail,
@@ -437,7 +439,7 @@ def _cause(error: httpx2.HTTPError) -> str:
             return f"no connection within {limits['connect']:g} s"
         return f"timed out after {limits['read']:g} s"
     text = " ".join(str(error).split()).lower()
-    known = {
+    causes = {
         "refused": "connection refused",
         "name or service not known": "unknown host name",
         "name resolution": "unknown host name",
@@ -447,14 +449,14 @@ def _cause(error: httpx2.HTTPError) -> str:
         "reset by peer": "connection lost",
         "disconnected": "connection lost",
     }
-    return next((words for part, words in known.items() if part in text), "connection failed")
+    return next((words for part, words in causes.items() if part in text), "connection failed")
 
 
 def _baseline_path(name: str, version: int | None) -> str:
-    own = f"baselines/{quote(name, safe='')}"
+    path = f"baselines/{quote(name, safe='')}"
     if version is None:
-        return own
-    return f"{own}/versions/{version}"
+        return path
+    return f"{path}/versions/{version}"
 
 
 def _idempotent(key: str | None) -> dict[str, str]:

@@ -164,11 +164,11 @@ class Run:
             self._complain("run", f"nothing is recorded: {error!r}")
             return
         if is_offline:
-            kept = self._recorder.folder
+            spools = self._recorder.folder
             self._complain(
                 "offline",
-                f"no run is named; steps are saved in {kept}. Send them with `parity resend "
-                f"{kept} --as-run RUN`",
+                f"no run is named; steps are saved in {spools}. Send them with `parity resend "
+                f"{spools} --as-run RUN`",
             )
         # of a script that ends without a word the spool at least has everything
         atexit.register(self.flush)
@@ -360,10 +360,10 @@ def _folder_of(of_project: Mapping[str, Any]) -> str:
     """
     project = re.sub(r"[^A-Za-z0-9_.-]", "_", of_project["project"])[:64]
     if of_project["seed"] is None:
-        own = f"{time.time_ns()}-{os.getpid()}"
+        suffix = f"{time.time_ns()}-{os.getpid()}"
     else:
-        own = f"seed{of_project['seed']}"
-    return f"{project}-{of_project['arm']}-{own}"
+        suffix = f"seed{of_project['seed']}"
+    return f"{project}-{of_project['arm']}-{suffix}"
 
 
 def _check_names(names: tuple[str, ...]) -> bool:

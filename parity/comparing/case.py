@@ -83,12 +83,12 @@ def families_of_configs(arms: Sequence[Arm], noise_table: NoiseTable | None) -> 
         for name, (family, *others) in stated.items()
         if family is not None and not others
     }
-    known = (noise_table or public_noise_table()).families if alone else {}
-    return {name: family for name, family in alone.items() if family in known}
+    families = (noise_table or public_noise_table()).families if alone else {}
+    return {name: family for name, family in alone.items() if family in families}
 
 
 def check_arm(name: str, names: Collection[str], option: str) -> None:
     """Raise InputError where something is stated of an arm that is not there."""
     if name not in names:
-        known = f"; the runs are called {', '.join(names)}"
-        raise InputError(f"{option} {name}: no such run{did_you_mean(name, names) or known}")
+        called = f"; the runs are called {', '.join(names)}"
+        raise InputError(f"{option} {name}: no such run{did_you_mean(name, names) or called}")

@@ -114,8 +114,8 @@ def compare(
     if isinstance(candidates, bool) or not isinstance(candidates, int) or candidates < 1:
         raise InputError(f"candidates is {candidates!r}; expected a whole number, at least 1")
     multiplicity = stated_multiplicity(look, "look", case_policy.looks, candidates)
-    given = {BASELINE: _runs(base, BASELINE), CANDIDATE: _runs(candidate, CANDIDATE)}
-    called = _names(given, names)
+    runs_by_role = {BASELINE: _runs(base, BASELINE), CANDIDATE: _runs(candidate, CANDIDATE)}
+    called = _names(runs_by_role, names)
     recipes = _by_arm(recipe, "recipe", called)
     roundings = _by_arm(rounding, "rounding", called)
     contexts, columns_of = _by_arm(context, "context", called), _by_arm(columns, "columns", called)
@@ -127,7 +127,7 @@ def compare(
             recipe=recipes.get(name), rounding=word, context=contexts.get(name, {})
         )
     arms: dict[str, list[Curve]] = {}
-    for name, runs in zip(called, given.values(), strict=True):
+    for name, runs in zip(called, runs_by_role.values(), strict=True):
         arms[name] = read_arm(
             name, runs, stated[name], partial(_same_columns, columns_of.get(name, {})), own_seeds
         )
@@ -234,48 +234,48 @@ def _policy(
 def _whole_numbers(seeds: object) -> list[int] | None:
     if seeds is None:
         return None
-    given = (
+    numbers = (
         [] if isinstance(seeds, (str, bytes)) or not isinstance(seeds, Iterable) else list(seeds)
     )
-    if not given or not all(isinstance(seed, (int, np.integer)) for seed in given):
+    if not numbers or not all(isinstance(seed, (int, np.integer)) for seed in numbers):
         raise TypeError(
             f"seeds is {seeds!r:.80}; expected a list of whole numbers, one per run of an arm"
         )
-    return [int(seed) for seed in given]
+    return [int(seed) for seed in numbers]
 
 
 def _same_columns(columns: Mapping[str, str], _run: Any) -> Mapping[str, str]:
     return columns
 
 
-def _runs(given: Any, name: str) -> list[Any]:
+def _runs(runs: Any, name: str) -> list[Any]:
     """One run, or the runs of a list; anything else that looks like several is refused, because it
     can be read in two ways.
     """
-    if isinstance(given, tuple):
+    if isinstance(runs, tuple):
         raise TypeError(
             f'{name} is a tuple; expected a list for several runs, or {{"step": ..., "loss": ...}} '
             "for one"
         )
-    if not isinstance(given, list):
-        return [given]
-    if not given:
+    if not isinstance(runs, list):
+        return [runs]
+    if not runs:
         raise InputError(f"{name} is an empty list; expected at least one run")
-    if all(isinstance(item, (int, float)) for item in given):
+    if all(isinstance(item, (int, float)) for item in runs):
         raise TypeError(
             f'{name} is a list of numbers, and a list holds several runs; expected {{"step": ..., '
             '"loss": ...}, or an array'
         )
-    return given
+    return runs
 
 
-def _names(given: Mapping[str, Sequence[Any]], names: tuple[str, str] | None) -> list[str]:
+def _names(runs_by_role: Mapping[str, Sequence[Any]], names: tuple[str, str] | None) -> list[str]:
     """The names of the two arms: as given, else of their first files, else baseline and
     candidate.
     """
     files = {
         role: str(runs[0]) if isinstance(runs[0], (str, os.PathLike)) else None
-        for role, runs in given.items()
+        for role, runs in runs_by_role.items()
     }
     if names is not None:
         if (

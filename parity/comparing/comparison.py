@@ -96,12 +96,12 @@ class Comparison:
 
     def __repr__(self) -> str:
         """Lead, measure, interval, and what to do next, a line each."""
-        told = words(view_of(self.document))
+        sentences = words(view_of(self.document))
         lines = [
-            f"{told.chip}  {told.lead}",
-            minus(told.measure),
-            minus(told.interval),
-            f"Next: {minus(told.next)}" if told.next else "",
+            f"{sentences.chip}  {sentences.lead}",
+            minus(sentences.measure),
+            minus(sentences.interval),
+            f"Next: {minus(sentences.next)}" if sentences.next else "",
         ]
         return "\n".join(_one_line(line) for line in lines if line)
 

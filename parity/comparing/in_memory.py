@@ -53,8 +53,8 @@ def curve_in_memory(data: Any, name: str, columns: Mapping[str, str]) -> Curve:
     _refuse_several_runs(names, column, name)
     headers = find_columns(names, columns, name, OPTION)
     values = {}
-    for quantity, own in list(headers.items()):
-        numbers = _numbers(column(own), where := f"{name}: column {own!r}")
+    for quantity, header in list(headers.items()):
+        numbers = _numbers(column(header), where := f"{name}: column {header!r}")
         if numbers is not None:
             values[quantity] = numbers
         elif quantity in (STEP, LOSS, *columns):
@@ -63,7 +63,7 @@ def curve_in_memory(data: Any, name: str, columns: Mapping[str, str]) -> Curve:
             )
         else:
             del headers[quantity]  # a guess, such as a time that is a date
-    lengths = {quantity: len(own) for quantity, own in values.items()}
+    lengths = {quantity: len(numbers) for quantity, numbers in values.items()}
     if len(set(lengths.values())) > 1:
         shown = ", ".join(f"{headers[quantity]} {length:,}" for quantity, length in lengths.items())
         raise InputError(
@@ -115,8 +115,8 @@ def _table(data: Any, name: str) -> tuple[list[str] | None, Callable[[str], Any]
     if hasattr(data, "collect") and hasattr(type(data), "columns"):
         raise TypeError(f"{name} is a lazy frame; expected a data frame: call .collect() first")
     if hasattr(data, "columns") and hasattr(data, "__getitem__"):
-        return [str(each) for each in data.columns], lambda wanted: data[
-            next(each for each in data.columns if str(each) == wanted)
+        return [str(label) for label in data.columns], lambda header: data[
+            next(label for label in data.columns if str(label) == header)
         ]
     if hasattr(data, "to_numpy"):
         raise TypeError(
@@ -163,8 +163,8 @@ def _numbers(values: Any, name: str) -> FloatArray | None:
     not in host memory.
     """
     try:
-        given = values.to_numpy() if hasattr(values, "to_numpy") else values
-        raw = np.asarray(given)
+        array = values.to_numpy() if hasattr(values, "to_numpy") else values
+        raw = np.asarray(array)
     # a torch tensor with a gradient or on a GPU; lists of unequal length
     except (RuntimeError, TypeError, ValueError) as error:
         words = " ".join(str(error).split())[:120]
@@ -175,7 +175,7 @@ def _numbers(values: Any, name: str) -> FloatArray | None:
     if raw.ndim != 1:
         raise InputError(f"{name} has shape {raw.shape}; expected one dimension, a value per step")
     null = np.zeros(len(raw), dtype=bool) | np.asarray(
-        given.mask if isinstance(given, np.ma.MaskedArray) else False, dtype=bool
+        array.mask if isinstance(array, np.ma.MaskedArray) else False, dtype=bool
     )
     if raw.dtype.kind == "O":
         raw = np.array(
@@ -198,10 +198,10 @@ def _numbers(values: Any, name: str) -> FloatArray | None:
 
 
 def _refuse_several_runs(names: list[str], column: Callable[[str], Any], name: str) -> None:
-    own = run_column(names)
-    runs = [] if own is None else list(dict.fromkeys(np.asarray(column(own)).tolist()))
+    header = run_column(names)
+    runs = [] if header is None else list(dict.fromkeys(np.asarray(column(header)).tolist()))
     if len(runs) > 1:
         raise InputError(
-            f"{name} has rows of {count(len(runs), 'run')} in column {own!r}; expected one run: "
+            f"{name} has rows of {count(len(runs), 'run')} in column {header!r}; expected one run: "
             "select its rows, and give several runs as a list"
         )

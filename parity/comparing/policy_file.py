@@ -120,7 +120,7 @@ def _lines_of(node: yaml.Node | None, keys: Sequence[str]) -> Sequence[int]:
     lines: list[int] = []
     for key in keys:
         if isinstance(node, yaml.MappingNode):
-            pair = next((each for each in node.value if each[0].value == key), None)
+            pair = next((item for item in node.value if item[0].value == key), None)
             if pair is None:
                 break
             node = pair[1]
@@ -133,16 +133,16 @@ def _lines_of(node: yaml.Node | None, keys: Sequence[str]) -> Sequence[int]:
     return lines
 
 
-def _checked_size(node: yaml.Node, known: dict[int, int], path: str) -> int:
+def _checked_size(node: yaml.Node, sizes: dict[int, int], path: str) -> int:
     """The number of values that a part of a file stands for, each alias counted as what it names;
     ValueError for one inside itself.
 
     InputError, which names the file, for a key that stands twice.
     """
-    if id(node) in known:
-        return known[id(node)]
+    if id(node) in sizes:
+        return sizes[id(node)]
     # while it is counted: an alias of a part inside that part has no end
-    known[id(node)] = _MOST_VALUES + 1
+    sizes[id(node)] = _MOST_VALUES + 1
     if isinstance(node, yaml.ScalarNode):
         if not node.tag.endswith(":str") and len(node.value) > _LONGEST_NUMBER:
             raise ValueError(f"a number or date of {len(node.value):,} characters")
@@ -154,8 +154,8 @@ def _checked_size(node: yaml.Node, known: dict[int, int], path: str) -> int:
             parts = node.value
         else:
             parts = [part for pair in node.value for part in pair]
-        size = 1 + sum(_checked_size(part, known, path) for part in parts)
-    known[id(node)] = size
+        size = 1 + sum(_checked_size(part, sizes, path) for part in parts)
+    sizes[id(node)] = size
     return size
 
 

@@ -55,8 +55,8 @@ def check_pushable(case: Case) -> None:
         ("--short-rerun", case.short_reruns),
         ("--evaluation", case.evaluations),
     )
-    for option, given in named:
-        if given:
+    for option, value in named:
+        if value:
             raise InputError(
                 f"{option} cannot be sent with --push; leave it out, or submit a job with engine "
                 "external"
@@ -105,10 +105,10 @@ def push(client: Client, case: Case) -> Pushed:
         if isinstance(error, ClientError):
             raise ClientError(error.status, left, error.kind, error.retry_after) from None
         raise UnreachableError(left) from None
-    own = {sent_as: name for name, sent_as in names.items()}
+    arm_names = {sent_as: name for name, sent_as in names.items()}
     verdicts = {
-        own.get(each["candidate"]["name"], each["candidate"]["name"]): each
-        for each in document["verdicts"]
+        arm_names.get(verdict["candidate"]["name"], verdict["candidate"]["name"]): verdict
+        for verdict in document["verdicts"]
     }
     return Pushed(job=job["id"], page=client.page(job["id"]), verdicts=verdicts)
 

@@ -71,9 +71,9 @@ def stated_rounding(word: str | None, name: str, recipe: str | None = None) -> R
     contradicts the recipe.
     """
     check_rounding(recipe, word, name)
-    for known in ROUNDINGS:
-        if word == known:
-            return known
+    for rounding in ROUNDINGS:
+        if word == rounding:
+            return rounding
     if word is None:
         return None
     raise InputError(

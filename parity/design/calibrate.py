@@ -81,7 +81,8 @@ def calibrate(
     level = float(means.mean())
     pairs = list(itertools.permutations(runs, 2))
     judged = {
-        rel: [_one(base, cand, own, plan) for base, cand in pairs] for rel, own in policies.items()
+        rel: [_one(base, cand, margin_policy, plan) for base, cand in pairs]
+        for rel, margin_policy in policies.items()
     }
     gaps = [verdict.gap for verdict in judged[margins[0]] if verdict.gap is not None]
     if not gaps:

@@ -131,7 +131,7 @@ def chances(
         half_width=expected.interval.half_width(*first_confidence(design, policy)),
         half_widths=np.array([half for half, _, _ in rows]),
         weights=np.array([weight for _, weight, _ in rows]),
-        counts=np.array([1.0 if known else 0.0 for _, _, known in rows]),
+        counts=np.array([1.0 if is_known else 0.0 for _, _, is_known in rows]),
         se=drawn.se,
         two_sided=policy.two_sided,
     )
@@ -260,10 +260,10 @@ def _drawn(drawn: Drawing, policy: Policy, *, rough: bool) -> Iterator[tuple[flo
         for (first, chance), (second, other) in itertools.product(first_arm, second_arm):
             floors = drawn.floors_of(first, second)
             term = run_term(*floors)
-            known = not rejects or not _noise(floors, judged).noise_is_assumed
+            is_known = not rejects or not _noise(floors, judged).noise_is_assumed
             if few is not None:
                 for group in np.array_split(few.half_widths(term, within.value, levels), _GROUPS):
-                    yield float(group.mean()), likelihood * chance * other / _GROUPS, known
+                    yield float(group.mean()), likelihood * chance * other / _GROUPS, is_known
                 continue
             for square, third in errors:
                 error = StandardError(
@@ -272,7 +272,7 @@ def _drawn(drawn: Drawing, policy: Policy, *, rough: bool) -> Iterator[tuple[flo
                 yield (
                     interval(0.0, error, term).half_width(*levels),
                     likelihood * chance * other * third,
-                    known,
+                    is_known,
                 )
 
 
@@ -292,9 +292,9 @@ class _Drawn:
         confidences of both.
         """
         confidence, of_pairs = levels
-        own = _halves(self, of_pairs) * within
+        within_half = _halves(self, of_pairs) * within
         run_se = math.sqrt(run.variance)
-        ends = self.shifts * within + np.hypot(t_quantile(confidence, run.df) * run_se, own)
+        ends = self.shifts * within + np.hypot(t_quantile(confidence, run.df) * run_se, within_half)
         if self.n < FEW_POINTS:
             nominal = _halves(self, NOMINAL) * within
             ends[:, 1:][nominal[:, 1:] > t_quantile(NOMINAL, run.df) * run_se] = np.inf
@@ -318,7 +318,7 @@ def _few_points(n: int, rho: float) -> _Drawn | None:
     if not 4 <= n < MANY_POINTS:
         return None
     series = _ar1_series(n, rho) / math.sqrt((1.0 + rho) / (1.0 - rho) / n)
-    rows = np.stack([np.vstack([own, -lowered(-own)]) for own in series])
+    rows = np.stack([np.vstack([gap, -lowered(-gap)]) for gap in series])
     errors, df = mean_ses(rows.reshape(-1, n))
     means = rows.mean(axis=2)
     shape = means.shape
@@ -405,8 +405,10 @@ def _priors(
     before any run.
     """
     df = _data_df(design) if reruns else (0, 0)
-    own = OwnRuns(squares=squares, df=df, gap_runs=(design.baseline_runs, design.candidate_runs))
-    return borrow(assumed, lending, own, level)
+    own_runs = OwnRuns(
+        squares=squares, df=df, gap_runs=(design.baseline_runs, design.candidate_runs)
+    )
+    return borrow(assumed, lending, own_runs, level)
 
 
 # a simulation combines each floor of the baseline with each of the candidate

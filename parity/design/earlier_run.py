@@ -65,16 +65,16 @@ def likeness(name: str, columns: Mapping[str, str]) -> Likeness:
         seconds = float(np.median(logged))
     level, family = float(finite.mean()), curve.context.get(FAMILY)
     pair_sd = min(max(PAIR_SD.nats(level), _SHARED * step_noise(finite)), abs(level))
-    known = {
+    properties = {
         "loss": f"{level:.4g}",
         "recipe": curve.recipe,
         "rounding": curve.rounding,
         "family": family,
     }
     stride = curve.completeness.stride or 1
-    known["logged every"] = f"{stride:,} steps" if stride > 1 else None
-    known["seconds per step"] = None if seconds is None else f"{seconds:.4g}"
-    stated = ", ".join(f"{key} {value}" for key, value in known.items() if value is not None)
+    properties["logged every"] = f"{stride:,} steps" if stride > 1 else None
+    properties["seconds per step"] = None if seconds is None else f"{seconds:.4g}"
+    stated = ", ".join(f"{key} {value}" for key, value in properties.items() if value is not None)
     return Likeness(
         level=level,
         pair_sd=pair_sd,

@@ -157,14 +157,14 @@ def runs_words(design: Design) -> str:
     """The runs in words, "1 baseline run and 2 candidate runs of 10,000 steps", and the reruns that
     stop early.
     """
-    each = f" of each of {design.candidates} candidates" if design.candidates > 1 else ""
-    if each:
-        own = f"{count(design.candidate_runs, 'run')}{each}"
+    candidates = f" of each of {design.candidates} candidates" if design.candidates > 1 else ""
+    if candidates:
+        candidate_runs = f"{count(design.candidate_runs, 'run')}{candidates}"
     else:
-        own = count(design.candidate_runs, "candidate run")
-    runs = f"{count(design.baseline_runs, 'baseline run')} and {own}"
+        candidate_runs = count(design.candidate_runs, "candidate run")
+    runs = f"{count(design.baseline_runs, 'baseline run')} and {candidate_runs}"
     early = f" with {early_words(design)}" if design.short_reruns else ""
-    return f"{runs}{', each' if each else ''} of {count(design.planned_steps, 'step')}{early}"
+    return f"{runs}{', each' if candidates else ''} of {count(design.planned_steps, 'step')}{early}"
 
 
 def early_words(design: Design) -> str:

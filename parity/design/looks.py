@@ -83,8 +83,8 @@ def looks_ahead(
         )
         base, cand = left[:, : one.baseline_runs], right[:, : one.candidate_runs]
         halves, nominal = (
-            _half_widths(drawn, base, cand, own)
-            for own in (levels, (policy.confidence, policy.confidence))
+            _half_widths(drawn, base, cand, confidences)
+            for confidences in (levels, (policy.confidence, policy.confidence))
         )
         estimate = cand.mean(axis=1) - base.mean(axis=1) + within
         spent += (run_steps(one) - before) * float(open_at[0.0].mean())

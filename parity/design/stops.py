@@ -70,7 +70,7 @@ def stops(
         """The share of the plan at which the rules stop a job with these block means (pairs, 80); 1
         where they do not.
         """
-        whole = [_progress(each, level) for each in path]
+        whole = [_progress(gaps, level) for gaps in path]
         for block in range(FIRST_FORECAST, BLOCKS, EVERY):
             seen = [(pair.until(block), False) for pair in whole]
             made = predict(seen, pairs, design.arms, policy, drawn.lending, confidence=confidence)

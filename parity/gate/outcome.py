@@ -106,7 +106,7 @@ class Outcome:
         if self.is_accepted:
             signed = (
                 f"{NOT_A_PASS.upper()}: "
-                f"{'; '.join(accepted_words(each) for each in self.accepted.values())}. "
+                f"{'; '.join(accepted_words(sign_off) for sign_off in self.accepted.values())}. "
             )
         return " ".join(f"{stated}{signed}{_told(self.worst)}{several}".split())
 
@@ -118,10 +118,10 @@ class Outcome:
 
 def _told(document: VerdictDocument) -> str:
     """The verdict on one line, with what to do next where it is no pass."""
-    told = words(view_of(document))
-    if document["verdict"] == PASS or not told.next:
-        return told.line
-    return f"{told.line} Next: {told.next}"
+    sentences = words(view_of(document))
+    if document["verdict"] == PASS or not sentences.next:
+        return sentences.line
+    return f"{sentences.line} Next: {sentences.next}"
 
 
 def ended(outcome: Outcome, job: Mapping[str, Any]) -> Outcome:
@@ -198,8 +198,10 @@ def lapsed(outcome: Outcome) -> list[str]:
         one["candidate"]["name"] for one in outcome.verdicts if one["verdict"] == INCONCLUSIVE
     } - {*outcome.accepted}
     return [
-        lapsed_words(each)
-        for name, each in {each["candidate"]: each for each in outcome.sign_offs}.items()
+        lapsed_words(sign_off)
+        for name, sign_off in {
+            sign_off["candidate"]: sign_off for sign_off in outcome.sign_offs
+        }.items()
         if name in undecided
     ]
 

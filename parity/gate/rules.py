@@ -44,9 +44,9 @@ def gate_rules_from_mapping(
     """Read a `gate:` part with closed keys, flags (where not None) over it; PolicyError says path,
     value and what was expected.
     """
-    known = known_keys({} if mapping is None else mapping, GateRules, "gate", PolicyError)
+    stated = known_keys({} if mapping is None else mapping, GateRules, "gate", PolicyError)
     values = {
-        **known,
+        **stated,
         **{name: value for name, value in (flags or {}).items() if value is not None},
     }
     return GateRules(**values)
