@@ -107,13 +107,13 @@ def add_runs(session: Session, job_id: str, request: AddedRunRequest, who: str) 
     job.spec = {
         **spec,
         "baseline": _with_one_more(spec["baseline"]),
-        "candidates": [_with_one_more(each) for each in spec["candidates"]],
+        "candidates": [_with_one_more(candidate) for candidate in spec["candidates"]],
     }
     replicate = 1 + max(run.replicate for run in runs)  # above that of each short rerun, too
     waiting: RunState = "awaiting_data" if job.capability == "external" else "queued"
     like = job.runs[0]
     for position, arm in enumerate(job.arms, len(runs)):
-        own = {
+        columns = {
             "position": position,
             "replicate": replicate,
             "state": waiting,
@@ -123,10 +123,10 @@ def add_runs(session: Session, job_id: str, request: AddedRunRequest, who: str) 
         # as `JobSpec.run_of` has it
         seed = like.seed + replicate if job.engine == COMMAND else like.seed
         same = {"seed": seed, "capability": job.capability, "priority": like.priority}
-        job.runs.append(Run(id=tables.new_id("r"), arm_id=arm.id, **own, **same))
-    told = "after candidates had trained" if seen else "before a candidate had trained"
+        job.runs.append(Run(id=tables.new_id("r"), arm_id=arm.id, **columns, **same))
+    when = "after candidates had trained" if seen else "before a candidate had trained"
     look = f", as look {job.look}" if seen else ""
-    add_note(session, job_id, who, f"Added a run to each arm (replicate {replicate}) {told}{look}.")
+    add_note(session, job_id, who, f"Added a run to each arm (replicate {replicate}) {when}{look}.")
     lifecycle.tell_changed(session, job)
     session.flush()
     session.expire(job, ["arms", "runs"])

@@ -43,7 +43,7 @@ def request_of(job: Job) -> dict[str, Any]:
         "policy": job.policy,
         "baseline": {**named, "reuse": job.reuse or bool(named)},
         "max_run_seconds": job.max_run_seconds,
-        "tags": [each.tag for each in job.tags],
+        "tags": [tag.tag for tag in job.tags],
         "branch": job.branch,
     }
     return copy.deepcopy(request)

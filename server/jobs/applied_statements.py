@@ -34,24 +34,26 @@ def of_arm(arm: Arm, *, late: bool = True) -> Known:
     """What the record and the owner say of an arm; `late`: also what was stated after the job's
     end.
     """
-    made = [
-        each for each in arm.job.statements if each.arm == arm.name and (late or not each.is_late)
+    statements = [
+        statement
+        for statement in arm.job.statements
+        if statement.arm == arm.name and (late or not statement.is_late)
     ]
-    stated: dict[str, Any] = {each.fact: each.value for each in made}
+    stated: dict[str, Any] = {statement.fact: statement.value for statement in statements}
     return Known(
         recipe=stated.get("recipe") or arm.stated_recipe,
         rounding=stated.get("rounding"),
         seeds=stated.get("seeds"),
-        notes=tuple(map(note, made)),
+        notes=tuple(map(note, statements)),
     )
 
 
-def note(made: Statement) -> str:
+def note(statement: Statement) -> str:
     """A statement as the verdict lists it."""
-    of = f" of {made.arm}" if made.arm else ""
+    whose = f" of {statement.arm}" if statement.arm else ""
     return (
-        f"{STATED}{made.fact.replace('_', ' ')}{of}: {words(made.value)}, by {made.who}, "
-        f"{clock.time_text(made.created_at)}"
+        f"{STATED}{statement.fact.replace('_', ' ')}{whose}: {words(statement.value)}, "
+        f"by {statement.who}, {clock.time_text(statement.created_at)}"
     )
 
 
@@ -72,10 +74,16 @@ def applied(curves: Sequence[Curve], runs: Sequence[Run], *, late: bool = True) 
         for run in arm.runs
         if _is_lost(run)
     ]
-    known = of_arm(arm, late=late)
-    of_job = [each for each in job.statements if not each.arm and (late or not each.is_late)]
-    tokens = next((each.value for each in of_job if each.fact == "tokens_per_step"), None)
-    seed_of = dict(zip([run.id for run in arm.runs], known.seeds or (), strict=False))
+    facts = of_arm(arm, late=late)
+    of_job = [
+        statement
+        for statement in job.statements
+        if not statement.arm and (late or not statement.is_late)
+    ]
+    tokens = next(
+        (statement.value for statement in of_job if statement.fact == "tokens_per_step"), None
+    )
+    seed_of = dict(zip([run.id for run in arm.runs], facts.seeds or (), strict=False))
     changed = []
     for curve, run in zip(curves, runs, strict=True):
         seed = seed_of.get(run.id)
@@ -85,12 +93,12 @@ def applied(curves: Sequence[Curve], runs: Sequence[Run], *, late: bool = True) 
         changed.append(
             replace(
                 curve,
-                recipe=known.recipe,
-                rounding=curve.rounding or known.rounding,
+                recipe=facts.recipe,
+                rounding=curve.rounding or facts.rounding,
                 seed=curve.seed if seed is None else seed,
                 seed_stated=curve.seed_stated or seed is not None,
                 columns=columns,
-                notes=(*curve.notes, *known.notes, *map(note, of_job), *lost),
+                notes=(*curve.notes, *facts.notes, *map(note, of_job), *lost),
             )
         )
     return changed
@@ -108,9 +116,9 @@ def family(job: Job, *, late: bool = True) -> str | None:
     named: str | None = job.spec.get("family")
     return named or next(
         (
-            each.value
-            for each in job.statements
-            if each.fact == "family" and (late or not each.is_late)
+            statement.value
+            for statement in job.statements
+            if statement.fact == "family" and (late or not statement.is_late)
         ),
         None,
     )
@@ -118,8 +126,10 @@ def family(job: Job, *, late: bool = True) -> str | None:
 
 def planned_steps(job: Job, *, late: bool = True) -> int | None:
     """The steps that the runs of a job were meant to take; None where nobody has stated them."""
-    made = next((each for each in job.statements if each.fact == "planned_steps"), None)
-    if late or made is None or not made.is_late:
+    stated = next(
+        (statement for statement in job.statements if statement.fact == "planned_steps"), None
+    )
+    if late or stated is None or not stated.is_late:
         return job.planned_steps
     return None
 
@@ -129,7 +139,10 @@ def tokens_per_step(job: Job) -> int | None:
     data = job.spec.get("data", {})
     if "batch_size" in data and "sequence_length" in data:
         return int(data["batch_size"] * data["sequence_length"])
-    return next((each.value for each in job.statements if each.fact == "tokens_per_step"), None)
+    return next(
+        (statement.value for statement in job.statements if statement.fact == "tokens_per_step"),
+        None,
+    )
 
 
 def looks(job: Job, policy: Policy | None, *, late: bool) -> tuple[Policy, Multiplicity | None]:
@@ -140,16 +153,16 @@ def looks(job: Job, policy: Policy | None, *, late: bool) -> tuple[Policy, Multi
     when the job could be judged already, one statement of each fact is free, and each later request
     about the same fact is a look more.
     """
-    own = policy or policy_from_mapping(job.policy)
+    judged_by = policy or policy_from_mapping(job.policy)
     shared = multiplicity_of(job) if policy is None or job.looked_at is not None else None
     requests = {
-        (each.fact, each.created_at)
-        for each in job.statements
-        if each.is_informed and (late or not each.is_late)
+        (statement.fact, statement.created_at)
+        for statement in job.statements
+        if statement.is_informed and (late or not statement.is_late)
     }
     further = len(requests) - len({fact for fact, _ in requests})
     if further:
-        before = shared or Multiplicity(looks=own.looks, candidates=len(job.arms) - 1)
+        before = shared or Multiplicity(looks=judged_by.looks, candidates=len(job.arms) - 1)
         many = min(MAX_LOOKS, before.looks + further)
         shared = replace(before, look=min(many, before.look + further), looks=many)
-    return own if shared is None else replace(own, looks=shared.looks), shared
+    return judged_by if shared is None else replace(judged_by, looks=shared.looks), shared

@@ -108,11 +108,11 @@ def find(session: Session, name: str, version: int | None = None) -> Baseline:
 
 
 def _find(session: Session, name: str, version: int | None = None) -> Baseline | None:
-    wanted = (
+    versions = (
         select(Baseline).where(Baseline.name == name).order_by(Baseline.version.desc()).limit(1)
     )
     return session.scalars(
-        wanted if version is None else wanted.where(Baseline.version == version)
+        versions if version is None else versions.where(Baseline.version == version)
     ).first()
 
 
@@ -143,8 +143,8 @@ def resolve(
         )
     specs = [(run, run_spec(run)) for run in members(baseline)]
     runs = {
-        each.replicate: _member(baseline, specs, each)
-        for arm, each in spec.runs()
+        baseline_run.replicate: _member(baseline, specs, baseline_run)
+        for arm, baseline_run in spec.runs()
         if arm is spec.baseline
     }
     _refuse_other_trainer(session, baseline, specs[0][0], spec, lease_seconds)
@@ -329,22 +329,22 @@ def members(baseline: Baseline) -> list[Run]:
     )
 
 
-def _member(baseline: Baseline, specs: Sequence[tuple[Run, RunSpec]], wanted: RunSpec) -> Run:
+def _member(baseline: Baseline, specs: Sequence[tuple[Run, RunSpec]], needed: RunSpec) -> Run:
     """The run of a baseline that has exactly this specification."""
     for run, spec in specs:
-        if spec == wanted:
+        if spec == needed:
             return run
-    nearest = next((spec for _, spec in specs if spec.replicate == wanted.replicate), None)
+    nearest = next((spec for _, spec in specs if spec.replicate == needed.replicate), None)
     if nearest is None:
         there = ", ".join(map(str, sorted(spec.replicate for _, spec in specs)))
         what = (
-            f"has replicates {there}, but this job's baseline needs replicate {wanted.replicate}; "
+            f"has replicates {there}, but this job's baseline needs replicate {needed.replicate}; "
             "lower baseline.replicates"
         )
     else:
         what = (
             "has another specification: "
-            f"{in_words(spec_differences(nearest, wanted), 'there', 'in this job')}"
+            f"{in_words(spec_differences(nearest, needed), 'there', 'in this job')}"
         )
     raise ConflictError(f"baseline {called(baseline)} {what}")
 
@@ -402,7 +402,7 @@ def _offered(session: Session, target: str) -> list[Run]:
     if tables.is_id("r", target) and (run := session.get(Run, target)) is not None:
         return [run]
     if tables.is_id("j", target) and (job := session.get(Job, target)) is not None:
-        return [each for each in job.runs if each.kind == "full"]
+        return [full_run for full_run in job.runs if full_run.kind == "full"]
     raise ConflictError(f"{target!r} is not the id of a run or a job; nothing was attached")
 
 

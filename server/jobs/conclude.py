@@ -204,18 +204,18 @@ def decide(session: Session, job_id: str) -> Outcome:
     )
 
 
-def settled(session: Session, job_id: str, known: Collection[str] = ()) -> list[VerdictDocument]:
+def settled(session: Session, job_id: str, judged: Collection[str] = ()) -> list[VerdictDocument]:
     """The verdicts that no further run of the job can change: of each candidate whose runs have all
     ended, as have the baseline's.
 
     They share the error with the job's other candidates, whose number is fixed at submission, so
     the verdicts at the job's end are the same. The record gets them then; once all runs have ended
-    there are none here. Candidates in `known` are left out, and nothing is judged if no other is
+    there are none here. Candidates in `judged` are left out, and nothing is judged if no other is
     settled.
     """
     job = session.get_one(Job, job_id)
     baseline, *candidates = job.arms
-    ended = [arm for arm in candidates if arm.name not in known and _has_ended(arm)]
+    ended = [arm for arm in candidates if arm.name not in judged and _has_ended(arm)]
     if not ended or not _has_ended(baseline) or all(run.state in RUN_ENDED for run in job.runs):
         return []
     if any(arm.judged_against is not baseline for arm in candidates):

@@ -75,8 +75,8 @@ def cost_of(session: Session, job: Job, price: Price | None) -> CostDocument:
         for run in job.runs
         if run.reused_from is None and (run.attempt_number or run.steps_done)
     ]
-    own, of_others = _device_seconds(session, trained), _device_seconds(session, reused)
-    total, unknown = _total(own.values()), [run for run in trained if own[run.id] is None]
+    seconds, of_others = _device_seconds(session, trained), _device_seconds(session, reused)
+    total, unknown = _total(seconds.values()), [run for run in trained if seconds[run.id] is None]
     return CostDocument(
         device_seconds=total,
         trained_runs=len(trained),
@@ -92,10 +92,10 @@ def cost_of(session: Session, job: Job, price: Price | None) -> CostDocument:
 
 def _total(seconds: Iterable[float | None]) -> float | None:
     total = 0.0
-    for own in seconds:
-        if own is None:
+    for of_run in seconds:
+        if of_run is None:
             return None
-        total += own
+        total += of_run
     return total
 
 
@@ -112,11 +112,11 @@ def _device_seconds(session: Session, runs: Sequence[Run]) -> Mapping[str, float
     for run in runs:
         if run.id in found:
             continue
-        known = _ended.get(_key(run), float)
-        if known is None and run.state not in RUN_ENDED and run.steps_per_second:
-            known = run.steps_done / run.steps_per_second
-        if known is not None:
-            found[run.id] = known
+        seconds = _ended.get(_key(run), float)
+        if seconds is None and run.state not in RUN_ENDED and run.steps_per_second:
+            seconds = run.steps_done / run.steps_per_second
+        if seconds is not None:
+            found[run.id] = seconds
     found |= _of_steps(
         session, [run for run in runs if run.id not in found and run.state in RUN_ENDED]
     )
@@ -134,10 +134,10 @@ def _of_submissions(session: Session, runs: Sequence[Run]) -> dict[str, float]:
     reuse.
     """
     trained = {run.id: (run.source or run).id for run in runs if run.capability == COMMAND}
-    own, now = submissions.by_run(session, {*trained.values()}), clock.now(session)
+    submitted, now = submissions.by_run(session, {*trained.values()}), clock.now(session)
     took = {
-        run_id: sum(submissions.device_seconds(each, now) for each in of_run)
-        for run_id, of_run in own.items()
+        run_id: sum(submissions.device_seconds(submission, now) for submission in of_run)
+        for run_id, of_run in submitted.items()
     }
     return {run_id: took[source] for run_id, source in trained.items() if source in took}
 
@@ -156,9 +156,9 @@ def _of_steps(session: Session, runs: Sequence[Run]) -> Mapping[str, float]:
         read_each(session, [run.id for run in runs], "train", ["step_seconds"]) if runs else ()
     )
     for run, (steps, columns) in zip(runs, recorded, strict=True):
-        own = columns["step_seconds"]
-        if np.isfinite(own).any():
-            found[run.id] = float(seconds_of(steps, np.maximum(own, 0.0))[-1])
+        step_seconds = columns["step_seconds"]
+        if np.isfinite(step_seconds).any():
+            found[run.id] = float(seconds_of(steps, np.maximum(step_seconds, 0.0))[-1])
             _ended.put(_key(run), found[run.id])
     return found
 

@@ -112,19 +112,19 @@ def attach(
     newest = None if key is None else session.get(Attempt, (run_id, run.attempt_number))
     is_repeated = newest is not None and newest.key == key
     stated = applied_statements.of_arm(run.arm)
-    known = stated.recipe if run.arm.recipe == UNSTATED else run.arm.recipe
+    recipe = stated.recipe if run.arm.recipe == UNSTATED else run.arm.recipe
     if request.rounding is not None and stated.rounding not in (None, request.rounding):
         raise InvalidError(
             f"rounding is {request.rounding}, expected {stated.rounding}, which is stated of arm "
             f"{run.arm.name}"
         )
-    if request.recipe is not None and known not in (None, request.recipe):
+    if request.recipe is not None and recipe not in (None, request.recipe):
         raise InvalidError(
-            f"recipe is {request.recipe}, expected {known}, the recipe of arm {run.arm.name} of "
+            f"recipe is {request.recipe}, expected {recipe}, the recipe of arm {run.arm.name} of "
             f"run {run_id}"
         )
     try:
-        check_rounding(known, request.rounding, f"rounding of arm {run.arm.name}")
+        check_rounding(recipe, request.rounding, f"rounding of arm {run.arm.name}")
     except RecipeError as error:
         raise InvalidError(str(error)) from None
     if is_repeated:
@@ -184,13 +184,13 @@ def append(
     _check_columns(session, run_id, kind, columns)
     steps, left_out = batch.steps, 0
     if run.planned_steps is not None:
-        kept = steps <= last_recorded(run.planned_steps)
-        left_out = int(np.count_nonzero(~kept))
+        is_kept = steps <= last_recorded(run.planned_steps)
+        left_out = int(np.count_nonzero(~is_kept))
         if left_out and run.code != ABOVE_PLAN:
             lifecycle.mark(
-                session, run, ABOVE_PLAN, _above_plan(run.planned_steps, int(steps[~kept].min()))
+                session, run, ABOVE_PLAN, _above_plan(run.planned_steps, int(steps[~is_kept].min()))
             )
-        steps, columns = steps[kept], {name: values[kept] for name, values in columns.items()}
+        steps, columns = steps[is_kept], {name: values[is_kept] for name, values in columns.items()}
     try:
         new = merge(session, run_id, kind, attempt_number, steps, columns) if len(steps) else 0
     except DifferentError as error:
@@ -374,8 +374,14 @@ def _seal_at_times(
     session: Session, run_id: str, kind: Kind, attempt_number: int, new: int
 ) -> None:
     """Merge chunks after every 4,096 further steps, and small ones after every 64 chunks."""
-    own = (Chunk.run_id == run_id, Chunk.kind == kind, Chunk.attempt_number == attempt_number)
-    steps, chunks = session.execute(select(func.sum(Chunk.count), func.count()).where(*own)).one()
+    conditions = (
+        Chunk.run_id == run_id,
+        Chunk.kind == kind,
+        Chunk.attempt_number == attempt_number,
+    )
+    steps, chunks = session.execute(
+        select(func.sum(Chunk.count), func.count()).where(*conditions)
+    ).one()
     if steps // chunk_tables.SEALED_STEPS > (steps - new) // chunk_tables.SEALED_STEPS:
         store.seal(session, run_id, kind, attempt_number)
     elif chunks % store.SMALL_CHUNKS == 0:

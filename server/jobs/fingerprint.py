@@ -111,11 +111,11 @@ def equal_run(
     if not any_arm:
         conditions.append(of_the_arm)
     there = trained_runs(*conditions).limit(_LOOKED_AT)
-    kept = (run for run in session.scalars(there) if set(keep) <= set(run.kept_checkpoints or ()))
+    runs = (run for run in session.scalars(there) if set(keep) <= set(run.kept_checkpoints or ()))
     return next(
         (
             run
-            for run in kept
+            for run in runs
             if not knows_data_by_name(run.manifest) and unsound(session, run) is None
         ),
         None,
@@ -255,7 +255,7 @@ def _flat(spec: RunSpec) -> Iterator[tuple[str, str]]:
         | ({"overrides": "; ".join(map(phrase, spec.overrides))} if spec.overrides else {})
     ).items():
         if isinstance(value, dict):
-            parts = {f"{name}.{part}": each for part, each in value.items()}
+            parts = {f"{name}.{part}": item for part, item in value.items()}
         else:
             parts = {name: value}
-        yield from ((key, str(each)) for key, each in parts.items())
+        yield from ((key, str(item)) for key, item in parts.items())

@@ -224,8 +224,8 @@ def _advance(session: Session, job: Job, policy: Policy) -> tuple[list[_Change],
     `announced` has the share of the plan up to which changes have events, and the states, so that
     no change has two.
     """
-    kept = job.early_stop or {}
-    stored, announced = dict(kept.get("pairs", {})), dict(kept.get("announced", {}))
+    earlier = job.early_stop or {}
+    stored, announced = dict(earlier.get("pairs", {})), dict(earlier.get("announced", {}))
     arms = {
         name: {key: list(values) for key, values in columns.items()}
         for name, columns in _arms(job).items()

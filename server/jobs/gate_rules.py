@@ -132,10 +132,10 @@ def _margin(rules: PinnedRules, _: JobSpec, policy: Policy) -> str | None:
         if amount is not None
     ]
     if any(
-        each.unit == rules.margin.unit
-        and each.value <= rules.margin.value
-        and each.slope == rules.margin.slope
-        for each in stated
+        margin.unit == rules.margin.unit
+        and margin.value <= rules.margin.value
+        and margin.slope == rules.margin.slope
+        for margin in stated
     ):
         return None  # the smallest of several decides
     return f"policy.margin is {' and '.join(map(str, stated))}, expected at most {rules.margin}"
@@ -208,11 +208,13 @@ def _questions(rules: PinnedRules, spec: JobSpec, _: Policy) -> str | None:
 def _policy(rules: PinnedRules, _: JobSpec, policy: Policy) -> str | None:
     if rules.policy is None:
         return None
-    for own in fields(Policy):
-        if own.name not in _FREE and getattr(policy, own.name) != getattr(rules.policy, own.name):
+    for policy_field in fields(Policy):
+        if policy_field.name not in _FREE and getattr(policy, policy_field.name) != getattr(
+            rules.policy, policy_field.name
+        ):
             return (
-                f"policy.{own.name} is {getattr(policy, own.name)}, expected "
-                f"{getattr(rules.policy, own.name)}"
+                f"policy.{policy_field.name} is {getattr(policy, policy_field.name)}, expected "
+                f"{getattr(rules.policy, policy_field.name)}"
             )
     return None
 
@@ -431,8 +433,8 @@ def read_rules(path: Path) -> dict[str, PinnedRules]:
 
 
 def _rules(table: object, place: str, folder: Path) -> PinnedRules:
-    given = known_keys(table, PinnedRules, place, _refusal)
-    read = {key: _READ[key](value, f"{place}.{key}") for key, value in given.items()}
+    entries = known_keys(table, PinnedRules, place, _refusal)
+    read = {key: _READ[key](value, f"{place}.{key}") for key, value in entries.items()}
     if isinstance(read.get("job"), Path):
         try:
             read["job"] = read_question(folder / read["job"])
@@ -483,7 +485,7 @@ def _text(value: object, place: str) -> str:
 
 def _texts(value: object, place: str) -> tuple[str, ...]:
     return tuple(
-        _text(each, place) for each in typed(value, list, place, "a list of texts", _refusal)
+        _text(item, place) for item in typed(value, list, place, "a list of texts", _refusal)
     )
 
 
@@ -496,9 +498,9 @@ def _asked(value: object, place: str) -> tuple[str, ...]:
 
 def _values(value: object, place: str) -> dict[str, Value]:
     values = typed(value, dict, place, "a table", _refusal)
-    for name, each in values.items():
-        if not isinstance(each, int | float | bool | str):
-            raise _refusal(f"{place}.{name}", each, "a number, a text, or true or false")
+    for name, item in values.items():
+        if not isinstance(item, int | float | bool | str):
+            raise _refusal(f"{place}.{name}", item, "a number, a text, or true or false")
     return values
 
 

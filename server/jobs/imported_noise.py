@@ -133,10 +133,10 @@ def named_noise_table(session: Session, family: str) -> NoiseTable:
     if not noise_table.rows and (family == ANY_DECODER or family in public_noise_table().families):
         noise_table = public_noise_table().only({family})
     if not noise_table.rows:
-        known = session.scalar(select(func.count(ImportedGroup.family.distinct()))) or 0
+        families = session.scalar(select(func.count(ImportedGroup.family.distinct()))) or 0
         detail = (
-            f"job.family is {shown(family)}; expected one of the {known} imported families or of "
-            "the public ones, which /noise-tables "
+            f"job.family is {shown(family)}; expected one of the {families} imported families or "
+            "of the public ones, which /noise-tables "
             "lists; `parity noise import FILE` imports a table"
         )
         raise InvalidError.at("/job/family", detail)
@@ -197,8 +197,10 @@ def _refuse_forged(session: Session, rows: Iterable[Row]) -> None:
             raise ConflictError(
                 f"family {shown(row['family'])} has the name of {measured[name]}, {what}: {remedy}"
             )
-        if own := sources.get(_numbers(row)):
-            what = f"{shown(own['group'])} of {own['family']}, which jobs of this server measured"
+        if group := sources.get(_numbers(row)):
+            what = (
+                f"{shown(group['group'])} of {group['family']}, which jobs of this server measured"
+            )
             raise ConflictError(
                 f"group {shown(row['group'])} of family {shown(row['family'])} has the figures of "
                 f"{what}: leave it out"

@@ -153,7 +153,7 @@ def take_another(session: Session, job: Job) -> None:
 
 def _hold(session: Session, questions: Collection[str]) -> None:
     """Lock these questions, whichever of their ledgers is meant."""
-    for question in sorted({each[:QUESTION_DIGITS] for each in questions}):
+    for question in sorted({whole[:QUESTION_DIGITS] for whole in questions}):
         hold_lock(session, f"question {question}")
 
 
@@ -269,11 +269,13 @@ def _in_ledger(arm: Arm, question: str, newest: Job | None, *, renewed: bool) ->
             question[:QUESTION_DIGITS]
             + hashlib.sha256(newest.id.encode()).hexdigest()[:QUESTION_DIGITS]
         )
-    known = {arm.question[:QUESTION_DIGITS]: arm.question for arm in newest.arms if arm.question}
+    ledgers = {arm.question[:QUESTION_DIGITS]: arm.question for arm in newest.arms if arm.question}
     in_other_words = {
         other.asked: other.question for other in newest.arms if other.question and other.asked
     }
-    return known.get(question[:QUESTION_DIGITS]) or in_other_words.get(arm.asked or "") or question
+    return (
+        ledgers.get(question[:QUESTION_DIGITS]) or in_other_words.get(arm.asked or "") or question
+    )
 
 
 def _question(job: Job, arm: Arm) -> dict[str, Any]:
@@ -283,7 +285,8 @@ def _question(job: Job, arm: Arm) -> dict[str, Any]:
     path = data.get("path")
     asked = (job.arms[0].requested, arm.requested)
     baseline, candidate = (
-        {key: value for key, value in each.items() if key not in _NOT_OF_AN_ARM} for each in asked
+        {key: value for key, value in arm_spec.items() if key not in _NOT_OF_AN_ARM}
+        for arm_spec in asked
     )
     return {
         **{key: spec.get(key) for key in _QUESTION_PARTS},

@@ -147,10 +147,10 @@ def cancel(
     """Any open state -> cancelled. Without a new code and message the run keeps its own; its
     attempt always does.
     """
-    given = {
+    stated = {
         name: value for name, value in (("code", code), ("message", message)) if value is not None
     }
-    return _end(session, run, "cancelled", "cancelled", given)
+    return _end(session, run, "cancelled", "cancelled", stated)
 
 
 def requeue(

@@ -68,10 +68,10 @@ def _tokenizer(spec: JobSpec) -> Iterator[str]:
 
 def _data(session: Session, job: Job, spec: JobSpec) -> Iterator[str]:
     if job.data_place is not None and session.get(DataRead, job.data_place) is None:
-        own = f" or {spec.maxtext.tokenizer_path}" if spec.maxtext.tokenizer_path else ""
+        tokenizer = f" or {spec.maxtext.tokenizer_path}" if spec.maxtext.tokenizer_path else ""
         yield (
-            f"No worker has read {spec.data.path}{own} yet. A run fails at its start unless its "
-            "worker's PARITY_DATA_ROOTS hold them."
+            f"No worker has read {spec.data.path}{tokenizer} yet. A run fails at its start unless "
+            "its worker's PARITY_DATA_ROOTS hold them."
         )
 
 
@@ -92,10 +92,13 @@ def _first_on_a_gpu(session: Session, job: Job) -> Iterator[str]:
 
 
 def _hours(session: Session, job: Job, spec: JobSpec) -> Iterator[str]:
-    known = equal_earlier_run(session, spec, policy_from_mapping(job.policy))
+    earlier = equal_earlier_run(session, spec, policy_from_mapping(job.policy))
     device, peak = _PEAKS[job.capability]
-    if known is not None and known.step_seconds is not None:
-        seconds, how = known.step_seconds * spec.schedule.steps, f"by the steps of run {known.run}"
+    if earlier is not None and earlier.step_seconds is not None:
+        seconds, how = (
+            earlier.step_seconds * spec.schedule.steps,
+            f"by the steps of run {earlier.run}",
+        )
     else:
         tokens = spec.schedule.steps * spec.data.tokens_per_step
         seconds = 6.0 * spec.model.parameters * tokens / (_REACHED * peak * job.devices)
@@ -104,9 +107,9 @@ def _hours(session: Session, job: Job, spec: JobSpec) -> Iterator[str]:
             "bf16 peak"
         )
     lengths = [run.length / spec.schedule.steps for run in job.runs if run.state == "queued"]
-    each, total = seconds / _HOUR, sum(lengths) * seconds * job.devices / _HOUR
+    longest, total = seconds / _HOUR, sum(lengths) * seconds * job.devices / _HOUR
     runs = (
-        f"{count(len(lengths), 'run')} of up to {_hours_text(each)} h on "
+        f"{count(len(lengths), 'run')} of up to {_hours_text(longest)} h on "
         f"{count(job.devices, 'device')}"
     )
     yield f"About {_hours_text(total)} device hours: {runs} ({how})."

@@ -83,9 +83,9 @@ def family_of(job: Job) -> str | None:
         for run in job.runs
         if run.state == "finished"
     }
-    if job.engine == "external" or len(recorded) != 1 or None in (known := recorded.pop()):
+    if job.engine == "external" or len(recorded) != 1 or None in (facts := recorded.pop()):
         return None
-    return f"{_of_specification(job)}-{digest(known)[:_DIGITS]}"
+    return f"{_of_specification(job)}-{digest(facts)[:_DIGITS]}"
 
 
 def newest_family(session: Session, job: Job) -> str | None:

@@ -72,8 +72,8 @@ def planned(
                 made[design] = plan(design, policy, lenders), ""
             except ValueError as error:
                 made[design] = None, str(error)
-        own, why_not = made[design]
-        rows.append(Planned(candidate=candidate.name, plan=own, why_not=why_not))
+        candidate_plan, why_not = made[design]
+        rows.append(Planned(candidate=candidate.name, plan=candidate_plan, why_not=why_not))
     return rows
 
 
@@ -111,7 +111,7 @@ def equal_earlier_run(session: Session, spec: JobSpec, policy: Policy) -> Known 
     """What the newest sound run with the specification of the job's baseline shows, or None."""
     if spec.engine in OTHERS_TRAINERS:
         return None
-    wanted = next(run for arm, run in spec.runs() if arm is spec.baseline)
+    baseline_run = next(run for arm, run in spec.runs() if arm is spec.baseline)
     its_arm = (
         Arm.role == "baseline",
         Arm.recipe == spec.baseline.recipe,
@@ -125,7 +125,7 @@ def equal_earlier_run(session: Session, spec: JobSpec, policy: Policy) -> Known 
     )
     for run in session.scalars(like_it):
         if (
-            not spec_differences(wanted, run_spec(run), but=("seed", "replicate"))
+            not spec_differences(baseline_run, run_spec(run), but=("seed", "replicate"))
             and unsound(session, run) is None
         ):
             return _known(session, run, policy)

@@ -75,12 +75,12 @@ def run_of(
     except RecipeError as error:
         raise InvalidError(str(error)) from None
     hold_lock(session, f"project {who} {project}")
-    own = (
+    project_jobs = (
         select(Job)
         .where(Job.name == project, Job.is_open, Job.submitted_by == who, Job.status.in_(JOB_OPEN))
         .order_by(Job.id.desc())
     )
-    job = session.scalars(own.limit(1)).first()
+    job = session.scalars(project_jobs.limit(1)).first()
     if job is None:
         job = _new_job(request, who)
         session.add(job)
@@ -97,11 +97,11 @@ def run_of(
     arm = next((arm for arm in job.arms if arm.name == request.arm), None) or _new_arm(job, request)
     session.flush()
     _note_facts(session, job, arm, request, who)
-    known = _going_on(arm, request.seed, key)
-    if known is not None:
-        if key is not None and key not in (known.asked_by or ()):
-            known.asked_by = [*(known.asked_by or ()), key]
-        return known, False
+    run = _going_on(arm, request.seed, key)
+    if run is not None:
+        if key is not None and key not in (run.asked_by or ()):
+            run.asked_by = [*(run.asked_by or ()), key]
+        return run, False
     if len(job.runs) >= settings.max_runs_per_job:
         raise InvalidError(
             f"project {project} has {len(job.runs)} runs, the most of one job "
@@ -240,9 +240,9 @@ def look(session: Session, job_id: str) -> None:
     Call it before it is judged.
     """
     job, runs = statements.lock_job_with_runs(session, job_id)
-    known = sum(run.state == "finished" for run in runs) + len(job.statements)
-    if job.looked_at is not None and known > job.looked_at and _lacking(job) is None:
-        job.looked_at = known
+    facts = sum(run.state == "finished" for run in runs) + len(job.statements)
+    if job.looked_at is not None and facts > job.looked_at and _lacking(job) is None:
+        job.looked_at = facts
         job.look, job.look_candidates = (job.look or 0) + 1, max(1, len(job.arms) - 1)
         session.flush()
 

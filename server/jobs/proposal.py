@@ -51,18 +51,18 @@ def proposal(job: Job) -> Proposal | None:
         return None
     if not isinstance(view, TrainingView):  # no verdict names a step
         return None
-    told = view.document
-    if told["verdict"] == "fail":
-        return _try(spec, told, job.spec.get("layer_policy"))
-    return _more_runs(job, spec, documents, told)
+    verdict = view.document
+    if verdict["verdict"] == "fail":
+        return _try(spec, verdict, job.spec.get("layer_policy"))
+    return _more_runs(job, spec, documents, verdict)
 
 
-def _try(spec: JobSpec, told: VerdictDocument, layer_policy: str | None) -> Proposal | None:
+def _try(spec: JobSpec, verdict: VerdictDocument, layer_policy: str | None) -> Proposal | None:
     """The candidate with the change that the next step of its fail names."""
-    arm = next(arm for arm in spec.candidates if arm.name == told["candidate"]["name"])
+    arm = next(arm for arm in spec.candidates if arm.name == verdict["candidate"]["name"])
     if spec.engine == COMMAND:  # its recipes are a launcher's
         return None
-    changed = _changed(spec, named_change(told, layer_policy))
+    changed = _changed(spec, named_change(verdict, layer_policy))
     if changed is None:
         return None
     what, suffix, override = changed
@@ -75,15 +75,16 @@ def _try(spec: JobSpec, told: VerdictDocument, layer_policy: str | None) -> Prop
         replace(spec, candidates=(tried,))
     except SpecError:  # the engine has no setting by block, or the blocks are in bf16 already
         return None
-    own = {
+    arm_fields = {
         "recipe": arm.recipe,
         "name": tried.name,
         "replicates": arm.replicates,
-        "overrides": [document(each) for each in tried.overrides],
+        "overrides": [document(layer) for layer in tried.overrides],
     }
-    written = {name: value for name, value in _written(spec, arm).items() if name not in own}
+    written = {name: value for name, value in _written(spec, arm).items() if name not in arm_fields}
     return Proposal(
-        label=f"Try {arm.name}, {what} in bf16", patch={"job": {"candidates": [{**written, **own}]}}
+        label=f"Try {arm.name}, {what} in bf16",
+        patch={"job": {"candidates": [{**written, **arm_fields}]}},
     )
 
 
@@ -122,14 +123,14 @@ def _written(spec: JobSpec, arm: Arm) -> Mapping[str, Any]:
 
 
 def _more_runs(
-    job: Job, spec: JobSpec, documents: Sequence[VerdictDocument], told: VerdictDocument
+    job: Job, spec: JobSpec, documents: Sequence[VerdictDocument], verdict: VerdictDocument
 ) -> Proposal | None:
     """The runs that the verdict asks for, in a further look, while a registered one is left.
 
     A look after a pass is refused, as is one after a fail by anything but the gap, so that only
     undecided candidates are in it.
     """
-    advice, shared, chances = told["advice"], told.get("multiplicity"), chances_of(told)
+    advice, shared, chances = verdict["advice"], verdict.get("multiplicity"), chances_of(verdict)
     base, cand = advice["add_baseline_runs"] or 0, advice["add_candidate_runs"] or 0
     if (
         shared is None
@@ -139,9 +140,7 @@ def _more_runs(
     ):
         return None
     undecided = {
-        verdict["candidate"]["name"]
-        for verdict in documents
-        if verdict["verdict"] == "inconclusive"
+        other["candidate"]["name"] for other in documents if other["verdict"] == "inconclusive"
     }
     names = [arm.name for arm in spec.candidates if arm.name in undecided]
     arms = [

@@ -42,14 +42,14 @@ def note(job: Job, principal: str, group: str, *, is_new: bool) -> None:
         job.gate_groups = sorted({*before, f"{_TAB}{principal}"})
 
 
-def cancel_superseded(session: Session, wanted: Job, principal: str, group: str) -> None:
+def cancel_superseded(session: Session, job: Job, principal: str, group: str) -> None:
     """Cancel the open jobs that only this group waited for; its newest question is answered by
     another one.
     """
     mine = f"{principal}{_TAB}{group}"
     open_jobs = (
         select(Job.id, Job.gate_groups, Job.submitted_by)
-        .where(Job.status.in_(JOB_OPEN), Job.id != wanted.id)
+        .where(Job.status.in_(JOB_OPEN), Job.id != job.id)
         .order_by(Job.id)
     )
     for job_id, groups, submitter in session.execute(open_jobs).all():
@@ -58,7 +58,7 @@ def cancel_superseded(session: Session, wanted: Job, principal: str, group: str)
         if left == lines:
             continue
         if all(line.startswith(_TAB) for line in left):
-            cancel_job(session, job_id, f"superseded by job {wanted.id}, the newer one of {group}")
+            cancel_job(session, job_id, f"superseded by job {job.id}, the newer one of {group}")
         else:
             session.get_one(Job, job_id).gate_groups = sorted({*left, f"{_TAB}{principal}"})
 

@@ -371,10 +371,10 @@ def _has_another_trainer(
     """Whether none of these workers has the trainer of one of these runs."""
     if job.capability == "external":
         return False
-    known = [worker for worker in workers if worker.device.get("trainer")]
+    trainers = [worker for worker in workers if worker.device.get("trainer")]
     stated = [then for then in manifests if then]
-    return bool(known and stated) and all(
-        changed(worker, then) for worker in known for then in stated
+    return bool(trainers and stated) and all(
+        changed(worker, then) for worker in trainers for then in stated
     )
 
 

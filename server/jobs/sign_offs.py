@@ -46,18 +46,18 @@ def sign_off(
     if (why_not := why_not_acceptable(document)) is not None:
         raise SignOffError(f"candidate {candidate} of job {job_id} cannot be signed off: {why_not}")
     now = clock.now(session)
-    held = next(
+    valid = next(
         (
-            each
-            for each in job.sign_offs
-            if each.candidate == candidate and validity(each, job, now) == "valid"
+            row
+            for row in job.sign_offs
+            if row.candidate == candidate and validity(row, job, now) == "valid"
         ),
         None,
     )
-    if held is not None:
+    if valid is not None:
         raise SignOffError(
-            f"candidate {candidate} is signed off until {clock.time_text(held.expires_at)} "
-            f"({held.id}); revoke that one before another"
+            f"candidate {candidate} is signed off until {clock.time_text(valid.expires_at)} "
+            f"({valid.id}); revoke that one before another"
         )
     job.sign_offs.append(
         SignOff(
@@ -82,17 +82,21 @@ def revoke(session: Session, job_id: str, sign_off_id: str, who: str, reason: st
     """
     hold_lock(session, f"sign-off {job_id}")
     job = find_job(session, job_id)
-    held = next(
-        (each for each in job.sign_offs if is_id("s", sign_off_id) and each.id == sign_off_id), None
+    sign_off = next(
+        (row for row in job.sign_offs if is_id("s", sign_off_id) and row.id == sign_off_id), None
     )
-    if held is None:
+    if sign_off is None:
         raise NotFoundError(
             f"job {job_id} has no sign-off {sign_off_id!r:.80}; its page and `parity status "
             f"{job_id}` list them"
         )
     stated = plain_text("the reason", reason, MOST_REASON, LEAST_REASON)
-    if held.revoked_at is None:
-        held.revoked_at, held.revoked_by, held.revoke_reason = clock.now(session), who, stated
+    if sign_off.revoked_at is None:
+        sign_off.revoked_at, sign_off.revoked_by, sign_off.revoke_reason = (
+            clock.now(session),
+            who,
+            stated,
+        )
         session.flush()
     return job
 
@@ -110,14 +114,16 @@ def _verdict(job: Job, candidate: str) -> Verdict:
     return verdict
 
 
-def validity(held: SignOff, job: Job, now: float) -> Validity:
+def validity(sign_off: SignOff, job: Job, now: float) -> Validity:
     """The state of a sign-off at `now` (unix seconds)."""
-    if held.revoked_at is not None:
+    if sign_off.revoked_at is not None:
         return "revoked"
-    if now >= held.expires_at:
+    if now >= sign_off.expires_at:
         return "expired"
-    verdict = next((row for row in job.verdicts if row.candidate == held.candidate), None)
-    same = verdict is not None and sha256_of(json.loads(verdict.document)) == held.verdict_sha256
-    if same and sha256_of(job.policy) == held.policy_sha256:
+    verdict = next((row for row in job.verdicts if row.candidate == sign_off.candidate), None)
+    same = (
+        verdict is not None and sha256_of(json.loads(verdict.document)) == sign_off.verdict_sha256
+    )
+    if same and sha256_of(job.policy) == sign_off.policy_sha256:
         return "valid"
     return "void"

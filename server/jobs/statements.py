@@ -96,7 +96,7 @@ def record_statement(session: Session, job_id: str, request: StatementRequest, w
     is_informed = all(any(run.state == "finished" for run in arm.runs) for arm in job.arms)
     for fact, arm, value in facts:
         _check(session, job, fact, arm, value)
-        own = {
+        columns = {
             "fact": fact,
             "arm": arm,
             "value": value,
@@ -105,7 +105,7 @@ def record_statement(session: Session, job_id: str, request: StatementRequest, w
             "is_informed": is_informed,
             "created_at": now,
         }
-        job.statements.append(Statement(id=new_id("f"), job_id=job.id, **own))
+        job.statements.append(Statement(id=new_id("f"), job_id=job.id, **columns))
         _check_together(job, arm)
     if request.planned_steps is not None:
         stop_at = job.spec.get("short_reruns", {}).get("stop_at", 1.0)
@@ -193,9 +193,9 @@ def on_record(job: Job, fact: Fact, arm: Arm | None = None) -> str | None:
     """
     stated = next(
         (
-            each.value
-            for each in job.statements
-            if (each.fact, each.arm) == (fact, arm.name if arm else "")
+            statement.value
+            for statement in job.statements
+            if (statement.fact, statement.arm) == (fact, arm.name if arm else "")
         ),
         None,
     )
@@ -218,13 +218,13 @@ def _recorded(job: Job, fact: Fact, arm: Arm | None) -> object:
             return None
         return arm.recipe
     if fact == "rounding":
-        told = next(
+        rounding = next(
             (run.rounding for run in (*arm.runs, *arm.short_reruns) if run.rounding is not None),
             None,
         )
         recipe = of_arm(arm).recipe
         by_definition = "stochastic" if recipe in ALWAYS_STOCHASTIC else None
-        return told or ("nearest" if rounds_to_nearest(recipe) else by_definition)
+        return rounding or ("nearest" if rounds_to_nearest(recipe) else by_definition)
     seeds = [run.stated_seed for run in arm.runs]
     if seeds.count(None) == len(seeds):
         return None

@@ -88,5 +88,5 @@ def _distinct(table: chunk_tables.Columns) -> chunk_tables.Columns:
         differing = again[bits[again] != bits[again + 1]]
         if len(differing):
             raise DifferentError(int(step[differing[0]]), name)
-    kept = np.append(True, step[1:] != step[:-1])
-    return {name: values[kept] for name, values in ordered.items()}
+    is_first = np.append(True, step[1:] != step[:-1])
+    return {name: values[is_first] for name, values in ordered.items()}

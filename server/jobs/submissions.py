@@ -96,10 +96,10 @@ def by_run(session: Session, run_ids: Collection[str]) -> Mapping[str, list[Subm
     found: dict[str, list[Submission]] = {}
     if run_ids:
         order = Submission.run_id, Submission.number
-        for each in session.scalars(
+        for submission in session.scalars(
             select(Submission).where(Submission.run_id.in_(run_ids)).order_by(*order)
         ):
-            found.setdefault(each.run_id, []).append(each)
+            found.setdefault(submission.run_id, []).append(submission)
     return found
 
 

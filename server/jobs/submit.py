@@ -99,7 +99,7 @@ class Submission:
 
 def submit_job_once(
     session: Session,
-    wanted: Submission,
+    submission: Submission,
     principal: str,
     key: str | None,
     lease_seconds: float,
@@ -113,7 +113,7 @@ def submit_job_once(
     date, so that this one is no further look. Raises InvalidError if the key was used for another
     body, LookError for a look that is not registered.
     """
-    body = _body_digest(wanted)
+    body = _body_digest(submission)
     if key is not None:
         hold_lock(session, f"key {principal} {key}")
         used = session.get(IdempotencyKey, (principal, key))
@@ -126,9 +126,9 @@ def submit_job_once(
             return find_job(session, used.job_id), False
     job = submit_registered(
         session,
-        wanted,
+        submission,
         principal,
-        resolve(session, wanted.choice, wanted.spec, lease_seconds),
+        resolve(session, submission.choice, submission.spec, lease_seconds),
         outdated,
     )
     if key is not None:
@@ -146,7 +146,7 @@ def submit_job_once(
 
 def submit_registered(
     session: Session,
-    wanted: Submission,
+    submission: Submission,
     principal: str,
     named: NamedBaseline | None = None,
     outdated: Callable[[Job], bool] = lambda _newest: False,
@@ -154,33 +154,35 @@ def submit_registered(
     """`submit_job`, counted as a look at its question. Raises LookError for a look that is not
     registered.
     """
-    _check_command(wanted)
+    _check_command(submission)
     job = submit_job(
         session,
-        wanted.spec,
-        wanted.policy,
+        submission.spec,
+        submission.policy,
         principal,
-        wanted.order,
-        wanted.revision,
+        submission.order,
+        submission.revision,
         named,
-        wanted.labels,
+        submission.labels,
     )
     # Before what nobody stated is left out: a default that is written out asks the same question.
-    ledger.register(session, job, outdated, repository=wanted.repository, by_gate=wanted.by_gate)
-    if wanted.sent is not None and job.engine == "external":
-        job.spec = stated_of(job.spec, wanted.sent)
+    ledger.register(
+        session, job, outdated, repository=submission.repository, by_gate=submission.by_gate
+    )
+    if submission.sent is not None and job.engine == "external":
+        job.spec = stated_of(job.spec, submission.sent)
         if job.planned_steps is None:
-            job.config_hash = as_sent(wanted, job.config_hash or "")
+            job.config_hash = as_sent(submission, job.config_hash or "")
             for run in job.runs:
                 run.planned_steps = None
     return job
 
 
-def _check_command(wanted: Submission) -> None:
+def _check_command(submission: Submission) -> None:
     """InvalidError for a job of engine command that states a model or data, be it the default."""
-    if wanted.spec.engine != COMMAND:
+    if submission.spec.engine != COMMAND:
         return
-    stated = sorted(TRAINER_FIELDS & (wanted.sent or {}).keys())
+    stated = sorted(TRAINER_FIELDS & (submission.sent or {}).keys())
     if stated:
         raise InvalidError(
             f"job.{stated[0]} is set, expected nothing under engine {COMMAND}, whose trainer has a "
@@ -188,14 +190,14 @@ def _check_command(wanted: Submission) -> None:
         )
 
 
-def as_sent(wanted: Submission, config: str) -> str:
+def as_sent(submission: Submission, config: str) -> str:
     """The hash of a configuration (`config_hash`); another one where nobody stated how long a
     user's own runs are meant to be.
     """
     is_stated = (
-        wanted.spec.engine != "external"
-        or wanted.sent is None
-        or "steps" in wanted.sent.get("schedule", {})
+        submission.spec.engine != "external"
+        or submission.sent is None
+        or "steps" in submission.sent.get("schedule", {})
     )
     if is_stated:
         return config
@@ -213,12 +215,14 @@ def stated_of(spec: Mapping[str, Any], sent: Mapping[str, Any]) -> dict[str, Any
     return stated
 
 
-def _body_digest(wanted: Submission) -> str:
+def _body_digest(submission: Submission) -> str:
     """SHA-256 of the submitted request; stored with the key, so what it covers must not change."""
-    asked = as_sent(wanted, config_hash(wanted.spec, wanted.policy, wanted.revision))
-    body: dict[str, Any] = {"asked": asked, "order": dataclasses.asdict(wanted.order)}
-    if wanted.choice is not None and wanted.choice.name is not None:
-        body["baseline"] = [wanted.choice.name, wanted.choice.version]
+    asked = as_sent(
+        submission, config_hash(submission.spec, submission.policy, submission.revision)
+    )
+    body: dict[str, Any] = {"asked": asked, "order": dataclasses.asdict(submission.order)}
+    if submission.choice is not None and submission.choice.name is not None:
+        body["baseline"] = [submission.choice.name, submission.choice.version]
     return digest(body)
 
 
@@ -312,32 +316,32 @@ def submit_job(
         "state": waiting,
     }
     for position, (arm, run) in enumerate(runs):
-        own: dict[str, object] = {
+        columns: dict[str, object] = {
             "arm": arms[arm.name],
             "position": position,
             "planned_steps": spec.schedule.steps,
         }
         if named is not None and arm is spec.baseline:
-            own |= columns_of_reused(named.runs[run.replicate]) | {
+            columns |= columns_of_reused(named.runs[run.replicate]) | {
                 "state": "finished",
                 "finished_at": now,
             }
         job.runs.append(
-            Run(id=tables.new_id("r"), seed=run.seed, replicate=run.replicate, **shared | own)
+            Run(id=tables.new_id("r"), seed=run.seed, replicate=run.replicate, **shared | columns)
         )
     job.tags.extend(JobTag(tag=tag) for tag in labels.tags)
     session.add(job)
     session.flush()
     # they are trained after the full runs, and stop early
     for position, (arm, run) in enumerate(spec.early_runs(), len(runs)):
-        own = {
+        columns = {
             "arm_id": arms[arm.name].id,
             "position": position,
             "planned_steps": spec.short_steps,
             "kind": "short",
         }
         job.runs.append(
-            Run(id=tables.new_id("r"), seed=run.seed, replicate=run.replicate, **shared | own)
+            Run(id=tables.new_id("r"), seed=run.seed, replicate=run.replicate, **shared | columns)
         )
     announce_new(session, job)
     return job
@@ -367,8 +371,8 @@ def model_name(spec: JobSpec) -> str | None:
         return spec.family
     if spec.command is not None:
         return spec.command.launcher
-    known = (name for name in PRESETS if Model(preset=name) == spec.model)
-    return next(known, None) or f"{spec.model.n_layers} x {spec.model.d_model}"
+    presets = (name for name in PRESETS if Model(preset=name) == spec.model)
+    return next(presets, None) or f"{spec.model.n_layers} x {spec.model.d_model}"
 
 
 def arm_rows(spec: JobSpec) -> list[Arm]:

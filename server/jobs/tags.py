@@ -49,10 +49,12 @@ def checked_branch(branch: str | None) -> str | None:
 def set_tags(session: Session, job_id: str, tags: Sequence[str]) -> Job:
     """Give a job these tags in place of its own. NotFoundError for an unknown job."""
     job = find_job(session, job_id)
-    wanted = checked_tags(tags)
+    new_tags = checked_tags(tags)
     session.refresh(job, ["tags"])
-    job.tags = [tag for tag in job.tags if tag.tag in wanted] + [
-        JobTag(job_id=job.id, tag=tag) for tag in wanted if tag not in {own.tag for own in job.tags}
+    job.tags = [tag for tag in job.tags if tag.tag in new_tags] + [
+        JobTag(job_id=job.id, tag=tag)
+        for tag in new_tags
+        if tag not in {old_tag.tag for old_tag in job.tags}
     ]
     session.flush()
     return job

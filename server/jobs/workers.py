@@ -44,9 +44,9 @@ def why_waiting(job: Job, slots: int, live: Sequence[Worker]) -> str | None:
         )
     if not any(run.state == "queued" for run in job.runs):
         return _in_a_schedulers_queue(job)
-    wanted = CAPABILITY_IN_WORDS[job.capability]
+    device = CAPABILITY_IN_WORDS[job.capability]
     if job.device_class:
-        wanted += (
+        device += (
             f" of device class {job.device_class}, on which its "
             f"{'baseline was trained' if job.baseline_id else 'first run began'}"
         )
@@ -55,17 +55,17 @@ def why_waiting(job: Job, slots: int, live: Sequence[Worker]) -> str | None:
     if slots:
         if job.status != "queued":
             return None
-        return f"Waiting for a free slot on {wanted}."
+        return f"Waiting for a free slot on {device}."
     if job.devices > 1:
-        wanted += f" with {job.devices} devices for each run"
+        device += f" with {job.devices} devices for each run"
     for worker in live:
         reason = _unable(worker, job) if worker.capability == job.capability else None
         if reason:
             return f"Waiting for another worker: {worker.name} cannot run this job ({reason})."
         if worker.capability == job.capability and not devices_fit(worker, job):
-            return f"Waiting for {wanted}: a run has {worker.device['devices']} on {worker.name}."
+            return f"Waiting for {device}: a run has {worker.device['devices']} on {worker.name}."
     return (
-        f"Waiting for {wanted}: none is registered. Start one; the workers page lists the "
+        f"Waiting for {device}: none is registered. Start one; the workers page lists the "
         "registered workers."
     )
 
@@ -164,11 +164,11 @@ def _unable(worker: Worker, job: Job) -> str | None:
 
 def _refused_launcher(worker: Worker, job: Job) -> str | None:
     """Why a worker's launchers cannot start the arms of a job, as it registered them, or None."""
-    known: Mapping[str, Any] = worker.device.get("launchers", {})
+    launchers: Mapping[str, Any] = worker.device.get("launchers", {})
     name = job.spec["command"]["launcher"]
-    if name not in known:
-        return f"it has no launcher {name}, only {', '.join(known) or 'none'}"
-    unknown = {arm.recipe for arm in job.arms} - {*known[name]["recipes"]}
+    if name not in launchers:
+        return f"it has no launcher {name}, only {', '.join(launchers) or 'none'}"
+    unknown = {arm.recipe for arm in job.arms} - {*launchers[name]["recipes"]}
     if not unknown:
         return None
     return f"its launcher {name} has no recipe {min(unknown)}"

@@ -135,9 +135,9 @@ def _end_runs(database, job_id, arms, state="finished"):
                 run.state = state
 
 
-def _settled(database, job_id, known=()):
+def _settled(database, job_id, judged=()):
     with database.read() as session:
-        return settled(session, job_id, known)
+        return settled(session, job_id, judged)
 
 
 def test_a_candidate_is_settled_once_its_runs_and_the_baselines_have_ended(database, recorded):
