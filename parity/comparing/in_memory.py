@@ -19,7 +19,7 @@ from parity.judging.curves.curve import (
     FloatArray,
 )
 from parity.readers.columns.absence import columns_of, training_records
-from parity.readers.columns.columns import Columns
+from parity.readers.columns.columns import RunColumns
 from parity.readers.columns.long_table import long_layout
 from parity.readers.columns.names import LOSS, STEP, find_columns
 from parity.readers.columns.several_runs import run_column
@@ -150,7 +150,7 @@ def _curve_of_losses(data: Any, name: str) -> Curve:
             f"{name} rises in equal strides, so it looks like steps; expected losses, or a dict "
             "with step and loss"
         )
-    taken = Columns(
+    taken = RunColumns(
         values={STEP: steps.astype(np.float64), LOSS: losses},
         names={STEP: "the position in the array", LOSS: "loss"},
         option=OPTION,

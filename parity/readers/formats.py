@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from parity.readers.columns.columns import Columns
+from parity.readers.columns.columns import RunColumns
 from parity.readers.errors import NoLossError, ReadError, SeveralRunsError
 from parity.readers.files.growing import Growing
 from parity.readers.files.text import read_text
@@ -28,7 +28,7 @@ from parity.readers.trackers.sources import is_source
 from parity.readers.trackers.wandb_folder import offline_files
 
 
-def read_columns(path: str, run: str | None, named_columns: Mapping[str, str]) -> Columns:
+def read_columns(path: str, run: str | None, named_columns: Mapping[str, str]) -> RunColumns:
     """Columns of one run of a file or of a folder; raises ReadError."""
     if run is None and Path(path).is_dir() and not _is_misnamed_folder(path):
         return _read_folder(path, named_columns)
@@ -44,7 +44,9 @@ def read_columns(path: str, run: str | None, named_columns: Mapping[str, str]) -
     return _read_text(read_text(path), path, run, named_columns)
 
 
-def _read_text(text: str, path: str, run: str | None, named_columns: Mapping[str, str]) -> Columns:
+def _read_text(
+    text: str, path: str, run: str | None, named_columns: Mapping[str, str]
+) -> RunColumns:
     if PATTERN not in named_columns:
         if run is None and is_mlperf(text):
             try:
@@ -101,7 +103,7 @@ def growing_reader(
     return GrowingTable(source, named_columns, run)
 
 
-def _read_folder(path: str, named_columns: Mapping[str, str]) -> Columns:
+def _read_folder(path: str, named_columns: Mapping[str, str]) -> RunColumns:
     """The run in a folder of TensorBoard's event files, or of one MLPerf log."""
     if any(Path(path).rglob(EVENT_FILES)):
         logs = []

@@ -28,7 +28,7 @@ import numpy as np
 
 from parity.frozen import frozen
 from parity.judging.curves.curve import BoolArray, FloatArray
-from parity.readers.columns.columns import Columns
+from parity.readers.columns.columns import RunColumns
 from parity.readers.columns.names import (
     HELD_OUT,
     KNOWN_NAMES,
@@ -102,7 +102,7 @@ _UNFAILING = frozenset(
 
 
 @frozen(eq=False)
-class Rows:
+class RowKinds:
     """What rows (R,) are: `is_record` marks those of training; counts of the rows without a loss,
     by what they are.
     """
@@ -194,11 +194,11 @@ def training_records(
     )
 
 
-def columns_of(records: Records, names: Mapping[str, str], found: Sequence[str] = ()) -> Columns:
+def columns_of(records: Records, names: Mapping[str, str], found: Sequence[str] = ()) -> RunColumns:
     """What a reader took: records with the columns of their quantities, and the names of all
     columns that the file has.
     """
-    return Columns(
+    return RunColumns(
         values=records.values,
         names=names,
         found=found,
@@ -216,7 +216,7 @@ def kinds_of_rows(
     written: BoolArray | None = None,
     losses: Collection[str] = (),
     held_out: bool = False,
-) -> Rows:
+) -> RowKinds:
     """What each of (R,) rows in the order of a file is, by steps (R,) and losses (R,), NaN for what
     is not there.
 
@@ -227,7 +227,7 @@ def kinds_of_rows(
     """
     blank = np.isnan(loss)
     if not blank.any():
-        return Rows(is_record=~blank)
+        return RowKinds(is_record=~blank)
     present = {name: here for name, here in others.items() if here.any()}
     training = {
         name: here for name, here in present.items() if held_out or not _words(name) & HELD_OUT
@@ -271,7 +271,7 @@ def kinds_of_rows(
     due |= trained & nothing  # a row of a step and a loss alone is there for its loss
     if held_out and written is not None:
         due |= written
-    return Rows(
+    return RowKinds(
         is_record=~blank | due,
         nan=int(due.sum()),
         between=int(((trained & ~due) | is_other_loss).sum()),

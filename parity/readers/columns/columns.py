@@ -10,7 +10,7 @@ from parity.readers.columns.names import LOSS, OPTION, STEP, listed, other_losse
 
 
 @frozen
-class Columns:
+class RunColumns:
     """What a reader took from a file: arrays (T,) by quantity, the columns' own names, the names of
     all columns that it has, and notes.
 
@@ -34,7 +34,7 @@ class Columns:
     planned_steps: int | None = None
     config: Mapping[str, str] = field(default_factory=dict)
 
-    def noted(self, *notes: str) -> "Columns":
+    def noted(self, *notes: str) -> "RunColumns":
         """The same columns with further notes."""
         return dataclasses.replace(self, notes=(*self.notes, *notes))
 

@@ -11,7 +11,7 @@ Source: `convertMetricsToCsv` in MLflow's web page (run_id, then the keys of a h
 from collections.abc import Iterable, Mapping, Sequence
 
 from parity.frozen import frozen
-from parity.readers.columns.columns import Columns
+from parity.readers.columns.columns import RunColumns
 from parity.readers.columns.names import KNOWN_NAMES, LOSS, STEP, first_known_name
 from parity.readers.columns.number import MISSING, plain_number, step_number
 from parity.readers.columns.series import columns_from_series
@@ -65,7 +65,7 @@ def read_long(
     named_columns: Mapping[str, str],
     source: str,
     run: str | None,
-) -> Columns:
+) -> RunColumns:
     """Columns of one run of (line, row) pairs, a metric each; raises ReadError with the line of
     what is wrong.
     """

@@ -3,8 +3,8 @@ what goes with it.
 
 The first name that is there wins. The language-model loss is read before a total that has z-loss
 or router losses in it, and `loss` before `train_loss`, which the Hugging Face trainer writes once,
-as the mean of the whole run. `Columns.taken` says what was taken, and what could also have been
-the loss. Consumed samples and tokens are never steps.
+as the mean of the whole run. `RunColumns.taken` says what was taken, and what could also have
+been the loss. Consumed samples and tokens are never steps.
 """
 
 import difflib

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from parity.judging.curves.curve import BoolArray, FloatArray
-from parity.readers.columns.columns import Columns
+from parity.readers.columns.columns import RunColumns
 from parity.readers.columns.names import STEP
 
 
-def join_parts(parts: Sequence[Columns], notes: tuple[str, ...]) -> Columns:
+def join_parts(parts: Sequence[RunColumns], notes: tuple[str, ...]) -> RunColumns:
     """The files of one run in their order. A restart replaces everything from its first step on,
     also what it did not reach again.
     """
@@ -29,7 +29,7 @@ def join_parts(parts: Sequence[Columns], notes: tuple[str, ...]) -> Columns:
             [values[mask] for values, mask in zip(full, masks, strict=True)], dtype=np.float64
         )
 
-    return Columns(
+    return RunColumns(
         values={
             quantity: joined(quantity)
             for quantity in sorted({name for part in parts for name in part.values})

@@ -8,7 +8,7 @@ import numpy as np
 
 from parity.judging.curves.curve import BoolArray, FloatArray
 from parity.readers.columns.absence import COMPANION_SHARE
-from parity.readers.columns.columns import Columns
+from parity.readers.columns.columns import RunColumns
 from parity.readers.columns.names import LOSS, STEP, VALIDATION, find_columns
 from parity.readers.columns.rhythm import due_losses
 from parity.readers.columns.track import Series, arrays_of, at_rows
@@ -22,7 +22,7 @@ def columns_from_series(
     named_columns: Mapping[str, str],
     source: str,
     step: str = STEP,
-) -> Columns:
+) -> RunColumns:
     """Columns of series by name, of which only those that are read are fetched; rows are the loss's
     own, in their order (a restart repeats steps), and the steps at which a loss is due by the other
     series (`parity.readers.columns.absence`), where it is NaN.
@@ -58,7 +58,7 @@ def columns_from_series(
                 values[quantity] = np.array(
                     [last_values.get(step, np.nan) for step in steps.tolist()], dtype=np.float64
                 )
-    return Columns(
+    return RunColumns(
         values=values, names=tags | {STEP: step}, found=series_names, between=between, absent=absent
     )
 

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 from parity.judging.curves.curve import PLANNED_STEPS, Curve, CurveError, curve_from_arrays
-from parity.readers.columns.columns import Columns
+from parity.readers.columns.columns import RunColumns
 from parity.readers.columns.names import KNOWN_NAMES, LOSS, PERPLEXITY, STEP
 from parity.readers.curve.loss_facts import loss_facts
 from parity.readers.curve.plausibility import check_repeats, check_unnamed, check_values
@@ -15,7 +15,7 @@ from parity.readers.errors import ReadError
 _UNNAMED = KNOWN_NAMES[LOSS][-1]  # a column of values without the name of a metric
 
 
-def curve_of(taken: Columns, name: str, *, label: str, stated: bool) -> Curve:
+def curve_of(taken: RunColumns, name: str, *, label: str, stated: bool) -> Curve:
     """The curve of one run's columns; `name` is what errors call the file, `stated` whether the
     user named the column of the loss.
 

@@ -21,14 +21,14 @@ from parity.judging.curves.reading import (
     LOSS_OF_ALL_TERMS,
     TRAINING_LOSS,
 )
-from parity.readers.columns.columns import Columns
+from parity.readers.columns.columns import RunColumns
 from parity.readers.columns.names import HELD_OUT, LOSS, PERPLEXITY, name_words
 
 SAME_BASE = 0.02  # relative, of the logarithm of a perplexity; printed ones have three digits
 _CROSS_ENTROPY = frozenset(("ce", "xent", "nll", "crossentropy", "languagecrossentropy"))
 
 
-def loss_facts(taken: Columns) -> dict[str, str]:
+def loss_facts(taken: RunColumns) -> dict[str, str]:
     """What was taken as the loss, by the keys of a run's context
     (`parity.judging.curves.curve.READ_FACTS`).
     """

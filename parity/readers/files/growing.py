@@ -8,7 +8,7 @@ lines may revise them.
 
 from abc import ABC, abstractmethod
 
-from parity.readers.columns.columns import Columns
+from parity.readers.columns.columns import RunColumns
 
 
 class Growing(ABC):
@@ -41,7 +41,7 @@ class Growing(ABC):
         if text[end:]:
             self._torn.append(text[end:])
 
-    def read(self, text: str) -> Columns:
+    def read(self, text: str) -> RunColumns:
         """Columns of a file that is whole."""
         self.feed(text)
         if self._COUNTS_LAST and self._torn:
@@ -53,7 +53,7 @@ class Growing(ABC):
         """Read whole lines, which follow `self._lines` others."""
 
     @abstractmethod
-    def columns(self) -> Columns:
+    def columns(self) -> RunColumns:
         """The run so far, from whole lines."""
 
 

@@ -26,7 +26,7 @@ from typing import Any
 
 from parity.frozen import frozen
 from parity.names_once import NameTwiceError
-from parity.readers.columns.columns import Columns
+from parity.readers.columns.columns import RunColumns
 from parity.readers.columns.names import LOSS
 from parity.readers.columns.number import plain_number, step_number
 from parity.readers.columns.series import columns_from_series
@@ -136,7 +136,7 @@ def _events(text: str, source: str) -> Iterator[tuple[int, dict[str, Any]]]:
             yield number, event
 
 
-def read_mlperf(text: str, source: str, named_columns: Mapping[str, str]) -> Columns:
+def read_mlperf(text: str, source: str, named_columns: Mapping[str, str]) -> RunColumns:
     """Columns of one log, with its facts as their config; NoLossError where it has evaluations
     alone and none was named.
     """

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
-from parity.readers.columns.columns import Columns
+from parity.readers.columns.columns import RunColumns
 from parity.readers.columns.names import LOSS, QUANTITIES, STEP, VALIDATION
 from parity.readers.columns.number import MISSING, plain_number, step_number
 from parity.readers.columns.series import columns_from_series
@@ -97,7 +97,7 @@ class PatternLog(GrowingLog):
                 for quantity, value in values.items():
                     self._series.setdefault(quantity, Track()).add(self._step, value)
 
-    def columns(self) -> Columns:
+    def columns(self) -> RunColumns:
         """The run so far; raises ReadError where no line has a loss."""
         series = self._series
         if LOSS not in series:

@@ -25,8 +25,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from parity.readers.columns.names import HELD_OUT, KNOWN_NAMES, LOSS, NOT_THE_LOSS, STEP
 from parity.readers.columns.number import MISSING
-from parity.readers.logs.lines.line import LONGEST, Line, Place, looked_at
-from parity.readers.logs.lines.line_log import Log
+from parity.readers.logs.lines.line import LONGEST, LogLine, NumberPlace, looked_at
+from parity.readers.logs.lines.line_log import LineLog
 
 _RANK = re.compile(r"^\s*(?:\[(?:rank|default)?(\d+)\]:?|(\d+):(?=\s))", re.IGNORECASE)
 # No possessive quantifiers: Python 3.11 before 3.11.5 gets them wrong. What could be matched in
@@ -131,7 +131,7 @@ _READ = frozenset(name for names in KNOWN_NAMES.values() for name in names)
 _WHOLE = 15  # digits of a step that every float holds
 
 
-def read_line(line: str) -> Line | None:
+def read_line(line: str) -> LogLine | None:
     """The record of a printed line without colours; None where it has neither a step nor a number
     behind a name.
     """
@@ -166,7 +166,7 @@ def read_line(line: str) -> Line | None:
         if steps[first]["planned"] and first != "batch" and "epoch" not in _words(text):
             planned = int(steps[first]["planned"].replace(",", ""))
     places = {
-        name: Place(*pair.span("number"))
+        name: NumberPlace(*pair.span("number"))
         for name, pair in (*values.items(), *([] if first is None else [(STEP, steps[first])]))
     }
     is_open = (
@@ -174,7 +174,7 @@ def read_line(line: str) -> Line | None:
         or len(line) > LONGEST
         or any(map(_may_be_other, (*values.items(), *steps.items())))
     )
-    return Line(
+    return LogLine(
         rank="" if rank is None else rank[rank.lastindex or 0],
         step=step,
         planned=planned,
@@ -258,8 +258,8 @@ def is_printed(lines: Iterable[str]) -> bool:
     return False
 
 
-def printed_log(names: Collection[str], check: Callable[[float, str, int], object]) -> Log:
+def printed_log(names: Collection[str], check: Callable[[float, str, int], object]) -> LineLog:
     """A log that is read by the rule, with the numbers of names that tables know and of those that
     are named.
     """
-    return Log(read_line, {*_READ, *names}, check)
+    return LineLog(read_line, {*_READ, *names}, check)

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 
-from parity.readers.columns.columns import Columns
+from parity.readers.columns.columns import RunColumns
 from parity.readers.columns.names import LOSS, STEP, VALIDATION, find_columns
 from parity.readers.columns.number import step_number
 from parity.readers.columns.series import columns_from_series
@@ -26,8 +26,8 @@ def is_printed_log(text: str, *, whole: bool = False) -> bool:
 
 class PrintedLog(GrowingLog):
     """A log of any other trainer. All rows may be revised by a line with the name of a loss that
-    counts before the one that was read so far (`Columns.names`), by the first line with a step, and
-    by the progress bar of a longer training; and other columns than the loss where ranks take
+    counts before the one that was read so far (`RunColumns.names`), by the first line with a step,
+    and by the progress bar of a longer training; and other columns than the loss where ranks take
     turns.
     """
 
@@ -42,7 +42,7 @@ class PrintedLog(GrowingLog):
     def _take(self, text: str) -> None:
         self._log.take(text)
 
-    def columns(self) -> Columns:
+    def columns(self) -> RunColumns:
         """The run so far; raises ReadError where no loss is in it, or ranks disagree."""
         source, named_columns, ranks = self._source, self._named_columns, self._log.series()
         names = sorted({name for rank in ranks.values() for name in rank})

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from parity.readers.columns.columns import Columns
+from parity.readers.columns.columns import RunColumns
 from parity.readers.columns.names import LOSS, STEP
 from parity.readers.columns.parts import join_parts
 from parity.readers.columns.series import columns_from_series
@@ -39,14 +39,14 @@ def is_tensorboard_file(name: str) -> bool:
     return "tfevents" in Path(name).name
 
 
-def read_event_folder(path: str, named_columns: Mapping[str, str]) -> Columns:
+def read_event_folder(path: str, named_columns: Mapping[str, str]) -> RunColumns:
     """The run in a folder of event files; of a run that was resumed, a later file replaces
     everything from its first step on.
 
     Raises ReadError where the folder has no event file, SeveralRunsError where files with a
     training loss are in more than one folder.
     """
-    by_folder: dict[Path, list[Columns]] = {}
+    by_folder: dict[Path, list[RunColumns]] = {}
     refusals: list[NoLossError] = []
     for file in sorted(Path(path).rglob(EVENT_FILES)):
         try:
@@ -78,7 +78,7 @@ def read_event_folder(path: str, named_columns: Mapping[str, str]) -> Columns:
     return join_parts(parts, left_out)
 
 
-def read_tensorboard(path: str, named_columns: Mapping[str, str]) -> Columns:
+def read_tensorboard(path: str, named_columns: Mapping[str, str]) -> RunColumns:
     """Columns of one event file; tags are columns, rows are the loss's records in file order (a
     restart repeats steps).
     """

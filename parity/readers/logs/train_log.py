@@ -9,14 +9,14 @@ import dataclasses
 import math
 from collections.abc import Mapping
 
-from parity.readers.columns.columns import Columns
+from parity.readers.columns.columns import RunColumns
 from parity.readers.columns.names import KNOWN_NAMES, LOSS, VALIDATION
 from parity.readers.columns.number import step_number
 from parity.readers.columns.series import columns_from_series
 from parity.readers.errors import ReadError
 from parity.readers.files.growing import GrowingLog
 from parity.readers.logs.lines.line import COLOUR, HEAD
-from parity.readers.logs.lines.line_log import Log
+from parity.readers.logs.lines.line_log import LineLog
 from parity.readers.logs.lines.planned_length import with_planned_length
 from parity.readers.logs.lines.ranks import agreed_series
 from parity.readers.logs.trainer_formats import TRAINER_FORMATS
@@ -47,7 +47,7 @@ class TrainLog(GrowingLog):
             )
         self._formats: set[int] = set()
         self._waiting: list[str] = []
-        self._log: Log | None = None
+        self._log: LineLog | None = None
         self._format = TRAINER_FORMATS[0]
         self._loss = LOSS
         self._planned: set[int] = set()
@@ -65,7 +65,7 @@ class TrainLog(GrowingLog):
             return
         if self._log is None:
             self._format = TRAINER_FORMATS[min(self._formats)]
-            self._log = Log(self._format.read, KNOWN_NAMES, self._check)
+            self._log = LineLog(self._format.read, KNOWN_NAMES, self._check)
             plain = COLOUR.sub("", "".join(self._waiting)).replace("\r", "\n")
         self._log.take("".join(self._waiting))
         self._waiting = []
@@ -89,7 +89,7 @@ class TrainLog(GrowingLog):
         except ReadError as error:
             self._refusal = self._refusal or error
 
-    def columns(self) -> Columns:
+    def columns(self) -> RunColumns:
         """The run so far; raises ReadError where two trainers wrote it, ranks disagree, a step was
         printed rounded, or no loss is there.
         """

@@ -14,7 +14,7 @@ import re
 from parity.frozen import frozen
 from parity.readers.columns.names import LOSS, STEP, VALIDATION
 from parity.readers.columns.number import MISSING
-from parity.readers.logs.lines.line import Line, Place
+from parity.readers.logs.lines.line import LogLine, NumberPlace
 
 _RANK = re.compile(r"^\s*(?:\[(?:rank|default)?(\d+)\]:?|(\d+):(?=\s))")
 _NUMBER = r"([-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity)?|none|null))(?=[\s,|\]]|$)"
@@ -46,7 +46,7 @@ class TrainerFormat:
     # a line without a loss, and a number above 0 behind this, had a loss of NaN
     nan_count: str | None = None
 
-    def read(self, line: str) -> Line | None:
+    def read(self, line: str) -> LogLine | None:
         """The record of a line, with NaN for a step that is printed rounded; None for any line that
         the trainer did not print.
         """
@@ -74,17 +74,17 @@ class TrainerFormat:
             return None
         rank = _RANK.match(line)
         places = {
-            quantity: Place(*number.span(1), divisor)
+            quantity: NumberPlace(*number.span(1), divisor)
             for quantity, (number, divisor) in numbers.items()
         }
-        return Line(
+        return LogLine(
             rank="" if rank is None else rank[rank.lastindex or 0],
             step=math.nan if "e" in step[1] else float(step[1]),
             planned=None,
             of_bar=False,
             values=values,
             has_loss=LOSS in values,
-            places={STEP: Place(*step.span(1)), **places}
+            places={STEP: NumberPlace(*step.span(1)), **places}
             if LOSS in numbers and re.fullmatch(_WHOLE_STEP, step[1])
             else None,
             fixed=() if rank is None else (rank.span(rank.lastindex or 0),),

@@ -25,7 +25,7 @@ from parity.readers.tables.parquet import parquet_cells
 
 
 @frozen(eq=False)
-class Cells:
+class TableCells:
     """A table's `columns` by name, one cell per row; `lines` numbers the rows, and `place` is what
     is numbered: a line, record or row.
     """
@@ -52,7 +52,7 @@ class Cells:
                 f"{listed(self.names)}{did_you_mean(column, self.names)}"
             )
 
-    def where_equal(self, column: str, values: Collection[str]) -> "Cells":
+    def where_equal(self, column: str, values: Collection[str]) -> "TableCells":
         """The rows that have one of the values in a column; raises ReadError where the column is
         missing or no row has one.
         """
@@ -66,10 +66,10 @@ class Cells:
             )
         return self.of_rows(rows)
 
-    def of_rows(self, rows: Sequence[int]) -> "Cells":
+    def of_rows(self, rows: Sequence[int]) -> "TableCells":
         """These rows alone."""
         columns = {name: [cells[row] for row in rows] for name, cells in self.columns.items()}
-        return Cells(
+        return TableCells(
             source=self.source,
             columns=columns,
             lines=[self.lines[row] for row in rows],
@@ -125,7 +125,7 @@ class Cells:
         )
 
 
-def read_cells(source: str) -> Cells:
+def read_cells(source: str) -> TableCells:
     """The cells of a table from a path, a .gz or "-" (stdin). Raises ReadError for a file that is
     not a table with a header.
     """
@@ -137,7 +137,7 @@ def read_cells(source: str) -> Cells:
     if source.endswith(PARQUET) and Path(source).is_file():
         columns = parquet_cells(source)
         rows = len(next(iter(columns.values()), []))
-        cells = Cells(source=source, columns=columns, lines=range(1, rows + 1), place="row")
+        cells = TableCells(source=source, columns=columns, lines=range(1, rows + 1), place="row")
     elif Path(source).is_dir():
         runs = rows_of_folder(Path(source))
         if not runs:
@@ -147,7 +147,9 @@ def read_cells(source: str) -> Cells:
             )
         names = dict.fromkeys(name for row in runs for name in row)
         columns = {name: [row.get(name) for row in runs] for name in names}
-        cells = Cells(source=source, columns=columns, lines=range(1, len(runs) + 1), place="row")
+        cells = TableCells(
+            source=source, columns=columns, lines=range(1, len(runs) + 1), place="row"
+        )
     else:
         cells = _text_cells(read_text(source), source)
     if not cells.lines:
@@ -155,7 +157,7 @@ def read_cells(source: str) -> Cells:
     return cells
 
 
-def _text_cells(text: str, source: str) -> Cells:
+def _text_cells(text: str, source: str) -> TableCells:
     rows: Sequence[Row]
     names: Iterable[str]
     if is_json(text):
@@ -176,7 +178,9 @@ def _text_cells(text: str, source: str) -> Cells:
                 )
         rows = table.rows()
     columns = {name: [row.get(name) for _, row in rows] for name in names}
-    return Cells(source=source, columns=columns, lines=[number for number, _ in rows], place=place)
+    return TableCells(
+        source=source, columns=columns, lines=[number for number, _ in rows], place=place
+    )
 
 
 def _text(value: object) -> str:

@@ -5,7 +5,7 @@ from dataclasses import field
 
 from parity.frozen import frozen
 from parity.readers.errors import ReadError
-from parity.readers.run_tables.cells import Cells, read_cells
+from parity.readers.run_tables.cells import TableCells, read_cells
 
 OPTION = "--{} NAME"
 
@@ -30,7 +30,7 @@ class RunTable:
     where: Mapping[str, Collection[str]] = field(default_factory=dict)
 
 
-def selected_cells(source: str, layout: RunTable) -> Cells:
+def selected_cells(source: str, layout: RunTable) -> TableCells:
     """The rows of a table that its layout selects, with the columns that it names."""
     cells = read_cells(source)
     for column, values in layout.where.items():
@@ -39,7 +39,7 @@ def selected_cells(source: str, layout: RunTable) -> Cells:
     return cells
 
 
-def _check_columns(cells: Cells, layout: RunTable) -> None:
+def _check_columns(cells: TableCells, layout: RunTable) -> None:
     """Raise ReadError where a column is missing, or is named both for a value and for a name."""
     seed = () if layout.seed is None else (layout.seed,)
     parts = {

@@ -8,7 +8,7 @@ from parity.readers.columns.names import KNOWN_NAMES, LOSS, STEP, is_held_out
 from parity.readers.columns.several_runs import arm_column
 from parity.readers.errors import ReadError
 from parity.readers.logs.mlperf import FOLDER, SAMPLES
-from parity.readers.run_tables.cells import Cells, read_cells
+from parity.readers.run_tables.cells import TableCells, read_cells
 from parity.readers.run_tables.known_columns import (
     CONDITIONS,
     NAMES_OF_RUNS,
@@ -89,7 +89,7 @@ def proposed_options(source: str) -> list[str]:
     return options
 
 
-def _proposed_sizes(cells: Cells, arm: str) -> Sequence[str] | None:
+def _proposed_sizes(cells: TableCells, arm: str) -> Sequence[str] | None:
     """The columns that name the size in a table of final losses, one an arm and size; None for any
     other table.
     """

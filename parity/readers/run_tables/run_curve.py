@@ -17,7 +17,7 @@ from parity.readers.columns.names import LOSS, STEP, find_columns, listed
 from parity.readers.columns.number import step_number
 from parity.readers.curve.curve import curve_of
 from parity.readers.errors import ReadError
-from parity.readers.run_tables.cells import Cells
+from parity.readers.run_tables.cells import TableCells
 from parity.readers.run_tables.known_columns import CONDITIONS, NAMES_OF_RUNS, is_size
 from parity.readers.run_tables.layout import OPTION, RunTable
 from parity.readers.run_tables.runs import TableRun, only_value
@@ -25,7 +25,7 @@ from parity.readers.run_tables.runs import TableRun, only_value
 _SHOWN = 6
 
 
-def quantities_of(cells: Cells, layout: RunTable) -> dict[str, str]:
+def quantities_of(cells: TableCells, layout: RunTable) -> dict[str, str]:
     """The column of each quantity; those that name the arm, the run, the seed or a condition hold
     no quantity.
     """
@@ -49,7 +49,7 @@ def quantities_of(cells: Cells, layout: RunTable) -> dict[str, str]:
     }
 
 
-def _refuse_metrics(cells: Cells, names: Sequence[str], loss: str) -> None:
+def _refuse_metrics(cells: TableCells, names: Sequence[str], loss: str) -> None:
     """Raise ReadError where the values of several metrics stand in one column, because they would
     be read as losses of one run.
     """
@@ -68,7 +68,7 @@ def _refuse_metrics(cells: Cells, names: Sequence[str], loss: str) -> None:
 
 
 def run_curve(
-    cells: Cells, run: TableRun, quantities: Mapping[str, str], layout: RunTable
+    cells: TableCells, run: TableRun, quantities: Mapping[str, str], layout: RunTable
 ) -> Curve:
     """The curve of a run; raises ReadError where its rows are not those of one run."""
     found = [name for name in cells.names if name not in layout.keep]
@@ -112,14 +112,14 @@ def run_curve(
     return curve_of(columns, where, label=run.label, stated=layout.loss is not None)
 
 
-def _steps(cells: Cells, rows: Sequence[int], column: str) -> FloatArray:
+def _steps(cells: TableCells, rows: Sequence[int], column: str) -> FloatArray:
     return np.array(
         [step_number(cells.number(row, column), cells.where(row), OPTION) for row in rows],
         np.float64,
     )
 
 
-def _refuse_sizes(cells: Cells, run: TableRun, named: Collection[str]) -> None:
+def _refuse_sizes(cells: TableCells, run: TableRun, named: Collection[str]) -> None:
     """Raise ReadError where the rows of one run are of models of several sizes."""
     for column in cells.names:
         if is_size(column) and column not in named:
@@ -136,7 +136,7 @@ def _refuse_sizes(cells: Cells, run: TableRun, named: Collection[str]) -> None:
 
 
 def _refuse_repeats(
-    cells: Cells, run: TableRun, rows: Sequence[int], quantities: Mapping[str, str]
+    cells: TableCells, run: TableRun, rows: Sequence[int], quantities: Mapping[str, str]
 ) -> None:
     """Raise ReadError where a run has a step twice, with the columns in which the two rows
     differ.

@@ -9,7 +9,7 @@ from parity.judging.evaluations.run_times import RunTimes
 from parity.readers.columns.names import listed
 from parity.readers.columns.number import MISSING
 from parity.readers.errors import ReadError
-from parity.readers.run_tables.cells import Cells, read_cells
+from parity.readers.run_tables.cells import TableCells, read_cells
 from parity.readers.run_tables.known_columns import HARDWARE
 
 TO_TARGET: Mapping[str, float] = {
@@ -71,7 +71,7 @@ def read_run_times(source: str, arm: str, run: Sequence[str]) -> list[RunTimes]:
 
 
 def _column(
-    cells: Cells, known_names: Iterable[str], *, may_be_several: bool = False
+    cells: TableCells, known_names: Iterable[str], *, may_be_several: bool = False
 ) -> str | None:
     """The column with a known name; raises ReadError where two columns could hold one time."""
     by_key = {name.strip().lower(): name for name in reversed(cells.names)}
@@ -85,7 +85,7 @@ def _column(
 
 
 def _seconds(
-    cells: Cells, row: int, column: str | None, units: Mapping[str, float]
+    cells: TableCells, row: int, column: str | None, units: Mapping[str, float]
 ) -> float | None:
     """A time in seconds, None where the cell is empty; raises ReadError where it is not a positive
     number.

@@ -14,7 +14,7 @@ from parity.judging.curves.context import HOST
 from parity.judging.curves.curve import Curve
 from parity.readers.columns.names import listed
 from parity.readers.errors import ReadError
-from parity.readers.run_tables.cells import Cells
+from parity.readers.run_tables.cells import TableCells
 from parity.readers.run_tables.known_columns import CONDITIONS
 from parity.readers.run_tables.layout import RunTable
 
@@ -35,7 +35,10 @@ class TableRun:
 
 
 def runs_by_arm(
-    cells: Cells, layout: RunTable, names: Sequence[str], curve_of_run: Callable[[TableRun], Curve]
+    cells: TableCells,
+    layout: RunTable,
+    names: Sequence[str],
+    curve_of_run: Callable[[TableRun], Curve],
 ) -> dict[str, list[Curve]]:
     """The runs of each arm, in natural order."""
     arms: dict[str, list[Curve]] = {arm: [] for arm in names}
@@ -56,7 +59,7 @@ def runs_by_arm(
     return arms
 
 
-def arms_of(cells: Cells, layout: RunTable) -> list[str]:
+def arms_of(cells: TableCells, layout: RunTable) -> list[str]:
     """The values of the arm column in order of appearance; raises ReadError where they cannot be
     arms.
     """
@@ -75,7 +78,7 @@ def arms_of(cells: Cells, layout: RunTable) -> list[str]:
     return arms
 
 
-def runs_of(cells: Cells, layout: RunTable) -> list[TableRun]:
+def runs_of(cells: TableCells, layout: RunTable) -> list[TableRun]:
     """The runs with their rows; raises ReadError for two runs with one label in an arm."""
     arms = cells.texts(layout.arm)
     names = [cells.full_texts(column, "the name of a run") for column in layout.run]
@@ -92,7 +95,7 @@ def runs_of(cells: Cells, layout: RunTable) -> list[TableRun]:
     return runs
 
 
-def _seeds(cells: Cells, layout: RunTable, runs: Sequence[TableRun]) -> list[int]:
+def _seeds(cells: TableCells, layout: RunTable, runs: Sequence[TableRun]) -> list[int]:
     """The seed of each run: whole numbers as they are, other values numbered in their natural
     order; 0 without a column of seeds.
     """
@@ -109,7 +112,7 @@ def _seeds(cells: Cells, layout: RunTable, runs: Sequence[TableRun]) -> list[int
     return [numbers[value] for value in values]
 
 
-def _context(cells: Cells, run: TableRun, layout: RunTable) -> dict[str, str]:
+def _context(cells: TableCells, run: TableRun, layout: RunTable) -> dict[str, str]:
     """What a run ran on: the kept columns, and the well-known conditions that have one value
     in it.
     """
@@ -123,7 +126,7 @@ def _context(cells: Cells, run: TableRun, layout: RunTable) -> dict[str, str]:
     return context
 
 
-def only_value(cells: Cells, run: TableRun, column: str, *, may_be_empty: bool = False) -> str:
+def only_value(cells: TableCells, run: TableRun, column: str, *, may_be_empty: bool = False) -> str:
     """A column's one value in a run; raises ReadError where a row has another value, or none."""
     first = cells.text(run.rows[0], column)
     for row in run.rows:

@@ -7,7 +7,7 @@ from functools import partial
 from parity.judging.curves.curve import Curve
 from parity.readers.columns.names import KNOWN_NAMES, LOSS, STEP, find_columns, listed
 from parity.readers.errors import ReadError
-from parity.readers.run_tables.cells import Cells
+from parity.readers.run_tables.cells import TableCells
 from parity.readers.run_tables.known_columns import NAMES_OF_RUNS
 from parity.readers.run_tables.layout import OPTION, RunTable, selected_cells
 from parity.readers.run_tables.run_curve import quantities_of, run_curve
@@ -71,18 +71,18 @@ def read_sizes(
     return sizes
 
 
-def _curve_at_size(cells: Cells, layout: RunTable, run: TableRun) -> Curve:
+def _curve_at_size(cells: TableCells, layout: RunTable, run: TableRun) -> Curve:
     return run_curve(cells, run, quantities_of(cells, layout), layout)
 
 
-def _number_of(cells: Cells, run: TableRun, loss: str) -> Curve:
+def _number_of(cells: TableCells, run: TableRun, loss: str) -> Curve:
     (row,) = run.rows
     cells.number(row, loss)
     return number_curve(str(cells.columns[loss][row]).strip(), run.label)
 
 
 def _refuse_two_losses(
-    cells: Cells, run: TableRun, label: str, size: Sequence[str], loss: str
+    cells: TableCells, run: TableRun, label: str, size: Sequence[str], loss: str
 ) -> None:
     """Raise ReadError for two rows of a run at one size, with what tells them apart."""
     first, second = run.rows[:2]

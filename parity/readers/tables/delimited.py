@@ -20,7 +20,7 @@ _NUMBER = re.compile(r"\d[\d.]*")
 
 
 @frozen
-class Table:
+class DelimitedTable:
     """A table as text: the cells of its first line, what separates them (None: blanks), and its
     rows with the number of the first one.
 
@@ -65,7 +65,7 @@ class Table:
         return rows
 
 
-def as_table(text: str, source: str) -> Table:
+def as_table(text: str, source: str) -> DelimitedTable:
     """The table in a text that is not empty."""
     start = next(at for at, letter in enumerate(text) if letter not in "\r\n")
     head, _, rest = text[start:].partition("\n")
@@ -74,7 +74,7 @@ def as_table(text: str, source: str) -> Table:
         max(DELIMITERS, key=first.count) if any(mark in first for mark in DELIMITERS) else None
     )
     line = text.count("\n", 0, start) + 1
-    table = Table(
+    table = DelimitedTable(
         source=source,
         first=fields(first, delimiter),
         delimiter=delimiter,

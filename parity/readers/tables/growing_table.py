@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from parity.readers.columns.absence import columns_of
-from parity.readers.columns.columns import Columns
+from parity.readers.columns.columns import RunColumns
 from parity.readers.columns.long_table import long_layout, read_long
 from parity.readers.columns.names import KNOWN_NAMES, LOSS, STEP, find_columns
 from parity.readers.columns.several_runs import arm_column, choose_run, run_column
 from parity.readers.errors import ReadError
 from parity.readers.files.growing import Growing
-from parity.readers.tables.delimited import Table, as_table, fields
+from parity.readers.tables.delimited import DelimitedTable, as_table, fields
 from parity.readers.tables.rows import TableRows
 
 _RUN_SEPARATOR = " - "
@@ -38,7 +38,7 @@ class GrowingTable(Growing):
     ) -> None:
         super().__init__(source)
         self._named_columns, self._run = named_columns, run
-        self._first: Table | None = None
+        self._first: DelimitedTable | None = None
         self._bodies: list[str] = []
         self._names: Sequence[str] = ()
         self._rows: TableRows | None = None
@@ -58,7 +58,7 @@ class GrowingTable(Growing):
         else:
             self._rows.take(table)
 
-    def _begin(self, table: Table) -> None:
+    def _begin(self, table: DelimitedTable) -> None:
         """Take the first line; the rows of a plain table of one run are read at once from here on,
         those of others are kept.
         """
@@ -72,7 +72,7 @@ class GrowingTable(Growing):
             by_quantity = find_columns(self._names, self._named_columns, self._source)
             self._rows = TableRows(by_quantity, self._names, table.first)
 
-    def columns(self) -> Columns:
+    def columns(self) -> RunColumns:
         """The run so far; raises ReadError where it has no row with a loss, or the run is not in
         it.
         """
@@ -99,7 +99,7 @@ def _column_of_runs(names: Sequence[str], run: str | None) -> str | None:
     return run_column(names) or (None if run is None else arm_column(names))
 
 
-def _rows_of_run(table: Table, run: str | None) -> Table:
+def _rows_of_run(table: DelimitedTable, run: str | None) -> DelimitedTable:
     """The rows of one run of a table with a column of runs; other rows become empty lines, so that
     line numbers stay.
     """
@@ -119,7 +119,9 @@ def _rows_of_run(table: Table, run: str | None) -> Table:
     )
 
 
-def _names_of_run(table: Table, named_columns: Mapping[str, str], run: str | None) -> Sequence[str]:
+def _names_of_run(
+    table: DelimitedTable, named_columns: Mapping[str, str], run: str | None
+) -> Sequence[str]:
     """The columns of one run, where their names may begin with its name."""
     names = table.first
     exported = dict.fromkeys(
@@ -144,7 +146,7 @@ def _names_of_run(table: Table, named_columns: Mapping[str, str], run: str | Non
     ]
 
 
-def _refuse_bare(table: Table, named_columns: Mapping[str, str], run: str | None) -> None:
+def _refuse_bare(table: DelimitedTable, named_columns: Mapping[str, str], run: str | None) -> None:
     """Raise ReadError for a table without a header that cannot be read as one of step and loss."""
     source = table.source
     if named_columns:
@@ -164,7 +166,7 @@ def _refuse_bare(table: Table, named_columns: Mapping[str, str], run: str | None
         )
 
 
-def _bare_columns(rows: "TableRows", source: str) -> Columns:
+def _bare_columns(rows: "TableRows", source: str) -> RunColumns:
     """Step and loss of a table without a header."""
     records = rows.records(source)
     loss = records.values[LOSS]

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from parity.judging.curves.curve import FloatArray
-from parity.readers.columns.columns import Columns
+from parity.readers.columns.columns import RunColumns
 from parity.readers.columns.names import LOSS, STEP
 from parity.readers.columns.several_runs import choose_run
 from parity.readers.errors import ReadError
@@ -30,7 +30,7 @@ _UNREADABLE = (
 )
 
 
-def read_npz(path: str, run: str | None) -> tuple[Columns, str]:
+def read_npz(path: str, run: str | None) -> tuple[RunColumns, str]:
     """Columns of one run of the archive, and its name; the only run where none is named,
     SeveralRunsError if there are more.
     """
@@ -42,7 +42,9 @@ def read_npz(path: str, run: str | None) -> tuple[Columns, str]:
             f"{path}: run {run!r} has {', '.join(sorted(columns))}; expected '{run}/step' and "
             f"'{run}/loss'"
         )
-    return Columns(values=dict(columns), names={STEP: f"{run}/{STEP}", LOSS: f"{run}/{LOSS}"}), run
+    return RunColumns(
+        values=dict(columns), names={STEP: f"{run}/{STEP}", LOSS: f"{run}/{LOSS}"}
+    ), run
 
 
 def _arrays(path: str) -> dict[str, Mapping[str, FloatArray]]:

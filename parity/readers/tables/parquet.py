@@ -9,7 +9,7 @@ import numpy as np
 
 from parity.judging.curves.curve import FloatArray
 from parity.readers.columns.absence import columns_of, training_records
-from parity.readers.columns.columns import Columns
+from parity.readers.columns.columns import RunColumns
 from parity.readers.columns.long_table import long_layout
 from parity.readers.columns.names import LOSS, STEP, find_columns
 from parity.readers.columns.several_runs import SHOWN, run_column
@@ -18,7 +18,7 @@ from parity.readers.errors import ReadError
 SUFFIX = ".parquet"
 
 
-def read_parquet(path: str, named_columns: Mapping[str, str]) -> Columns:
+def read_parquet(path: str, named_columns: Mapping[str, str]) -> RunColumns:
     """Columns of a table. One of several runs or metrics is refused."""
     parquet = _pyarrow(path)
     with _readable(path):

@@ -12,7 +12,7 @@ from parity.readers.columns.absence import Records, training_records
 from parity.readers.columns.names import LOSS, STEP
 from parity.readers.columns.number import MISSING, plain_number, step_number
 from parity.readers.errors import ReadError
-from parity.readers.tables.delimited import Table, fields
+from parity.readers.tables.delimited import DelimitedTable, fields
 
 _EMPTY_WORD = re.compile(r"\bnone\b|\bnull\b|\bn/?a\b|\bnan\b", re.IGNORECASE)
 
@@ -43,7 +43,7 @@ class TableRows:
         self._places = {quantity: header.index(name) for quantity, name in names.items()}
         self._parts: list[_Part] = []
 
-    def take(self, table: Table) -> None:
+    def take(self, table: DelimitedTable) -> None:
         """Read the rows of a table, or of a part of it; raises ReadError with the line of what is
         wrong.
         """
@@ -85,7 +85,7 @@ class TableRows:
         return training_records(values, self._names, present, source, written=written)
 
 
-def _is_regular(table: Table, rows: int) -> bool:
+def _is_regular(table: DelimitedTable, rows: int) -> bool:
     """Whether all rows have the first line's cells, as far as the number of delimiters shows it; of
     a table of blanks, the first row.
     """
@@ -94,7 +94,9 @@ def _is_regular(table: Table, rows: int) -> bool:
     return table.body.count(table.delimiter) == rows * (len(table.first) - 1)
 
 
-def _parse_fast(table: Table, columns: Mapping[str, int]) -> Mapping[str, FloatArray] | None:
+def _parse_fast(
+    table: DelimitedTable, columns: Mapping[str, int]
+) -> Mapping[str, FloatArray] | None:
     """All columns, or None where some cell is no plain number."""
     try:
         values = np.loadtxt(
@@ -110,7 +112,7 @@ def _parse_fast(table: Table, columns: Mapping[str, int]) -> Mapping[str, FloatA
     return dict(zip(columns, values.T, strict=True))
 
 
-def _may_have_empty_cells(table: Table) -> bool:
+def _may_have_empty_cells(table: DelimitedTable) -> bool:
     """Whether a row may have a cell without a value, so that rows are read one by one."""
     body, mark = table.body, table.delimiter
     if mark is not None and any(
@@ -127,7 +129,7 @@ def _may_have_empty_cells(table: Table) -> bool:
 
 
 def _parse_slowly(
-    table: Table, columns: Mapping[str, int], header: Sequence[str], names: Sequence[str]
+    table: DelimitedTable, columns: Mapping[str, int], header: Sequence[str], names: Sequence[str]
 ) -> _Part:
     """Row by row, to name the line of what is wrong; empty cells are allowed, but for the step of a
     row with a loss.
@@ -175,7 +177,11 @@ def _parse_slowly(
 
 
 def _cell(
-    table: Table, cells: Sequence[str], columns: Mapping[str, int], where: str, quantity: str
+    table: DelimitedTable,
+    cells: Sequence[str],
+    columns: Mapping[str, int],
+    where: str,
+    quantity: str,
 ) -> float:
     text = cells[columns[quantity]].strip() if columns[quantity] < len(cells) else ""
     if quantity != STEP and text.lower() in MISSING:

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from parity.frozen import frozen
-from parity.readers.columns.columns import Columns
+from parity.readers.columns.columns import RunColumns
 from parity.readers.columns.names import KNOWN_NAMES, LOSS, OPTION, STEP, find_columns
 from parity.readers.errors import ReadError
 from parity.readers.logs.json_log.records import Record, columns_of_records
@@ -22,7 +22,7 @@ class TrackerRun:
     name of the run for a person.
     """
 
-    columns: Columns
+    columns: RunColumns
     config: Mapping[str, Any]
 
 
@@ -75,7 +75,7 @@ def first_line(error: BaseException, limit: int = 160) -> str:
 
 def columns_of_rows(
     rows: Sequence[Mapping[str, Any]], named_columns: Mapping[str, str], source: str, counter: str
-) -> Columns:
+) -> RunColumns:
     """Columns of a run's rows, one per logging call; `counter` is the tracker's own step, which
     every row has.
 

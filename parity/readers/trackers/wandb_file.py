@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from parity.readers.columns.columns import Columns
+from parity.readers.columns.columns import RunColumns
 from parity.readers.columns.parts import join_parts
 from parity.readers.errors import ReadError
 from parity.readers.files.protobuf import message_fields, signed_64, submessages
@@ -68,7 +68,7 @@ def read_files(source: str, files: Sequence[Path], named_columns: Mapping[str, s
     """The run in its files, in the order in which they were written. Raises ReadError."""
     contents = [_contents(file) for file in files]
     config: dict[str, Any] = {}
-    parts: list[Columns] = []
+    parts: list[RunColumns] = []
     for file, content in zip(files, contents, strict=True):
         config |= content.config
         if content.rows:

@@ -5,7 +5,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 
 from parity.names_once import NameTwiceError
-from parity.readers.columns.columns import Columns
+from parity.readers.columns.columns import RunColumns
 from parity.readers.columns.long_table import long_layout, read_long
 from parity.readers.columns.names import find_columns
 from parity.readers.columns.several_runs import arm_column, choose_run, run_column
@@ -20,7 +20,7 @@ _PACKED = 1 << 18  # characters of lines that are compressed together
 
 def read_json(
     text: str, source: str, named_columns: Mapping[str, str], run: str | None = None
-) -> Columns:
+) -> RunColumns:
     """Columns of a JSON text."""
     document = document_records(text, source)
     if document is not None:
@@ -68,7 +68,7 @@ class JsonLines(Growing):
             )
             self._tail, self._tail_length = [], 0
 
-    def columns(self) -> Columns:
+    def columns(self) -> RunColumns:
         """The run so far; raises ReadError where no step or no loss is in it, or the run is not."""
         if len(self._names) != len(self._sorted):
             self._sorted, self._fields = sorted(self._names), None
@@ -113,7 +113,7 @@ def _columns_of_run(
     source: str,
     place: str,
     run: str | None,
-) -> Columns:
+) -> RunColumns:
     names = sorted({key for _, record in records for key in record})
     if layout := long_layout(names, named_columns, source):
         return read_long(records, layout, named_columns, source, run)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from parity.readers.columns.absence import columns_of, training_records
-from parity.readers.columns.columns import Columns
+from parity.readers.columns.columns import RunColumns
 from parity.readers.columns.names import LOSS, STEP, find_columns
 from parity.readers.columns.number import MISSING, step_number
 from parity.readers.errors import ReadError
@@ -35,7 +35,7 @@ def columns_of_records(
     named_columns: Mapping[str, str],
     source: str,
     place: str,
-) -> Columns:
+) -> RunColumns:
     """Columns of numbered records with these field names; `place` is what a record is called in
     errors ("line").
     """
@@ -79,7 +79,7 @@ class RecordRows:
         )
         self._written.append(not is_nothing(loss))
 
-    def columns(self, names: Sequence[str]) -> Columns:
+    def columns(self, names: Sequence[str]) -> RunColumns:
         """The records of training so far, of records that have these names; raises ReadError where
         none has a training loss.
         """

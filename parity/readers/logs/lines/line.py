@@ -35,7 +35,7 @@ def numbered_lines(text: str) -> Iterator[tuple[int, str]]:
         yield len(lines), part
 
 
-class Place(NamedTuple):
+class NumberPlace(NamedTuple):
     """Where a number stands in a line, from its first character to behind its last, and the divisor
     that its unit asks for.
     """
@@ -45,7 +45,7 @@ class Place(NamedTuple):
     divisor: float = 1.0
 
 
-class Line(NamedTuple):
+class LogLine(NamedTuple):
     """What one line says: its rank, its step (of a bar: `of_bar`) with the planned steps, and its
     other numbers by name.
 
@@ -60,5 +60,5 @@ class Line(NamedTuple):
     of_bar: bool
     values: Mapping[str, float]
     has_loss: bool
-    places: Mapping[str, Place] | None = None
+    places: Mapping[str, NumberPlace] | None = None
     fixed: Sequence[tuple[int, int]] = ()

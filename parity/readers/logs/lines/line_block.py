@@ -1,9 +1,9 @@
 """Lines that differ only in their digits, read in one go.
 
 Where the numbers of a line stand depends on its other characters alone, as far as the rule that
-reads the line says so (`Line.places`). So the rule reads one line of those that are alike, and the
-numbers of the others are taken from the same places, by whole numbers and one division, which is
-exact to the last digit. All other lines are read by the rule; both give the same records.
+reads the line says so (`LogLine.places`). So the rule reads one line of those that are alike, and
+the numbers of the others are taken from the same places, by whole numbers and one division, which
+is exact to the last digit. All other lines are read by the rule; both give the same records.
 """
 
 import re
@@ -15,7 +15,7 @@ import numpy as np
 from parity.frozen import frozen
 from parity.judging.curves.curve import BoolArray, FloatArray, IntArray
 from parity.readers.columns.names import STEP
-from parity.readers.logs.lines.line import LONGEST, Line
+from parity.readers.logs.lines.line import LONGEST, LogLine
 
 _MOST_DIGITS = 18  # that a whole number of 64 bits holds
 # whole numbers and powers of 10 up to these are exact as floats, so their quotient is rounded once
@@ -43,21 +43,23 @@ class _Number:
 
 
 @frozen(eq=False)
-class Shape:
+class LineShape:
     """Lines that are alike: one of them, None if they say nothing, the numbers of its names, and
     digits that must be its own, by run.
     """
 
-    line: Line | None
+    line: LogLine | None
     numbers: Mapping[str, _Number] = field(default_factory=dict)
     fixed: Sequence[tuple[int, str]] = ()
 
 
-def shape_of(read: Callable[[str], Line | None], text: str, names: Collection[str]) -> Shape | None:
+def shape_of(
+    read: Callable[[str], LogLine | None], text: str, names: Collection[str]
+) -> LineShape | None:
     """The shape of a line; None where more than numbers depends on its digits."""
     line = read(text)
     if line is None:
-        return Shape(line=None)
+        return LineShape(line=None)
     if line.places is None:
         return None
     numbers: dict[str, _Number] = {}
@@ -84,7 +86,7 @@ def shape_of(read: Callable[[str], Line | None], text: str, names: Collection[st
     ]
     if any(len(digits) > _MOST_DIGITS for _, digits in fixed):
         return None
-    return Shape(line=line, numbers=numbers, fixed=fixed)
+    return LineShape(line=line, numbers=numbers, fixed=fixed)
 
 
 class LineBlock:
@@ -123,7 +125,7 @@ class LineBlock:
         """A line without its end."""
         return self._data[self.begins[row] : self._ends[row]].decode()
 
-    def fits(self, shape: Shape, rows: IntArray) -> BoolArray:
+    def fits(self, shape: LineShape, rows: IntArray) -> BoolArray:
         """Which of the lines (k,) with the skeleton of a shape have its fixed digits, and are no
         longer than what is looked at.
         """

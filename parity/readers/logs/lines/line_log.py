@@ -7,8 +7,8 @@ import numpy as np
 from parity.judging.curves.curve import FloatArray, IntArray
 from parity.readers.columns.names import STEP
 from parity.readers.columns.track import Track
-from parity.readers.logs.lines.line import COLOUR, Line
-from parity.readers.logs.lines.line_block import LineBlock, Shape, shape_of
+from parity.readers.logs.lines.line import COLOUR, LogLine
+from parity.readers.logs.lines.line_block import LineBlock, LineShape, shape_of
 from parity.readers.logs.lines.look_alikes import MOST_SKELETONS, LookAlikes
 
 _ENDS = (b"\n", b"\r")
@@ -32,7 +32,7 @@ class _Rank:
         self.others: dict[str, int] = {}
 
 
-class Log:
+class LineLog:
     """What the lines of a log say; `read` is the rule for a line, None for one that says nothing.
 
     `names` are those whose numbers are kept; of other names it is known that they are there.
@@ -42,7 +42,7 @@ class Log:
 
     def __init__(
         self,
-        read: Callable[[str], Line | None],
+        read: Callable[[str], LogLine | None],
         names: Collection[str],
         check: Callable[[float, str, int], object],
     ) -> None:
@@ -50,7 +50,7 @@ class Log:
         self._lines = 0  # ended by a line feed
         self._key = 0
         self._ranks: dict[str, _Rank] = {}
-        self._shapes: dict[bytes, list[Shape | None]] = {}
+        self._shapes: dict[bytes, list[LineShape | None]] = {}
         self.alike = LookAlikes()
         self.planned: set[int] = set()
         """The planned lengths that lines with a step and a loss state."""
@@ -130,12 +130,12 @@ class Log:
         self._plan(line)
         return line.has_loss
 
-    def _rank_of(self, line: Line, key: int) -> _Rank:
+    def _rank_of(self, line: LogLine, key: int) -> _Rank:
         rank = self._ranks.setdefault(line.rank, _Rank(key))
         rank.first = min(rank.first, key)
         return rank
 
-    def _plan(self, line: Line) -> None:
+    def _plan(self, line: LogLine) -> None:
         # a bar may be that of one epoch
         if line.planned is not None and line.has_loss and not line.of_bar:
             self.planned.add(line.planned)
@@ -167,7 +167,9 @@ class Log:
         left: list[int] = rows.tolist()
         return left, read
 
-    def _take_shape(self, lines: "LineBlock", shape: "Shape", line: Line, rows: IntArray) -> None:
+    def _take_shape(
+        self, lines: "LineBlock", shape: "LineShape", line: LogLine, rows: IntArray
+    ) -> None:
         keys = self._key + rows
         rank = self._rank_of(line, int(keys[0]))
         for name, number in shape.numbers.items():

@@ -11,7 +11,7 @@ from pathlib import Path
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from parity.readers.columns.columns import Columns
+from parity.readers.columns.columns import RunColumns
 from parity.readers.columns.names import LOSS, STEP
 from parity.readers.errors import ReadError
 from parity.readers.files.text import read_text
@@ -79,7 +79,7 @@ def form_of(name: str) -> tuple[str, dict[str, str]] | None:
     return text, dict([value.split("=")]) if value else {}
 
 
-def outcome(call: Callable[[], Columns]) -> str:
+def outcome(call: Callable[[], RunColumns]) -> str:
     try:
         columns = call()
     except ReadError as error:
@@ -100,7 +100,7 @@ def test_any_pieces_give_what_the_whole_file_gives(name: str, data: st.DataObjec
     )
     reader, is_revised = growing_reader(text, "train.log", wanted), False
 
-    def in_pieces() -> Columns:
+    def in_pieces() -> RunColumns:
         nonlocal is_revised
         before: list[float] = []
         for start, (end, is_asked) in zip(
