@@ -22,7 +22,8 @@ from server.errors import InvalidError
 from server.jobs import projects
 from server.jobs.judge_input import case_now
 from server.jobs.verdict_rows import gemm_times, path_or_none, shown
-from server.records import Body, Number
+from server.json_numbers import Number
+from server.records import Body
 from server.web.access.authorization import Sender, check_rule
 from server.web.access.rules import RULES
 from server.web.context import InContext

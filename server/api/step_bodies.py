@@ -12,7 +12,8 @@ from pydantic import FailFast, Field, TypeAdapter, ValidationError
 from parity.frozen import frozen
 from server.errors import InvalidError
 from server.jobs.external import NAME, Batch, Name
-from server.records import Body, Number
+from server.json_numbers import Number
+from server.records import Body
 from server.web.limits import LARGEST
 from server.web.requests.bodies import once, refused
 

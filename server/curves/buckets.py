@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity.frozen import frozen
-from server.records import kind_of
+from server.json_numbers import kind_of
 
 N = TypeVar("N", np.int64, np.float64)
 

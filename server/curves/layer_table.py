@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from parity.frozen import frozen
 from server.curves.buckets import cut, reduce_ranges
 from server.database.metrics import store
-from server.records import Number, number
+from server.json_numbers import Number, number
 from training.step_values import PROJECTIONS
 
 GRAD_NORM, SNR = "grad_norm", "snr_db"

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from parity.frozen import frozen
 from parity.judging.live.gap_chart import step_edges
 from server.curves.buckets import NonFinite, cut
-from server.records import rounded
+from server.json_numbers import rounded
 
 RAW_STEPS = 20_000
 # of all runs together: a response with thirty runs of 20,000 steps would be ten megabytes

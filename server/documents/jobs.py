@@ -26,7 +26,8 @@ from server.jobs.multiplicity import multiplicity_of
 from server.jobs.reuse import standing_fail_of
 from server.jobs.verdict_rows import shown_documents
 from server.jobs.workers import can_take, live_workers, why_waiting
-from server.records import Number, from_attributes
+from server.json_numbers import Number
+from server.records import from_attributes
 from training.overrides import phrase
 from training.rules import OTHERS_TRAINERS
 from training.spec import Model

@@ -21,7 +21,8 @@ from server.database.tables import (
     Worker,
 )
 from server.jobs import submissions
-from server.records import Number, from_attributes, number
+from server.json_numbers import Number, number
+from server.records import from_attributes
 from training.switches import Rounding
 
 

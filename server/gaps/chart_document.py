@@ -17,7 +17,7 @@ from server.concurrency.cache import Cache
 from server.database.tables import Arm, Job
 from server.gaps.candidate_gaps import CandidateGap, candidate_gaps, common_range
 from server.gaps.recorded_extents import Extents
-from server.records import rounded
+from server.json_numbers import rounded
 
 _MARKS = 100  # steps with a mark that are listed per candidate
 

@@ -17,7 +17,7 @@ from parity.canonical_json import picked
 from server.database.locks import hold_lock
 from server.database.tables import DataRead, Job, Run
 from server.jobs.workers import short
-from server.records import digest
+from server.json_digest import digest
 from training.spec import JobSpec, RunSpec
 
 

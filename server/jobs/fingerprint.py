@@ -25,7 +25,7 @@ from parity.judging.curves.context import confounding_keys
 from server.curves import judged_curves
 from server.database.tables import Arm, Job, Run
 from server.jobs.workers import short
-from server.records import digest
+from server.json_digest import digest
 from training.command import ENGINE as COMMAND
 from training.overrides import phrase
 from training.rules import NAMED_DATA, OTHERS_TRAINERS

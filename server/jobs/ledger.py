@@ -38,7 +38,7 @@ from parity.judging.policy import policy_from_mapping
 from server.database.locks import hold_lock
 from server.database.tables import Arm, Job, NewQuestion, Verdict
 from server.errors import LookError
-from server.records import digest
+from server.json_digest import digest
 
 _QUESTION_PARTS = (
     "engine",

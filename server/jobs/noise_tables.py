@@ -44,7 +44,7 @@ from parity.judging.policy import WINDOW_FRACTION
 from parity.recipes import rounds_to_nearest
 from server.database.metrics import store
 from server.database.tables import Job, Run
-from server.records import digest
+from server.json_digest import digest
 from training.spec import Arm, Data, JobSpec, Model, Schedule
 
 MOST_GROUPS = 100  # of a family, newest first

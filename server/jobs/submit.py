@@ -27,7 +27,7 @@ from server.jobs.data_digests import place_of
 from server.jobs.fingerprint import columns_of_reused
 from server.jobs.imported_noise import named_noise_table
 from server.jobs.tags import checked_branch, checked_tags
-from server.records import digest
+from server.json_digest import digest
 from training.command import ENGINE as COMMAND
 from training.model_shapes import PRESETS
 from training.spec import TRAINER_FIELDS, JobSpec, Model, capability

@@ -17,7 +17,7 @@ from server.errors import NotFoundError
 from server.gaps.candidate_gaps import candidate_gaps
 from server.gaps.chart_document import GapsDocument, PairDocument, gaps_of, pair_fields
 from server.gaps.recorded_extents import Extents, extents, identity, is_current
-from server.records import Number, number
+from server.json_numbers import Number, number
 from server.web.context import Context, InContext
 from server.web.requests.entity_tags import UNCHANGED, Tags
 from server.web.requests.query import FirstStep, LastStep, Spacing

@@ -26,8 +26,8 @@ from server.database.lookups import find_run
 from server.database.metrics import chunk_tables, store
 from server.database.metrics.chunk_tables import Columns as Table
 from server.errors import InvalidError
+from server.json_numbers import kind_of
 from server.logs import cut
-from server.records import kind_of
 from server.web.context import Context, InContext
 from server.web.limits import MOST_VALUES, check_values
 from server.web.requests.entity_tags import UNCHANGED, Tags

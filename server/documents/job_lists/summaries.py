@@ -17,7 +17,8 @@ from server.documents.job_lists.parent_jobs import parent_jobs
 from server.documents.principals import principal_names
 from server.jobs.ledger import QUESTION_DIGITS
 from server.jobs.verdict_rows import VerdictSummary, verdict_summary
-from server.records import digest, from_attributes
+from server.json_digest import digest
+from server.records import from_attributes
 
 _jobs, _arms, _tags, _verdicts, _runs = (
     table_of(each).c for each in (Job, Arm, JobTag, Verdict, Run)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from server.curves.buckets import cut, reduce_ranges, series
-from server.records import number
+from server.json_numbers import number
 
 
 def slow(steps, values, points):

@@ -17,7 +17,7 @@ from server.jobs.baselines import BaselineChoice, NamedBaseline
 from server.jobs.data_digests import place_of
 from server.jobs.fingerprint import external_fingerprint, fingerprint_of
 from server.jobs.submit import Labels, Order, Submission, arm_rows, config_hash
-from server.records import digest
+from server.json_digest import digest
 from tests.changed import called, changed, indifferent, leaves
 from training.command import Command
 from training.overrides import Override
