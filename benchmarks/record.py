@@ -52,6 +52,9 @@ RESULTS: list[tuple[str, bool]] = []
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "google-chrome", "chromium-headless-shell"))), None
 )
+POLICY = policy_from_mapping({"margin": "1%"})
+_CHECKSUM_SHARE = 0.03
+_PAGE_READ, _RAW_READ = 3.0, 2.0
 
 
 def report(what: str, good: bool, text: str) -> None:
@@ -151,9 +154,6 @@ def spec(steps: int, **changes: object) -> JobSpec:
         "candidates": (Arm(recipe="nvfp4"),),
     }
     return JobSpec(**values | changes)  # type: ignore[arg-type]
-
-
-POLICY = policy_from_mapping({"margin": "1%"})
 
 
 def append(
@@ -275,9 +275,6 @@ def appending(folder: Path, url: str, peer_url: str, python: str | None, kind: s
             )
 
 
-_CHECKSUM_SHARE = 0.03
-
-
 def checksums(url: str, kind: str) -> None:
     """The share of an append, of 80 and of 1,000 steps of 12 numbers in a transaction each, that
     its checksums take.
@@ -329,9 +326,6 @@ def checksums(url: str, kind: str) -> None:
         )
     checksums_module.checksum = chunk_rows.checksum = real
     database.close()
-
-
-_PAGE_READ, _RAW_READ = 3.0, 2.0
 
 
 def numpy_pass(database: Database, runs: list[str], points: int) -> None:

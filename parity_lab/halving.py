@@ -42,6 +42,10 @@ Cluster = tuple[str, ...]
 LOOKS = (0.2, 0.8)
 """The share of the level that each look has: large effects need little of it."""
 _PARTS = 1_000_000  # weights are whole numbers, so that every machine cuts the same tree
+PValues = Callable[[tuple[Cluster, ...], int], Sequence[float] | None]
+"""The p-values of the root, or of both halves of a cluster, at a look; None if they cannot be
+tested (any further).
+"""
 
 
 @frozen
@@ -116,12 +120,6 @@ class Guilt:
 def any_way(*p: float) -> float:
     """The p-value of a hypothesis from several tests of it (Bonferroni)."""
     return min(1.0, len(p) * min(p))
-
-
-PValues = Callable[[tuple[Cluster, ...], int], Sequence[float] | None]
-"""The p-values of the root, or of both halves of a cluster, at a look; None if they cannot be
-tested (any further).
-"""
 
 
 def find_guilty(tree: ClusterTree, p_of: PValues, alpha: float) -> Guilt:

@@ -33,6 +33,8 @@ Preset = Literal[
     "llama3-5m-by128",
 ]
 Shape = Mapping[str, float]
+DEFAULT: Preset = "llama3-0.3m"
+NAMES: tuple[Preset, ...] = get_args(Preset)
 
 
 def _bytes(d_model: int, n_layers: int, n_heads: int, n_kv_heads: int, d_ff: int) -> Shape:
@@ -53,7 +55,6 @@ def _llama3(d_model: int, n_layers: int, n_heads: int, d_ff: int, *, tied: bool)
     return {**shape, "vocab_size": 128_256, "rope_theta": 500_000.0, "tied_embeddings": tied}
 
 
-DEFAULT: Preset = "llama3-0.3m"
 PRESETS: Mapping[Preset, Shape] = {
     "llama3-0.3m": _bytes(96, 3, 3, 1, 256),
     "llama3-1m": _bytes(128, 5, 4, 2, 384),
@@ -69,4 +70,3 @@ PRESETS: Mapping[Preset, Shape] = {
     "llama3-3m-by128": _bytes(256, 5, 8, 4, 512),
     "llama3-5m-by128": _bytes(256, 6, 8, 4, 768),
 }
-NAMES: tuple[Preset, ...] = get_args(Preset)

@@ -40,6 +40,25 @@ cannot read. A test asks for it.
 """
 MOST_CANDIDATES = 64
 _MOST_OVERRIDES = 256
+# Fields that a run takes from its arm.
+_ARM_FIELDS = ("recipe", "switches", "overrides", "bf16_from_step", "bf16_scope")
+_COMMAND_FIELDS = ("revision", "environment")
+# What a job of engine command says nothing about: the trainer has its own.
+TRAINER_FIELDS = frozenset(
+    {
+        "layer_policy",
+        "model",
+        "data",
+        "devices",
+        "keep_first",
+        "keep_last",
+        "projections",
+        "gradient_accumulation",
+        "remat",
+        "maxtext",
+    }
+)
+_COMMON_SCHEDULE_FIELDS = ("steps", "warmup_steps")
 
 
 def _preset_field(what: str) -> Any:
@@ -649,28 +668,10 @@ def labels_of(job: Mapping[str, Any], arm: Mapping[str, Any]) -> list[tuple[int,
     return segments.labels(plan)
 
 
-# Fields that a run takes from its arm, and fields that it takes from the job.
-_ARM_FIELDS = ("recipe", "switches", "overrides", "bf16_from_step", "bf16_scope")
-_COMMAND_FIELDS = ("revision", "environment")
+# Fields that a run takes from the job.
 _SHARED = tuple(
     sorted({field.name for field in fields(RunSpec)} & {field.name for field in fields(JobSpec)})
 )
-# What a job of engine command says nothing about: the trainer has its own.
-TRAINER_FIELDS = frozenset(
-    {
-        "layer_policy",
-        "model",
-        "data",
-        "devices",
-        "keep_first",
-        "keep_last",
-        "projections",
-        "gradient_accumulation",
-        "remat",
-        "maxtext",
-    }
-)
-_COMMON_SCHEDULE_FIELDS = ("steps", "warmup_steps")
 
 
 def capability(job: JobSpec) -> tuple[Capability, str]:

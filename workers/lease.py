@@ -33,6 +33,11 @@ from workers.queue_order import next_run, token_allows
 BASELINE_DIFFERS = "BASELINE_DIFFERS"
 _FORGIVEN = 20
 _MOST_FAILED = 100  # runs that one claim fails, so that its transaction stays short
+_RECORD = (
+    update(Run)
+    .where(Run.id == bindparam("of_run"))
+    .values({name: bindparam(name) for name in ("steps_done", "last_loss", "steps_per_second")})
+)
 
 
 class LeaseLostError(Exception):
@@ -237,13 +242,6 @@ class ProgressWrite:
     claim: Claim
     expected: Collection[int]
     columns: Mapping[str, Any]
-
-
-_RECORD = (
-    update(Run)
-    .where(Run.id == bindparam("of_run"))
-    .values({name: bindparam(name) for name in ("steps_done", "last_loss", "steps_per_second")})
-)
 
 
 def record_all(session: Session, writes: Sequence[ProgressWrite], lease_seconds: float) -> set[str]:

@@ -78,6 +78,11 @@ _MOST_LOOKS = 2000  # at the rest of a report whose trainer has ended
 _FILES = 8192  # that this process may have open, if the system allows it
 
 _log = logging.getLogger(__name__)
+# The output of a start, what it prints, and its errors where the losses are printed.
+_TRAINER_FILES, _CONTROL_FILES = (
+    ("output.{}", "stdout.{}", "stderr.{}"),
+    ("without.{}/output", "without.{}/stdout", "without.{}/stderr"),
+)
 
 
 class Submitter:
@@ -282,13 +287,6 @@ def _exists(folder: int, name: str) -> bool:
     except FileNotFoundError:
         return False
     return True
-
-
-# The output of a start, what it prints, and its errors where the losses are printed.
-_TRAINER_FILES, _CONTROL_FILES = (
-    ("output.{}", "stdout.{}", "stderr.{}"),
-    ("without.{}/output", "without.{}/stdout", "without.{}/stderr"),
-)
 
 
 class _Reported:

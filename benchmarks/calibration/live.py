@@ -42,6 +42,15 @@ MARGINS = {text: policy_from_mapping({"margin": text}) for text in ("1.0%", "0.5
 MARGIN = MARGINS["1.0%"]
 AT = (np.arange(BLOCKS) + 0.5) / BLOCKS
 Process = Callable[[np.random.Generator, int], FloatArray]
+TRANSIENTS: dict[str, FloatArray] = {
+    "exponential, 10 % of the plan": np.exp(-AT / 0.1),
+    "exponential, 20 %": np.exp(-AT / 0.2),
+    "exponential, 40 %": np.exp(-AT / 0.4),
+    "linear to the end": 1.0 - AT,
+    "linear to half": np.maximum(0.0, 1.0 - 2.0 * AT),
+    "half a cosine to the end": 0.5 * (1.0 + np.cos(np.pi * AT)),
+    "square root": 1.0 - np.sqrt(AT),
+}
 
 
 @frozen
@@ -244,17 +253,6 @@ def l1(quick: bool) -> Iterator[Figure]:
             mark="<= 1 %",
             ok=rate <= 0.01,
         )
-
-
-TRANSIENTS: dict[str, FloatArray] = {
-    "exponential, 10 % of the plan": np.exp(-AT / 0.1),
-    "exponential, 20 %": np.exp(-AT / 0.2),
-    "exponential, 40 %": np.exp(-AT / 0.4),
-    "linear to the end": 1.0 - AT,
-    "linear to half": np.maximum(0.0, 1.0 - 2.0 * AT),
-    "half a cosine to the end": 0.5 * (1.0 + np.cos(np.pi * AT)),
-    "square root": 1.0 - np.sqrt(AT),
-}
 
 
 def l2(quick: bool) -> Iterator[Figure]:

@@ -46,6 +46,7 @@ _MOST_STEPS = 1e9
 # The spread of forks of one checkpoint, as a share of that of reruns
 # (docs/design/attribution.md#forks-start-from-kept-checkpoints).
 FORKS_OVER_RERUNS = 1 / 8
+_PRECISION = ("recipe", "overrides", "bf16_from_step", "bf16_scope", "seed", "replicate")
 
 
 @frozen
@@ -125,9 +126,6 @@ def plan_analysis(session: Session, job_id: str, question: WhyRequest) -> Analys
     return Analysis(
         explained=job, candidate=arm.name, against=question.against, setup=asdict(setup)
     )
-
-
-_PRECISION = ("recipe", "overrides", "bf16_from_step", "bf16_scope", "seed", "replicate")
 
 
 def differences(ours: Run, theirs: Run) -> list[Difference]:
