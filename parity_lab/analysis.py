@@ -1,4 +1,4 @@
-"""What an analysis measures next, and what its forks say so far: a function of the results on
+"""What an analysis measures next, and what its forks show so far, as a function of the results on
 record.
 
 replay      recorded steps trained again; if they differ from the record, the analysis ends

@@ -237,8 +237,8 @@ def sentence(check: ReplayCheck, rates: RatesDiffer | None = None) -> str:
     last = check.replayed[-1]
     if check.outcome == "differs":
         return (
-            f"not in the precision of these GEMMs: trained again, {_of(last)} does not follow its "
-            f"record: {departure(last)}"
+            f"not in the precision of these GEMMs: trained again, {_run_words(last)} does not "
+            f"follow its record: {departure(last)}"
         )
     if check.outcome == "unchecked":
         missing = next(
@@ -253,12 +253,12 @@ def sentence(check: ReplayCheck, rates: RatesDiffer | None = None) -> str:
                 "accept that with --anyway"
             )
             return (
-                f"nothing is named, because {_of(noisy_one)} follows its record within the noise "
-                f"of reruns only, {remedy}"
+                f"nothing is named, because {_run_words(noisy_one)} follows its record within "
+                f"the noise of reruns only, {remedy}"
             )
         why = missing.result["missing"]
         return (
-            f"nothing is named, because {_of(missing)} could not be replayed from step "
+            f"nothing is named, because {_run_words(missing)} could not be replayed from step "
             f"{missing.replay.first:,}: {why}"
         )
     noisy = sum(replayed.state == "within noise" for replayed in check.replayed)
@@ -285,7 +285,7 @@ def departure(replayed: Replayed) -> str:
     )
 
 
-def _of(replayed: Replayed) -> str:
+def _run_words(replayed: Replayed) -> str:
     return f"run {replayed.replay.run} of the {replayed.replay.arm}"
 
 

@@ -1,9 +1,10 @@
 """How far a GEMM moves the gradient, from sums over layers and batches
 (`parity_lab.training.fixed_weights.gradients`).
 
-relative_error = sqrt(mean |g - r|^2 / |r|^2)         systematic = sqrt of the part of it that
-  does not average out over seeds
-bias           = <g, r> / <r, r> - 1                  cosine     = <g, r> / sqrt(<r, r> <g, g>)
+relative_error = sqrt(mean |g - r|^2 / |r|^2)
+systematic     = sqrt of the part of it that does not average out over seeds
+bias           = <g, r> / <r, r> - 1
+cosine         = <g, r> / sqrt(<r, r> <g, g>)
 
 r is the gradient of the bf16 twin from the same weights and batch. Intervals are jackknives over
 batches. Can fail: stochastic rounding with few seeds leaves `systematic` noisy; its square is

@@ -1,13 +1,12 @@
-"""Does the record of a pair part between the steps that are replayed, as other data or a broken
-resume make it, and precision rarely?
+"""Where the records of a pair part in a way that other data or a broken resume cause, and precision
+rarely does.
 
 x'(t)  = x(t) - median of the AROUND steps before
-data   the spread over SPAN steps of (candidate's loss - baseline's)', over the larger of their
-       own: sqrt(2) for other batches, far
-       below 1 for the same ones
+data   the spread over SPAN steps of (candidate's loss - baseline's)', over the larger of the two
+       runs' own spreads: sqrt(2) for other batches, far below 1 for the same ones
 jump   |x'(t)| over the scaled median absolute deviation of x' in its stretch of STRETCH steps,
-       where it is not 0; x is the log of the
-       ratio of the update norms, or the step of that of the weights' norms
+       where it is not 0; x is the log of the ratio of the update norms, or the step of that of
+       the weights' norms
 
 Source: experiments/why_outside.py. Of 400 steps of 0.1 million parameters, pairs without such a
 cause had at most 0.6 and 10; other data had at least 0.9, and states broken at a resume 15 and

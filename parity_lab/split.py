@@ -1,5 +1,5 @@
-"""The parts of a gap, and what they leave unexplained: instant split, and any other split measured
-on common values.
+"""A gap split into parts, and what they leave unexplained: the instant split, and any other split
+that is measured on common values.
 
 L[off], L[on]      loss per batch with quantization off everywhere, and on: whole = mean(L[on] -
                    L[off])

@@ -1,4 +1,4 @@
-"""Dataclasses that never change, and take their fields by name."""
+"""`frozen`: a dataclass that never changes, and takes its fields by name."""
 
 from dataclasses import dataclass, field
 from typing import TypeVar, dataclass_transform

@@ -1,4 +1,4 @@
-"""Sizes: what a recipe requires of the tokens, inputs and outputs of a linear layer.
+"""GEMM sizes: what a recipe requires of the tokens, inputs and outputs of a linear layer.
 
 What it answers: can this engine compute these GEMMs at all, and if not, which size or preset is
 the nearest that can?

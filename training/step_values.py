@@ -1,4 +1,4 @@
-"""The values that a trainer reports for each step."""
+"""The values that a trainer reports for each step, and the error of a loss that is not finite."""
 
 import math
 from typing import Literal, get_args

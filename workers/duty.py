@@ -1,5 +1,5 @@
-"""What one worker does for all: it holds the duty in the database for a while, and any other takes
-over when it is silent.
+"""Duties that one worker does for all: it holds a duty in the database for a while, and another
+worker takes over when it is silent.
 """
 
 from sqlalchemy import or_, update

@@ -1,4 +1,4 @@
-"""Writes what a run of the lab measures to the database, each key once, behind the run's fence."""
+"""Writes the results of a run of the lab to the database, each key once, behind the run's fence."""
 
 import time
 
@@ -9,7 +9,7 @@ from workers.lease import Claim
 from workers.protocol import ResultMessage
 
 
-class Results:
+class LabResults:
     """Collects the results of one attempt; an attempt that trains has none."""
 
     def __init__(self, database: Database, claim: Claim, lease_seconds: float) -> None:

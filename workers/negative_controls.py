@@ -1,5 +1,5 @@
-"""Whether a launcher trains even without the files of the commit: a file for each launcher says so,
-which is empty if it does not.
+"""The negative control of each launcher: does it also train without the files of the commit? The
+result is one file per launcher, empty if it does not train.
 """
 
 import threading

@@ -25,7 +25,7 @@ from training.command import ENGINE as COMMAND
 from training.step_values import StepStats
 from workers import lease, training_process
 from workers.attempt_record import CODES_OF_FINISHED_RUNS, RETRY_SECONDS, AttemptRecord
-from workers.lab_results import Results
+from workers.lab_results import LabResults
 from workers.lease import Claim, LeaseLostError
 from workers.protocol import CheckpointRequest, CommandRequest, Message, TrainRequest
 from workers.slots import Slot, environment
@@ -95,7 +95,7 @@ class Supervisor(AttemptRecord):
         self, settings: Settings, database: Database, claim: Claim, stopping: threading.Event
     ) -> None:
         super().__init__(settings, database, claim, stopping)
-        self._results = Results(database, claim, settings.lease_seconds)
+        self._results = LabResults(database, claim, settings.lease_seconds)
         self._checkpoints = settings.checkpoints / claim.run_id
         self._attempt = (
             settings.state_dir / "commands"

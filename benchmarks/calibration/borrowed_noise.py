@@ -1,5 +1,4 @@
-"""Checks F1 to F5: run-to-run noise that are borrowed from a family of
-public reruns.
+"""F1 to F5: run-to-run noise that is borrowed from a family of public reruns.
 
 One run per arm, no within-pair error, losses as shares of the loss (level 1): gap ~ N(true gap, 2
 sd_g^2) with the recorded sd of a group that the family did not see. Averages over groups weigh each

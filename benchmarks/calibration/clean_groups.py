@@ -1,5 +1,4 @@
-"""F11: do the reruns of examples/public move what is assumed of a run that nobody
-repeated?
+"""F11: do the reruns of examples/public move what is assumed of a run that nobody repeated?
 
 The clean groups are runs of one system of GPT-3 175B (batch, round and system the same) and of
 FLUX.1, as in examples/public. They are added to the public families in two places, and each family

@@ -1,5 +1,5 @@
-"""Check F10: run-to-run noise from reruns that were stopped early, on
-the runs of experiments/run_floor.jsonl.
+"""F10: run-to-run noise from reruns that were stopped early, on the runs of
+experiments/run_floor.jsonl.
 
 A pair is drawn from runs of one cell and recipe, without replacement: two runs, one per arm, whose
 true gap is 0, and N others per arm that stop early. No within-pair error; losses as shares of the

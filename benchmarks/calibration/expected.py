@@ -1,5 +1,5 @@
-"""E1: 25 questions about 16 public sets, each a call of its own of `parity
-compare`, and the answers that are allowed.
+"""E1: 25 questions about 16 public sets, each one call of `parity compare`, and the answers that
+are allowed.
 
 Run: python -m benchmarks.calibration.expected [FOLDER], the folder with expected.csv (default:
 `marks.PUBLIC_RUNS`), whose public_pairs/README.md has the sets and their sources. Prints one line a

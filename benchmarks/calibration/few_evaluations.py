@@ -1,5 +1,5 @@
-"""E2: held-out losses of public runs of one recipe, split at random into two arms
-of 1 to 5 runs and 1 to 12 evaluations.
+"""E2: held-out losses of public runs of one recipe, split at random into two arms of
+1 to 5 runs and 1 to 12 evaluations.
 
 The true gap of such arms is 0: their interval should cover 0 in 95 %, and lie wholly below 0 (a
 pass at a true gap of one margin) or above it (a fail there) in at most 2.5 % each. Needs the tables

@@ -1,5 +1,4 @@
-"""Checks L1 to L7: the live rules (harm, futility, forecast) over
-whole paths of 37 looks.
+"""L1 to L7: the live rules (harm, futility, forecast) over whole paths of 37 looks.
 
 Simulated pairs are means of 80 blocks: gap = the recipes' gap + candidate's offset - baseline's
 offset + step noise. Losses are shares of the loss (level 1); margin 1 % unless said. Floors: `FP8`

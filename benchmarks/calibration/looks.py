@@ -1,5 +1,4 @@
-"""Checks M1 to M3: how often something passes that is exactly at the
-margin, with looks and candidates.
+"""M1 to M3: how often something passes that is exactly at the margin, with looks and candidates.
 
 A job compares m candidates with one baseline. Every candidate's true gap is the margin, so that
 each pass is false. tau is drawn as the judge assumes it: tau^2 = nu0 tau0^2 / chi2(nu0), one factor

@@ -1,5 +1,5 @@
-"""P1 to P4: few points, thinned logs, real logs of three precisions, and the law
-of worsening on thinned logs.
+"""P1 to P4: few points, thinned logs, real logs of three precisions, and the law of worsening on
+thinned logs.
 """
 
 import csv

@@ -1,5 +1,5 @@
-"""T1 and T2: how well a gap is converted into tokens, on a law of annealing and
-on public runs of an 8B model.
+"""T1 and T2: how well a gap is converted into tokens, on a law of annealing and on public runs of
+an 8B model.
 """
 
 import csv

@@ -1,5 +1,4 @@
-"""Checks F7 to F9: run-to-run noise of a model that belongs to no
-family on record (`any-decoder`).
+"""F7 to F9: run-to-run noise of a model that belongs to no family on record (`any-decoder`).
 
 Every family that counts is left out in turn, and the others say what is assumed of it. One run per
 arm unless said, no within-pair error, losses as shares of the loss (level 1): gap ~ N(true gap,

@@ -1,15 +1,11 @@
-"""Units: the parts of a recipe whose share of a gap is measured, as rows of numbers that a menu
-understands.
-
-What it answers: which recipes stand on the menu for this run, and which number does every GEMM
-take if one GEMM is off, or on alone?
+"""The menu of an analysis: the arithmetics that its programs can compute, and which of them each
+GEMM takes when one GEMM is off, or on alone.
 
     unit         GEMM `gemm` of `projection` in `block` whose arithmetic differs between this run
                  and what it is compared with
     ingredient   a part of the recipe in all quantized GEMMs: rotation (rht), stochastic rounding
-                 (sr), 2D weight scales (2d),
-                 the format of the block scales (e4m3 with a scale of the tensor, against e8m0 in
-                 blocks of the same size)
+                 (sr), 2D weight scales (2d), the format of the block scales (e4m3 with a scale of
+                 the tensor, against e8m0 in blocks of the same size)
 
 A GEMM that is off has the arithmetic of what the run is compared with: bf16 everywhere, or its
 baseline's. Number 0 is bf16. A choice is int32 (blocks, projections, GEMMs).
