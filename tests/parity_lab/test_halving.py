@@ -20,7 +20,7 @@ def p_of(effects, seed):
     """
     random = np.random.default_rng(seed)
 
-    def of_one(cluster, look):
+    def cluster_p(cluster, look):
         size = 1.0 if len(cluster) == len(UNITS) or look == 1 else 0.5
         total = sum(effects.get(unit, 0.0) for unit in cluster)
         rest = sum(effects.values()) - sum(
@@ -29,7 +29,7 @@ def p_of(effects, seed):
         ways = [side * size + random.normal() for side in (total, rest)]
         return any_way(*(2 * stats.norm.sf(abs(z)) for z in (*ways, sum(ways) / 2**0.5)))
 
-    return lambda clusters, look: [of_one(cluster, look) for cluster in clusters]
+    return lambda clusters, look: [cluster_p(cluster, look) for cluster in clusters]
 
 
 def test_an_even_tree_halves_down_to_single_units():
@@ -139,13 +139,13 @@ def test_of_two_units_one_has_an_effect_and_the_other_is_tested_at_the_level_of_
     pair = tree_of({"a": 1.0, "b": 1.0})
     guilt = find_guilty(pair, lambda clusters, _: [0.04 * LOOKS[0]] * len(clusters), ALPHA)
     assert guilt.named == (("a",), ("b",))
-    named = [find_guilty(pair, _of_pair(seed), ALPHA).named for seed in range(600)]
+    named = [find_guilty(pair, _pair_p(seed), ALPHA).named for seed in range(600)]
     assert (
         sum(("b",) in clusters for clusters in named) / 600 <= 0.05 + 2 * (0.05 * 0.95 / 600) ** 0.5
     )
 
 
-def _of_pair(seed):
+def _pair_p(seed):
     """p-values of two units of which `a` has a large effect."""
     random = np.random.default_rng(seed)
     return lambda clusters, _: [

@@ -99,7 +99,7 @@ def floored(made, recipe, operand, x, seed):
     return tuple(copy._replace(codes=codes_of(below)) for copy in made)
 
 
-def without_one_and_a_half(copy: QuantizedCopy) -> QuantizedCopy:
+def skipping_one_and_a_half(copy: QuantizedCopy) -> QuantizedCopy:
     return copy._replace(
         codes=np.where(copy.codes & 7 == 3, copy.codes - 1, copy.codes).astype(np.uint8)
     )
@@ -191,7 +191,7 @@ class NoAmax(EmulatedKernels):
         return *made, amaxes * 0
 
 
-def without_the_tensor_scale(made, recipe, x, w, g):
+def ignoring_the_tensor_scale(made, recipe, x, w, g):
     return made[0] * np.float32(448 * 6 / np.abs(x).max()), *made[1:]
 
 
@@ -223,7 +223,7 @@ def last_bit_by_chance():
             checks.rounding,
             Stub(both(lambda copy: copy._replace(codes=copy.codes * 0), "grad")),
         ),
-        ("nvfp4_no_rht", checks.rounding, Stub(both(without_one_and_a_half, "grad"))),
+        ("nvfp4_no_rht", checks.rounding, Stub(both(skipping_one_and_a_half, "grad"))),
         ("nvfp4_no_rht", checks.rounding, Stub(floored)),
         ("nvfp4_no_rht", checks.rounding, Stub(deaf_to_the_seed)),
         ("nvfp4_no_rht", checks.rounding, Stub(never_the_same())),
@@ -235,7 +235,7 @@ def last_bit_by_chance():
         ("nvfp4", checks.accumulation, Stub(layer=few_bits_in_dw)),
         ("nvfp4", checks.products, Stub(layer=no_weight_gradient)),
         ("nvfp4", checks.products, Stub(layer=only_x_rotated)),
-        ("nvfp4_no_sr", checks.products, Stub(layer=without_the_tensor_scale)),
+        ("nvfp4_no_sr", checks.products, Stub(layer=ignoring_the_tensor_scale)),
         ("nvfp4_no_sr", checks.products, Stub(layer=transposed_gradient)),
         (
             "fp8_delayed",

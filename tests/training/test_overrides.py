@@ -69,8 +69,8 @@ def test_another_format_in_the_last_two_blocks():
 def test_the_rotation_off_in_one_projection():
     changed = table(run(Override(projections=("out",), switches=NO_RHT)))
     assert changed == {(block, "out", gemm): "nvfp4+no_rht" for block in range(8) for gemm in GEMMS}
-    with_it, without = Arithmetic("nvfp4"), Arithmetic("nvfp4", NO_RHT)
-    assert [gemm_key(gemm, with_it) == gemm_key(gemm, without) for gemm in GEMMS] == [
+    rotated, without = Arithmetic("nvfp4"), Arithmetic("nvfp4", NO_RHT)
+    assert [gemm_key(gemm, rotated) == gemm_key(gemm, without) for gemm in GEMMS] == [
         True,
         True,
         False,

@@ -77,11 +77,11 @@ def test_two_processes_train_one_run_and_the_first_tells_it(
     """
     started, seen = training_process.started, []
 
-    def with_more(settings, request, *others):
+    def longer_request(settings, request, *others):
         seen.append(settings.state_dir)
         return started(settings, request | {"results": "x" * 300_000}, *others)
 
-    monkeypatch.setattr(training_process, "started", with_more)
+    monkeypatch.setattr(training_process, "started", longer_request)
     submit(devices=2, schedule=Schedule(steps=12, warmup_steps=2), **SMALL)
     run = _run(database, train())
     assert (run.state, run.code, run.steps_done) == ("finished", None, 12)

@@ -34,9 +34,9 @@ def test_the_demos_noise_is_that_of_one_run_of_its_own_seed(seed_sd):
     }
     records = [
         demo_run(recipe, seed, number, level + offset + seed_offset + sd * rng.normal())
-        for recipe, (level, sd, runs, of_seed) in means.items()
+        for recipe, (level, sd, runs, seed_spread) in means.items()
         for seed, offset in enumerate(offsets)
-        for seed_offset in [of_seed * rng.normal()]
+        for seed_offset in [seed_spread * rng.normal()]
         for number in range(runs[seed % 2])
     ]
     by_recipe = spreads(late_means("\n".join(records)))

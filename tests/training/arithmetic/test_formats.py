@@ -180,7 +180,7 @@ def test_largest_magnitude_of_neighbours_is_the_same_however_it_is_run(shape):
     def largest(v):
         return largest_magnitude(v, (v.ndim - 1,))
 
-    def in_turn(v):
+    def alternating(v):
         return jax.lax.scan(lambda carry, row: (carry, largest(row)), 0, v)[1]
 
     for run in (
@@ -188,7 +188,7 @@ def test_largest_magnitude_of_neighbours_is_the_same_however_it_is_run(shape):
         jax.jit(largest),
         jax.vmap(largest),
         jax.jit(jax.vmap(jax.checkpoint(largest))),
-        in_turn,
+        alternating,
     ):
         magnitudes = run(x)
         assert magnitudes.dtype == jnp.float32

@@ -48,8 +48,8 @@ def twin_block(block, sequential, amax, quantizer):
         while total.size > 1:
             total = total[: total.size // 2] + total[total.size // 2 :]
         tries.append((total.item(), code, scale))
-    to_4, to_6 = tries
-    return to_4[1:] if to_4[0] < to_6[0] else to_6[1:]
+    scaled_to_4, scaled_to_6 = tries
+    return scaled_to_4[1:] if scaled_to_4[0] < scaled_to_6[0] else scaled_to_6[1:]
 
 
 @pytest.mark.parametrize("axis", [0, 1])
@@ -84,8 +84,8 @@ def encode_magnitude(values):
 def test_some_blocks_choose_four_and_none_gets_a_larger_error():
     x = jnp.asarray(np.random.default_rng(0).standard_normal((64, 64)).astype(F32))
     chosen, sixes = codes_of(x, 1, MAE), codes_of(x, 1, replace(MAE, four_over_six=None))
-    to_4 = np.asarray(chosen.scales) != np.asarray(sixes.scales)
-    assert 0.1 < to_4.mean() < 0.9
+    scaled_to_4 = np.asarray(chosen.scales) != np.asarray(sixes.scales)
+    assert 0.1 < scaled_to_4.mean() < 0.9
 
     def errors(quantizer):
         operand = jax.jit(to_bfloat16, static_argnums=(1, 2))(x, 1, quantizer)

@@ -85,7 +85,7 @@ ELEMENTS = 1 << 20
 def words():
     """Where the counters of each tensor begin: high and low, (runs, tensors)."""
 
-    def of_run(run):
+    def run_words(run):
         step, block, projection, gemm = (
             axis.ravel() for axis in jnp.indices((STEPS, BLOCKS, PROJECTIONS, GEMMS))
         )
@@ -100,15 +100,15 @@ def words():
     runs = [
         rounding_words(seed, replicate) for seed in (0, 1, 7, 2**31 - 1) for replicate in (0, 1)
     ]
-    return np.asarray(jax.vmap(of_run)(jnp.asarray(runs, jnp.uint32))).transpose(1, 0, 2)
+    return np.asarray(jax.vmap(run_words)(jnp.asarray(runs, jnp.uint32))).transpose(1, 0, 2)
 
 
 def test_no_two_tensors_of_a_run_share_a_counter(words):
     high, _ = words
     assert high.shape == (RUNS, STEPS * BLOCKS * PROJECTIONS * GEMMS)
     assert high.size > 10**6
-    for of_run in high:
-        assert len(np.unique(of_run)) == of_run.size
+    for run_words in high:
+        assert len(np.unique(run_words)) == run_words.size
 
 
 def test_tensors_of_different_runs_do_not_overlap_either(words):

@@ -60,7 +60,7 @@ def parent(tmp_path_factory):
     return folder, curve(train(PARENT, corpus(), checkpointing=plan))
 
 
-def from_parent(parent, spec, draw=0, step=STEP):
+def fork_steps(parent, spec, draw=0, step=STEP):
     fork = Fork(parent=PARENT, step=step, draw=draw)
     run = TrainingRun(spec, corpus(), fast_bf16=device.describe().fast_bf16, fork=fork)
     run.start_from(read_kept(parent[0], step, identity(PARENT, corpus()), run.state))
@@ -80,11 +80,11 @@ def test_keeping_checkpoints_changes_no_bit_and_they_stay(parent):
 )
 def test_a_fork_equals_the_run_from_step_0_to_the_bit(parent, toggles):
     spec = forked(*toggles)
-    assert curve(from_parent(parent, spec)) == curve(train(spec, corpus()))[STEP:]
+    assert curve(fork_steps(parent, spec)) == curve(train(spec, corpus()))[STEP:]
 
 
 def test_a_fork_with_a_draw_differs_from_its_parent_a_little_and_always_alike(parent):
-    once, again, other = (curve(from_parent(parent, PARENT, draw)) for draw in (1, 1, 2))
+    once, again, other = (curve(fork_steps(parent, PARENT, draw)) for draw in (1, 1, 2))
     assert once == again
     assert once[-1] != other[-1] != parent[1][-1]
     assert abs(float.fromhex(once[-1][1]) - float.fromhex(parent[1][-1][1])) < 0.2
@@ -98,6 +98,6 @@ def test_a_fork_outside_the_run_is_refused(step):
 
 def test_a_missing_or_damaged_checkpoint_says_how_to_keep_one(parent, tmp_path):
     with pytest.raises(CheckpointNotFoundError, match=r"keep_checkpoints: \[16\]"):
-        next(from_parent(parent, PARENT, step=16))
+        next(fork_steps(parent, PARENT, step=16))
     with pytest.raises(CheckpointNotFoundError, match="kept"):
-        next(from_parent((tmp_path / "nowhere", []), PARENT))
+        next(fork_steps((tmp_path / "nowhere", []), PARENT))

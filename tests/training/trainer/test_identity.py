@@ -69,8 +69,8 @@ def test_each_field_but_those_of_an_arm_makes_another_pair(corpus):
         "seed",
         "replicate",
     }
-    of_the_arm = {called(path) for path in leaves(RUN) if path[0] in arm_fields}
-    assert indifferent(RUN, shared) == of_the_arm | COMMAND_FIELDS
+    arm_parts = {called(path) for path in leaves(RUN) if path[0] in arm_fields}
+    assert indifferent(RUN, shared) == arm_parts | COMMAND_FIELDS
 
 
 def test_data_code_and_libraries_make_another_run(corpus, monkeypatch):

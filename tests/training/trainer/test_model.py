@@ -57,7 +57,7 @@ def plain_loss(shape, parameters, tokens):
             ]
         )
 
-    def of_heads(x, gain):
+    def norm_per_head(x, gain):
         return np.concatenate(
             [norm(part, gain) for part in np.split(x, x.shape[1] // len(gain), axis=1)], axis=1
         )
@@ -70,7 +70,7 @@ def plain_loss(shape, parameters, tokens):
             n = norm(x, block["attention_norm"])
             q, k, v = n @ block["query"], n @ block["key"], n @ block["value"]
             if shape.qk_norm:
-                q, k = of_heads(q, block["query_norm"]), of_heads(k, block["key_norm"])
+                q, k = norm_per_head(q, block["query_norm"]), norm_per_head(k, block["key_norm"])
             mixed = np.zeros_like(q)
             for head in range(shape.n_heads):
                 mine, theirs = (

@@ -141,13 +141,13 @@ def test_four_steps_of_muon_equal_the_plain_formula():
         update = apply(
             settings(SCHEDULE), parameters, state, jax.device_put(gradient), jnp.int32(step)
         )
-        by_adam = apply(
+        adam_update = apply(
             settings(SCHEDULE), parameters, adam, jax.device_put(gradient), jnp.int32(step)
         )
         shrink = float(update.clipped_grad_norm) / float(update.grad_norm)
-        for name, before_this in momentum.items():
+        for name, last_momentum in momentum.items():
             g, t = shrink * gradient["blocks"][name].astype(np.float64), step + 1
-            momentum[name] = 0.95 * before_this + 0.05 * g
+            momentum[name] = 0.95 * last_momentum + 0.05 * g
             nesterov = 0.95 * momentum[name] / (1 - 0.95 ** (t + 1)) + 0.05 * g / (1 - 0.95**t)
             direction = 0.2 * np.sqrt(max(g.shape)) * orthogonal(nesterov)
             w = before["blocks"][name]
@@ -157,11 +157,11 @@ def test_four_steps_of_muon_equal_the_plain_formula():
             )
             # near that of AdamW, whatever the shape
             assert 0.1 < np.sqrt(np.mean(direction**2)) < 0.3
-        np.testing.assert_array_equal(update.parameters["embed"], by_adam.parameters["embed"])
+        np.testing.assert_array_equal(update.parameters["embed"], adam_update.parameters["embed"])
         np.testing.assert_array_equal(
-            update.parameters["blocks"]["mlp_norm"], by_adam.parameters["blocks"]["mlp_norm"]
+            update.parameters["blocks"]["mlp_norm"], adam_update.parameters["blocks"]["mlp_norm"]
         )
-        parameters, state, adam = update.parameters, update.state, by_adam.state
+        parameters, state, adam = update.parameters, update.state, adam_update.state
 
 
 def test_muon_of_a_zero_gradient_moves_by_decay_alone():
@@ -190,8 +190,8 @@ def test_muon_takes_each_matrix_of_a_stack_by_itself(name):
         jnp.int32(0),
     )
     moved = (weight * (1 - 0.2 * float(update.learning_rate))) - np.asarray(update.parameters[name])
-    for of_block, g in zip(moved, gradient.astype(np.float64), strict=True):
+    for block_updates, g in zip(moved, gradient.astype(np.float64), strict=True):
         direction = 0.2 * np.sqrt(6) * orthogonal(g)
         np.testing.assert_allclose(
-            of_block, float(update.learning_rate) * direction, atol=2e-6, err_msg=name
+            block_updates, float(update.learning_rate) * direction, atol=2e-6, err_msg=name
         )
