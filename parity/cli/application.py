@@ -50,6 +50,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings=HELP_NAMES,
 )
+_Version = Annotated[bool, typer.Option("--version", help="Print the version and exit.")]
+_Everything = Annotated[bool, help_all("commands")]
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -96,10 +98,6 @@ def _exit_name(error: Exception) -> str | None:
 
 def _complain(message: str) -> None:
     print("parity: " + inert(" ".join(message.split())), file=sys.stderr)
-
-
-_Version = Annotated[bool, typer.Option("--version", help="Print the version and exit.")]
-_Everything = Annotated[bool, help_all("commands")]
 
 
 def root(

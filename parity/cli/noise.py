@@ -187,20 +187,6 @@ def _show_general(noise_table: NoiseTable, out: Json) -> int:
     )
 
 
-def _lenders(noise_table: NoiseTable, name: str) -> list[tuple[Rounding, Lender]]:
-    """What a family lends to an arm of each class of rounding that its groups have; any-decoder to
-    one of any class.
-    """
-    have: Collection[Rounding | None] = ROUNDINGS
-    if name != ANY_DECODER:
-        have = {group.rounding for group in noise_table.families[name].groups}
-    return [
-        (rounding, find_lender(noise_table, name, rounding))
-        for rounding in ROUNDINGS
-        if rounding in have
-    ]
-
-
 def _family_cells(row: FamilyRow) -> tuple[str, ...]:
     head = (row.name, row.rounding or "not stated", f"{row.groups:,}", f"{row.runs:,}")
     if row.floor is None:
@@ -224,6 +210,20 @@ def _print_family(noise_table: NoiseTable, name: str) -> None:
             f"{name}, rounding {rounding}: {_floor_words(lender)}",
             file=sys.stderr if not sys.stdout.isatty() else sys.stdout,
         )
+
+
+def _lenders(noise_table: NoiseTable, name: str) -> list[tuple[Rounding, Lender]]:
+    """What a family lends to an arm of each class of rounding that its groups have; any-decoder to
+    one of any class.
+    """
+    have: Collection[Rounding | None] = ROUNDINGS
+    if name != ANY_DECODER:
+        have = {group.rounding for group in noise_table.families[name].groups}
+    return [
+        (rounding, find_lender(noise_table, name, rounding))
+        for rounding in ROUNDINGS
+        if rounding in have
+    ]
 
 
 def _floor_words(lender: Lender) -> str:

@@ -23,17 +23,6 @@ def point_words(view: EvaluationView, before: str) -> str:
     return f"{before}{view.point}"
 
 
-def _sides(document: EvaluationDocument) -> list[str]:
-    """Where the interval over runs and the one over clusters lie; "no margin" without one."""
-    gap = document["gap"]
-    intervals = [interval for interval in (gap["over_runs"], gap["over_clusters"]) if interval]
-    return [AGAINST_MARGIN.get(interval["against_margin"], "no margin") for interval in intervals]
-
-
-def _runs(view: EvaluationView) -> int:
-    return view.baseline.runs + view.candidate.runs
-
-
 def comparison_rows(view: EvaluationView) -> list[Cells]:
     """A heading and one row each for the gap over runs and over clusters, the token tax, and step
     and net speed on each hardware.
@@ -82,6 +71,17 @@ def comparison_rows(view: EvaluationView) -> list[Cells]:
                     )
                 )
     return rows
+
+
+def _sides(document: EvaluationDocument) -> list[str]:
+    """Where the interval over runs and the one over clusters lie; "no margin" without one."""
+    gap = document["gap"]
+    intervals = [interval for interval in (gap["over_runs"], gap["over_clusters"]) if interval]
+    return [AGAINST_MARGIN.get(interval["against_margin"], "no margin") for interval in intervals]
+
+
+def _runs(view: EvaluationView) -> int:
+    return view.baseline.runs + view.candidate.runs
 
 
 def share(value: float) -> str:

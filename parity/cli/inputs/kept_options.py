@@ -12,6 +12,7 @@ from parity.readers.run_tables.typed_number import is_typed_number
 from parity.readers.trackers.sources import is_source
 
 _Filled = TypeVar("_Filled", bound=Options)
+_KINDS = {"bool": "true or false", "int": "a whole number", "float": "a number", "str": "a text"}
 
 
 def filled(group: _Filled, kept: Mapping[str, object], folder: Path, where: str) -> _Filled:
@@ -57,9 +58,6 @@ def _of_kind(value: object, kind: str, where: str) -> object:
     if not isinstance(value, allowed[expected]) or (expected != "bool" and isinstance(value, bool)):
         raise UsageError(f"{where} is {value!r}; expected {_KINDS[expected]}")
     return str(value) if expected == "str" else value
-
-
-_KINDS = {"bool": "true or false", "int": "a whole number", "float": "a number", "str": "a text"}
 
 
 def _in_folder(value: object, folder: Path) -> object:

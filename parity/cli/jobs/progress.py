@@ -47,14 +47,6 @@ def _line(arm: Document, gaps: Mapping[str, float]) -> str:
     return f"{_title(arm)} {arm['steps_done']}{planned} loss {_loss(arm['loss'])}{gap}"
 
 
-def _steps(arm: Document) -> str:
-    """The steps that an arm's runs have done, of those that are planned where that is known."""
-    done, planned = arm["steps_done"], arm["planned_steps"]
-    if planned is None:
-        return f"{done:,}"
-    return f"{done:,}/{planned:,}"
-
-
 def table(document: Document, gaps: Mapping[str, float]) -> Table:
     """One row per arm: bar, steps, loss, gap (nats, where known) and time left."""
     shown = Table(
@@ -77,6 +69,14 @@ def table(document: Document, gaps: Mapping[str, float]) -> Table:
             _left(arm["eta_seconds"]),
         )
     return shown
+
+
+def _steps(arm: Document) -> str:
+    """The steps that an arm's runs have done, of those that are planned where that is known."""
+    done, planned = arm["steps_done"], arm["planned_steps"]
+    if planned is None:
+        return f"{done:,}"
+    return f"{done:,}/{planned:,}"
 
 
 def recent_gaps(client: Client, document: Document) -> dict[str, float]:

@@ -14,6 +14,7 @@ from parity.judging.verdict.sign_offs import LEAST_REASON, MOST_DAYS
 from parity.report.sign_off_words import NOT_A_PASS, accepted_words, lapsed_words
 
 app = typer.Typer()
+_ACCEPTED = "Sign-off"
 
 
 def remark_words(document: Document) -> Iterator[str]:
@@ -67,9 +68,6 @@ def note(
     with at.client() as client:
         remarks = client.add_note(job, sys.stdin.read() if text == "-" else text)
     return at.show(remarks, remark_words(remarks))
-
-
-_ACCEPTED = "Sign-off"
 
 
 @app.command(

@@ -263,6 +263,34 @@ def _short_names(clusters: Sequence[str]) -> dict[str, str]:
     return {name: name for name in clusters}
 
 
+def dot_heights(number: int) -> list[float]:
+    """The heights of so many dots in order of size, -ROW_SPREAD to ROW_SPREAD of a row; neighbours
+    never have the same.
+    """
+    levels = min(DOT_LEVELS, number)
+    stride = 2 if levels == DOT_LEVELS else 1
+    return [
+        ROW_SPREAD * (2.0 * ((stride * dot) % levels) / (levels - 1) - 1.0) if levels > 1 else 0.0
+        for dot in range(number)
+    ]
+
+
+def _losses(axes: Any, view: EvaluationView, rows: Sequence[Row]) -> None:
+    """Each run's loss at the points compared, and the arms' means with their intervals over
+    runs.
+    """
+    document = view.document
+    arms = document["baseline"], document["candidate"]
+    for place, row in enumerate(rows):
+        values = [run["loss"] for run in row.runs if isinstance(run["loss"], float)]
+        _dots(axes, place, row, [(value, False) for value in values])
+        if row.whole and (ends := _mean_ends(arms[row.arm], document["gap"]["confidence"])):
+            _mean_mark(axes, place, *ends)
+        elif values and not row.whole:
+            _mean_mark(axes, place, sum(values) / len(values), None)
+    _label(axes, f"loss{point_words(view, ' at ')}", "nats")
+
+
 def _dots(axes: Any, place: int, row: Row, dots: Sequence[tuple[float, bool]]) -> None:
     """A dot for each (value, hollow), moved up and down in turn in order of size, so that near ones
     stay apart.
@@ -283,18 +311,6 @@ def _dots(axes: Any, place: int, row: Row, dots: Sequence[tuple[float, bool]]) -
             markeredgewidth=0.7,
             alpha=0.85,
         )
-
-
-def dot_heights(number: int) -> list[float]:
-    """The heights of so many dots in order of size, -ROW_SPREAD to ROW_SPREAD of a row; neighbours
-    never have the same.
-    """
-    levels = min(DOT_LEVELS, number)
-    stride = 2 if levels == DOT_LEVELS else 1
-    return [
-        ROW_SPREAD * (2.0 * ((stride * dot) % levels) / (levels - 1) - 1.0) if levels > 1 else 0.0
-        for dot in range(number)
-    ]
 
 
 def _mean_mark(axes: Any, place: int, value: float, ends: tuple[float, float] | None) -> None:
@@ -318,22 +334,6 @@ def _label(axes: Any, title: str, below: str) -> None:
     axes.set_title(title, fontsize=SMALL, loc="left", pad=4)
     axes.set_xlabel(below, fontsize=TINY)
     axes.locator_params(axis="x", nbins=5)
-
-
-def _losses(axes: Any, view: EvaluationView, rows: Sequence[Row]) -> None:
-    """Each run's loss at the points compared, and the arms' means with their intervals over
-    runs.
-    """
-    document = view.document
-    arms = document["baseline"], document["candidate"]
-    for place, row in enumerate(rows):
-        values = [run["loss"] for run in row.runs if isinstance(run["loss"], float)]
-        _dots(axes, place, row, [(value, False) for value in values])
-        if row.whole and (ends := _mean_ends(arms[row.arm], document["gap"]["confidence"])):
-            _mean_mark(axes, place, *ends)
-        elif values and not row.whole:
-            _mean_mark(axes, place, sum(values) / len(values), None)
-    _label(axes, f"loss{point_words(view, ' at ')}", "nats")
 
 
 def _mean_ends(

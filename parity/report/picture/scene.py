@@ -33,6 +33,11 @@ _SHORT_NAME = 12  # characters of a baseline's name before an interval
 
 Points = Sequence[tuple[float, float]]
 TraceState = State | Literal["live"]
+OWN_BASELINE = "own baseline"  # of each candidate, where they are judged against different arms
+_NOTE = (
+    "Each point is the judge’s gap and interval for the runs cut there; the last one is the "
+    "verdict."
+)
 
 
 @frozen
@@ -175,13 +180,6 @@ def scene_of(
         ],
         tokens_per_step=first.tokens_per_step,
     )
-
-
-OWN_BASELINE = "own baseline"  # of each candidate, where they are judged against different arms
-_NOTE = (
-    "Each point is the judge’s gap and interval for the runs cut there; the last one is the "
-    "verdict."
-)
 
 
 def _margin_note(margin: MarginDocument, of: str) -> str:
