@@ -30,7 +30,7 @@ def _quit_on_interrupt() -> None:
     while modules are imported or it ends.
 
     A command that has something to say when it is interrupted handles the signal for as long
-    (`parity.cli.jobs.watching.goes_on`).
+    (`parity.cli.jobs.watching.interrupt_leaves_running`).
     """
 
     def leave(_number: int, _frame: FrameType | None) -> None:

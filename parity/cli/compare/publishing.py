@@ -12,7 +12,7 @@ from parity.judging.bundles.evidence import Case
 from parity.judging.document_types import VerdictDocument
 
 # none of them set: a browser would have no screen, or take this terminal
-_NO_SCREEN = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
+_DISPLAY_VARIABLES = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
 
 
 def check_push(case: Case) -> None:
@@ -71,4 +71,4 @@ def write_page(page: str, path: str | None, *, show: bool) -> None:
 
 
 def _has_screen() -> bool:
-    return not sys.platform.startswith("linux") or any(os.environ.get(name) for name in _NO_SCREEN)
+    return not sys.platform.startswith("linux") or any(os.environ.get(name) for name in _DISPLAY_VARIABLES)

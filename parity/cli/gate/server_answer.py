@@ -21,8 +21,8 @@ from parity.client.retry import Pauses, is_transient, retry
 from parity.frozen import frozen
 from parity.gate.outcome import Outcome, ended, origin
 
-# For so long a server may be away when the question is sent; while a job is watched, `watching` has
-# a patience of its own.
+# How long submission retries an unreachable server; while a job is watched, `watching` has a
+# patience of its own.
 _PATIENCE_SECONDS = 30.0
 _PAUSES = Pauses(
     first_seconds=2.0, longest_seconds=2.0, longest_retry_after_seconds=60.0, spread=0.5
@@ -50,7 +50,7 @@ def verdict_for(client: Client, question: Question, progress: Console) -> Outcom
     """Have a question answered, however long it takes; what stops it becomes an outcome too."""
     outcome = Outcome(result="infrastructure", revision=question.body["revision"])
     try:
-        with _stoppable():
+        with _sigterm_as_keyboard_interrupt():
             answer = _submit(client, question, progress)
             outcome = replace(outcome, pinned=answer.get("pinned"))  # an earlier server has none
             if outcome.pinned is not None and question.elsewhere is not None:
@@ -143,7 +143,7 @@ def _waiting(client: Client, job_id: str | None) -> str:
 
 
 @contextmanager
-def _stoppable() -> Iterator[None]:
+def _sigterm_as_keyboard_interrupt() -> Iterator[None]:
     """SIGTERM, with which CI ends a job, stops the waiting as Ctrl-C does; that too where a shell
     in the background ignores it.
     """

@@ -206,7 +206,7 @@ def _shown_or_followed(
 def _follow(client: Client, job_id: str, following: Follow, at: AskedForVerdicts) -> int:
     progress = following.progress()
     progress.print(f"following {client.page(job_id)}", soft_wrap=True)
-    with watching.goes_on("job", watch=f"parity watch {job_id}", end=f"parity cancel {job_id}"):
+    with watching.interrupt_leaves_running("job", watch=f"parity watch {job_id}", end=f"parity cancel {job_id}"):
         document = watching.follow(client, job_id, progress, following.timeout)
     return _finish(document, at)
 

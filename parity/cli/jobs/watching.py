@@ -73,7 +73,7 @@ def follow(
 
 
 @contextmanager
-def goes_on(kind: str, *, watch: str, end: str) -> Iterator[None]:
+def interrupt_leaves_running(kind: str, *, watch: str, end: str) -> Iterator[None]:
     """On Ctrl-C, leave a job or an analysis running, and say which command follows it and which
     ends it.
     """
@@ -115,7 +115,7 @@ def follow_to_end(
     again.
     """
     try:
-        with goes_on(kind, watch=watch, end=end):
+        with interrupt_leaves_running(kind, watch=watch, end=end):
             return follow_lines(poll(fetch, own, timeout_seconds), lines, console)
     except UnreachableError as error:
         raise UnreachableError(f"{error}. The {kind} goes on there; follow it: {watch}") from None

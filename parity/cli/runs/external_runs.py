@@ -127,7 +127,7 @@ def conclude(job: JobId, following: Follow, at: AskedForVerdicts) -> int:
     """
     with at.client() as client:
         client.conclude(job)
-        with watching.goes_on("job", watch=f"parity watch {job}", end=f"parity cancel {job}"):
+        with watching.interrupt_leaves_running("job", watch=f"parity watch {job}", end=f"parity cancel {job}"):
             document = watching.follow(client, job, following.progress(), following.timeout)
     at.show_verdicts(document["verdicts"])
     return exit_code(document["verdicts"])
