@@ -7,7 +7,7 @@ from functools import partial
 
 import typer
 
-from parity.cli.connection import Asked, JobId
+from parity.cli.connection import JobId, ServerQuery
 from parity.cli.jobs import watching
 from parity.cli.jobs.watching import JobEndedError
 from parity.cli.terminal.option_words import FOLLOW, OUTPUT
@@ -78,7 +78,7 @@ def why(
     ),
     *,
     following: Follow,
-    at: Asked,
+    at: ServerQuery,
 ) -> int:
     """Explain a gap: which layers, GEMMs and ingredients cause it, with intervals.
 

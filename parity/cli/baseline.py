@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from parity.cli.connection import Asked
+from parity.cli.connection import ServerQuery
 from parity.cli.terminal.help import Group
 from parity.cli.terminal.options import argument, flat, option
 from parity.cli.terminal.output import WIDTH, print_json, table_of
@@ -47,7 +47,7 @@ _Reason = Annotated[
 def index(
     name: Annotated[str | None, argument("[NAME]", "List only versions of this name.")] = None,
     *,
-    at: Asked,
+    at: ServerQuery,
 ) -> int:
     """List the fifty newest versions; in a pipe, one per line."""
     with at.client() as client:
@@ -68,7 +68,7 @@ def index(
 
 @baselines.command(epilog="parity baseline show fp8")
 @flat
-def show(which: _Which, at: Asked) -> int:
+def show(which: _Which, at: ServerQuery) -> int:
     """Show one version: its runs and their age, its run-to-run noise, its history, and the workers
     whose software has changed since.
     """
@@ -93,7 +93,7 @@ def promote(
         rich_help_panel=_VERSION,
     ),
     *,
-    at: Asked,
+    at: ServerQuery,
 ) -> int:
     """Make the finished runs of a job's arm the next version of a baseline; every run must be
     complete and must not have diverged.
@@ -110,7 +110,7 @@ def control(
         str, argument("JOB|RUN", "Id of a job with reruns of the baseline, or of one run.")
     ],
     reason: _Reason,
-    at: Asked,
+    at: ServerQuery,
 ) -> int:
     """Attach reruns to a version: later jobs use their measured run-to-run noise instead of an
     assumed one.
@@ -130,7 +130,7 @@ def control(
 def expire(
     which: Annotated[str, argument("NAME@VERSION", "Version to end.")],
     reason: _Reason,
-    at: Asked,
+    at: ServerQuery,
 ) -> int:
     """End a version now: later jobs cannot use it; earlier verdicts stay."""
     name, version = _parsed(which)
@@ -145,7 +145,7 @@ def expire(
 def diff(
     which: _Which,
     other: Annotated[str, argument("NAME[@VERSION]|JOB", "Another version, or a job's id.")],
-    at: Asked,
+    at: ServerQuery,
 ) -> int:
     """Compare specification and environment of a baseline with another version or a job.
 
@@ -195,7 +195,7 @@ def _row(version: Document) -> tuple[str, ...]:
     )
 
 
-def _show(document: Document, at: Asked) -> int:
+def _show(document: Document, at: ServerQuery) -> int:
     return at.show(document, _version_lines(document))
 
 

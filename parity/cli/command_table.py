@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from parity.cli.lazy_groups import LazyGroup, Place
+from parity.cli.lazy_groups import CommandPlace, LazyGroup
 from parity.cli.terminal.help import ALL_OPTIONS
 from parity.extensions import lab
 from parity.gate.exit_codes import EXIT_CODES
@@ -25,123 +25,126 @@ class Commands(LazyGroup):
         f"Exit codes: {', '.join(f'{code} {name}' for name, code in EXIT_CODES.items())}. A server "
         "has the documentation under /docs."
     )
-    places: ClassVar[Mapping[str, Place]] = {
-        "compare": Place(
+    places: ClassVar[Mapping[str, CommandPlace]] = {
+        "compare": CommandPlace(
             "parity.cli.compare.command",
             FILES,
             "Judge candidates against a baseline from files, with no server.",
         ),
-        "verify": Place(
+        "verify": CommandPlace(
             "parity.cli.verify", FILES, "Recompute a verdict from its evidence bundle, offline."
         ),
-        "calibrate": Place(
+        "calibrate": CommandPlace(
             "parity.cli.design.calibrate",
             FILES,
             "Measure run-to-run noise on reruns of one configuration, and check the judge against "
             "it.",
         ),
-        "plan": Place(
+        "plan": CommandPlace(
             "parity.cli.design.plan",
             FILES,
             "Estimate what an experiment, or a budget, can decide before you spend GPU time.",
         ),
-        "noise": Place(
+        "noise": CommandPlace(
             "parity.cli.noise",
             FILES,
             "Show noise tables: how much runs of one recipe differ, by family.",
             app="noise",
         ),
-        "preflight": Place(
+        "preflight": CommandPlace(
             "parity.cli.preflight",
             FILES,
             "Compare this machine's arithmetic with known answers, in less than a minute.",
         ),
-        "submit": Place(
+        "submit": CommandPlace(
             "parity.cli.jobs.commands",
             JOBS,
             "Queue a job on the server and print its id and the address of its page.",
         ),
-        "watch": Place(
+        "watch": CommandPlace(
             "parity.cli.jobs.commands", JOBS, "Follow a job to its end and print its verdicts."
         ),
-        "status": Place(
+        "status": CommandPlace(
             "parity.cli.jobs.status",
             JOBS,
             "Show the state of a job, or list the newest jobs (in a pipe: one per line, "
             "tab-separated).",
         ),
-        "again": Place(
+        "again": CommandPlace(
             "parity.cli.jobs.commands",
             JOBS,
             "Queue a new job with the specification of one that has ended, and a change of it.",
         ),
-        "add-run": Place(
+        "add-run": CommandPlace(
             "parity.cli.jobs.commands",
             JOBS,
             "Add a run to each arm of a job that has no verdict yet.",
         ),
-        "cancel": Place(
+        "cancel": CommandPlace(
             "parity.cli.jobs.commands", JOBS, "Cancel a job; a job that has ended stays as it is."
         ),
-        "report": Place(
+        "report": CommandPlace(
             "parity.cli.jobs.commands", JOBS, "Print the verdicts of a job that has ended."
         ),
-        **{name: Place(module, JOBS, line) for name, (module, line) in lab().commands.items()},
-        "matrix": Place(
+        **{
+            name: CommandPlace(module, JOBS, line)
+            for name, (module, line) in lab().commands.items()
+        },
+        "matrix": CommandPlace(
             "parity.cli.jobs.matrix",
             JOBS,
             "Show the verdicts of several jobs side by side, and what keeps jobs from being "
             "compared.",
         ),
-        "trend": Place(
+        "trend": CommandPlace(
             "parity.cli.jobs.trend",
             JOBS,
             "Show how a gap moved over commits or days, and which of them moved it beyond "
             "run-to-run noise.",
         ),
-        "tag": Place(
+        "tag": CommandPlace(
             "parity.cli.jobs.remarks", JOBS, "Set the tags of a job, by which lists find it."
         ),
-        "note": Place("parity.cli.jobs.remarks", JOBS, "Add a note to a job."),
-        "sign-off": Place(
+        "note": CommandPlace("parity.cli.jobs.remarks", JOBS, "Add a note to a job."),
+        "sign-off": CommandPlace(
             "parity.cli.jobs.remarks",
             JOBS,
             "Accept an inconclusive verdict for some days, or revoke that.",
         ),
-        "new-question": Place(
+        "new-question": CommandPlace(
             "parity.cli.jobs.remarks",
             JOBS,
             "Register a new question, so that what a job answered may be asked again.",
         ),
-        "doctor": Place(
+        "doctor": CommandPlace(
             "parity.cli.doctor",
             JOBS,
             "List workers, what each can train, and the jobs that wait for one.",
         ),
-        "gate": Place(
+        "gate": CommandPlace(
             "parity.cli.gate.command",
             JOBS,
             "Gate CI on a job: reuse its verdict if there is one, else train.",
         ),
-        "baseline": Place(
+        "baseline": CommandPlace(
             "parity.cli.baseline",
             JOBS,
             "Manage named baselines: train once, promote with a reason, and use by name in job "
             "files (`baseline: {name: fp8}`).",
             app="baselines",
         ),
-        "resend": Place(
+        "resend": CommandPlace(
             "parity.cli.runs.resend",
             OWN_RUNS,
             "Send the steps that training scripts logged with parity.Run and could not send; "
             "spools of running processes are skipped.",
         ),
-        "import": Place(
+        "import": CommandPlace(
             "parity.cli.runs.imports",
             OWN_RUNS,
             "Record finished runs of a job with engine external.",
         ),
-        "runs": Place(
+        "runs": CommandPlace(
             "parity.cli.runs.external_runs",
             OWN_RUNS,
             "Judge the runs of a job that you train, and state what no record holds of them.",

@@ -11,7 +11,7 @@ from parity.client.rest import Client
 JobId = Annotated[str, argument("JOB", "Id of the job, as printed by `submit` and `status`.")]
 
 
-class Connection(Server):
+class ServerConnection(Server):
     """A server, and the client that asks it."""
 
     def client(self) -> Client:
@@ -19,9 +19,9 @@ class Connection(Server):
         return Client(self.server, self.token)
 
 
-class Asked(Json, Connection):
+class ServerQuery(Json, ServerConnection):
     """A server that is asked, and how its answer is printed."""
 
 
-class AskedForVerdicts(Printing, Connection):
+class VerdictQuery(Printing, ServerConnection):
     """A server that is asked for the verdicts of a job, and how they are printed."""

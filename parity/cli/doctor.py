@@ -6,7 +6,7 @@ from typing import Any
 import typer
 from rich.console import Console
 
-from parity.cli.connection import Asked
+from parity.cli.connection import ServerQuery
 from parity.cli.terminal.option_words import OUTPUT
 from parity.cli.terminal.options import flat, option
 from parity.cli.terminal.output import WIDTH, print_json, print_lines
@@ -31,7 +31,7 @@ def doctor(
         rich_help_panel=OUTPUT,
     ),
     *,
-    at: Asked,
+    at: ServerQuery,
 ) -> int:
     """List workers, what each can train, and the jobs that wait for one.
 

@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 from typer.main import get_group_from_info
 from typer.models import TyperInfo
 
-from parity.cli.terminal.help import Command, Group
+from parity.cli.terminal.help import CommandWithExample, Group
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CommandPlace:
     """Where a command is: its module, with the Typer app of that name, the title under which the
     help lists it, and its line there.
 
@@ -31,7 +31,7 @@ class Place:
 class LazyGroup(Group):
     """A group with its commands in `places`, by name and in the order of the help."""
 
-    places: ClassVar[Mapping[str, Place]] = {}
+    places: ClassVar[Mapping[str, CommandPlace]] = {}
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
         """Names of the commands."""
@@ -53,13 +53,13 @@ class LazyGroup(Group):
 
 
 @functools.cache
-def _command(place: Place, name: str) -> Any:
+def _command(place: CommandPlace, name: str) -> Any:
     """The command of a name, from its module. Made once a process: Typer reads every option
     for it.
     """
     app = getattr(importlib.import_module(place.module), place.app)
     for command in app.registered_commands:
-        command.cls = Command
+        command.cls = CommandWithExample
     group = get_group_from_info(
         TyperInfo(app), pretty_exceptions_short=False, rich_markup_mode=None, suggest_commands=True
     )

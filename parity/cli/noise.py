@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from parity.canonical_json import json_value, picked
-from parity.cli.connection import Asked, Connection
+from parity.cli.connection import ServerConnection, ServerQuery
 from parity.cli.inputs.families import expected_family
 from parity.cli.terminal.help import Group
 from parity.cli.terminal.option_words import OUTPUT
@@ -101,7 +101,7 @@ def export(
         rich_help_panel=OUTPUT,
     ),
     *,
-    at: Connection,
+    at: ServerConnection,
 ) -> int:
     """Print the reruns that a server has on record as a table (CSV)."""
     with at.client() as client:
@@ -130,7 +130,7 @@ def import_table(
         rich_help_panel="Import",
     ),
     *,
-    at: Asked,
+    at: ServerQuery,
 ) -> int:
     """Import a noise table into a server, for jobs that name one of its families (`family:` in the
     job file).

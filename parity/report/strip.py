@@ -16,7 +16,7 @@ from parity.wording import count, level_percent, likely, short_percent, signed
 _RATES = "at 1 : 2 : 4 for bf16 : fp8 : fp4"  # `training.gemm_time.GB200`
 
 
-class Fact(NamedTuple):
+class StripItem(NamedTuple):
     """One part of the strip: what it is about, its value, and a line that says why."""
 
     name: str
@@ -30,14 +30,14 @@ class Fact(NamedTuple):
         return self.value
 
 
-def own_facts(strip: Sequence[Fact]) -> Sequence[Fact]:
+def candidate_items(strip: Sequence[StripItem]) -> Sequence[StripItem]:
     """The facts of a strip that are a candidate's own: all but the first, the cost, which is that
     of the whole comparison.
     """
     return strip[1:]
 
 
-def strip_of(view: View, cost: Fact | None) -> tuple[Fact, ...]:
+def strip_of(view: View, cost: StripItem | None) -> tuple[StripItem, ...]:
     """The five facts of a verdict, the cost first."""
     return (
         cost or _cost(view),
@@ -48,21 +48,21 @@ def strip_of(view: View, cost: Fact | None) -> tuple[Fact, ...]:
     )
 
 
-def _cost(view: View) -> Fact:
+def _cost(view: View) -> StripItem:
     """The hours of training on record in the runs themselves."""
     hours = view.run_hours
     if hours is None:
         missing = view.hours_missing or "no step times in these runs"
-        return Fact("Cost", "Not recorded", missing)
+        return StripItem("Cost", "Not recorded", missing)
     to_target = isinstance(view, EvaluationView)
-    return Fact(
+    return StripItem(
         "Cost",
         f"{hours:.3g} hours of training",
         "all runs, to the target" if to_target else "all runs together",
     )
 
 
-def _speed(view: View) -> Fact:
+def _speed(view: View) -> StripItem:
     if isinstance(view, EvaluationView):  # its speeds are by hardware, its tax is to a target
         return _evaluation_speed(view.document)
     verdict = view.document
@@ -75,16 +75,18 @@ def _speed(view: View) -> Fact:
             value = "GEMMs as fast, modelled"
         else:
             value = f"GEMMs {1.0 / modelled:.2f} x, modelled"
-        return Fact("Speed", value, f"{_RATES}; {taxed}" if taxed else _RATES)
+        return StripItem("Speed", value, f"{_RATES}; {taxed}" if taxed else _RATES)
     if reason is not None:
-        return Fact("Speed", "Not compared", "; ".join(part for part in (reason, taxed) if part))
+        return StripItem(
+            "Speed", "Not compared", "; ".join(part for part in (reason, taxed) if part)
+        )
     if speed is None or "speed_reason" not in verdict:
-        return Fact("Speed", "Unknown", taxed or "no step times in these runs")
+        return StripItem("Speed", "Unknown", taxed or "no step times in these runs")
     step = f"{speed['ratio']['value']:.3f} x"
     if net := verdict.get("net_speedup"):
         share = f"token tax {signed(100.0 * number(tax['estimate']), 1)} %" if tax else ""
-        return Fact("Speed", f"{net['value']:.3f} x net of the tax", f"step {step}, {share}")
-    return Fact("Speed", f"{step} a step", taxed or "the token tax is not known")
+        return StripItem("Speed", f"{net['value']:.3f} x net of the tax", f"step {step}, {share}")
+    return StripItem("Speed", f"{step} a step", taxed or "the token tax is not known")
 
 
 def _taxed(tax: Mapping[str, Any]) -> str:
@@ -92,12 +94,12 @@ def _taxed(tax: Mapping[str, Any]) -> str:
     return f"{estimate} % ({lo} to {hi})"
 
 
-def _evaluation_speed(document: EvaluationDocument) -> Fact:
+def _evaluation_speed(document: EvaluationDocument) -> StripItem:
     target = document["target"]
     tax = target["tax"] if target else None
     taxed = f"tokens {_taxed(tax)}" if tax else ""
     if len(document["speed"]) != 1:
-        return Fact(
+        return StripItem(
             "Speed",
             "Not compared" if document["speed"] else "Unknown",
             taxed or "no times of both arms on equal hardware",
@@ -106,17 +108,17 @@ def _evaluation_speed(document: EvaluationDocument) -> Fact:
     step = f"step {speed['step']['value']:.3f} x" if speed["step"] else ""
     if speed["net"]:
         share = f"tokens {signed(100.0 * number(tax['estimate']), 1)} %" if tax else ""
-        return Fact(
+        return StripItem(
             "Speed",
             f"{speed['net']['value']:.3f} x net of the tax",
             ", ".join(part for part in (step, share) if part),
         )
-    return Fact(
+    return StripItem(
         "Speed", f"{speed['step']['value']:.3f} x a step" if speed["step"] else "Unknown", taxed
     )
 
 
-def _evidence(view: View) -> Fact:
+def _evidence(view: View) -> StripItem:
     """How many runs and seeds, how they are paired, and how far candidates and looks share the
     error.
     """
@@ -128,7 +130,7 @@ def _evidence(view: View) -> Fact:
         if clusters:
             both = ", each with both arms" if clusters["crossed"] else ""
             reasons.append(view.intervals[-1].unit + both)
-        return Fact("Evidence", runs, "; ".join(reasons))
+        return StripItem("Evidence", runs, "; ".join(reasons))
     verdict = view.document
     seeds = {run["seed"] for side in ("baseline", "candidate") for run in _runs_of(verdict, side)}
     if any(
@@ -144,7 +146,7 @@ def _evidence(view: View) -> Fact:
         reasons.append(shared)
     if verdict.get("layer_policy"):
         reasons.append(f"layer policy {verdict['layer_policy']}")
-    return Fact("Evidence", f"{runs}, {count(len(seeds), 'seed')}", "; ".join(reasons))
+    return StripItem("Evidence", f"{runs}, {count(len(seeds), 'seed')}", "; ".join(reasons))
 
 
 def _runs_of(document: VerdictDocument, side: str) -> Sequence[RunDocument]:
@@ -189,10 +191,10 @@ def noise_basis(view: View) -> str:
     return next((entry.basis_of_noise for entry in entries if entry.basis_of_noise), "measured")
 
 
-def _run_noise(view: View) -> Fact:
+def _run_noise(view: View) -> StripItem:
     basis = noise_basis(view)
     if not basis:
-        return Fact(
+        return StripItem(
             "Run-to-run noise",
             "Not used",
             "equal runs have none" if view.is_identical else "no gap is judged",
@@ -207,24 +209,24 @@ def _run_noise(view: View) -> Fact:
     else:
         of_loss = ", ".join(texts)
     left = {"assumed": ", not measured", "borrowed": ", from a family of reruns"}.get(basis, "")
-    return Fact("Run-to-run noise", basis.capitalize(), f"{of_loss}{left}".lstrip(", "))
+    return StripItem("Run-to-run noise", basis.capitalize(), f"{of_loss}{left}".lstrip(", "))
 
 
-def _what_changes_it(view: View) -> Fact:
+def _what_changes_it(view: View) -> StripItem:
     """What would change the verdict: one more pair of runs, where that could; else what the reason
     asks for.
     """
     name, code, verdict = "What changes it", view.code, view.state
     if code == AS_OF.code:
-        return Fact(name, "A planned end", "as of a point nothing can pass")
+        return StripItem(name, "A planned end", "as of a point nothing can pass")
     if code == IDENTICAL.code:
-        return Fact(name, "Nothing likely", "a further pair would have to differ")
+        return StripItem(name, "Nothing likely", "a further pair would have to differ")
     chances = view.chances
     if chances is None:
         if code in INTERVAL_CODES and (chance := chance_words(view)):
-            return Fact(name, "More runs", f"chance of parity {chance}")
+            return StripItem(name, "More runs", f"chance of parity {chance}")
         value = "Its reason" if verdict == "inconclusive" else "Nothing likely"
-        return Fact(
+        return StripItem(
             name,
             value,
             "more runs alone do not"
@@ -234,6 +236,8 @@ def _what_changes_it(view: View) -> Fact:
     stays = chances["undecided"] if verdict == "inconclusive" else chances[verdict]
     if stays >= PROBABLE:
         as_it_is = "undecided" if verdict == "inconclusive" else f"a {verdict}"
-        return Fact(name, "Nothing likely", f"one more pair leaves it {as_it_is} ({likely(stays)})")
+        return StripItem(
+            name, "Nothing likely", f"one more pair leaves it {as_it_is} ({likely(stays)})"
+        )
     outcomes = ", ".join(f"{outcome} {likely(chances[outcome])}" for outcome in ("pass", "fail"))
-    return Fact(name, f"One more pair, by {likely(1.0 - stays)}", outcomes)
+    return StripItem(name, f"One more pair, by {likely(1.0 - stays)}", outcomes)

@@ -13,7 +13,7 @@ from parity.frozen import frozen
 from parity.judging.codes import AS_OF, BY_CODE, IDENTICAL
 from parity.judging.document_types import MarginDocument, State, StripDocument
 from parity.report.number_words import ends_words
-from parity.report.strip import Fact, strip_of
+from parity.report.strip import StripItem, strip_of
 from parity.report.view import (
     INTERVAL_CODES,
     NO_GAP_CODES,
@@ -47,7 +47,7 @@ class Words:
     interval: str
     next: str
     why: str
-    strip: Sequence[Fact]
+    strip: Sequence[StripItem]
 
     @property
     def chip(self) -> str:
@@ -64,7 +64,7 @@ class Words:
         )
 
 
-def words(view: View, cost: Fact | None = None) -> Words:
+def words(view: View, cost: StripItem | None = None) -> Words:
     """A verdict, or a comparison of evaluations, in words; `cost` is what the check cost, where
     somebody counts it.
     """

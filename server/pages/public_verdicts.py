@@ -13,8 +13,8 @@ from fastapi import APIRouter, Query, Request, Response
 from markupsafe import Markup
 
 from parity.frozen import frozen
-from parity.report.picture.forest import Axis as MarginAxis
-from parity.report.picture.forest import Estimate, row_svg
+from parity.report.picture.forest import DrawnGap, row_svg
+from parity.report.picture.forest import GapAxis as MarginAxis
 from server.errors import NotFoundError
 from server.pages.rendering import templates
 
@@ -50,7 +50,7 @@ def public_rows() -> tuple[PublicRow, ...]:
     for answer in gallery()["answers"]:
         mean, lo, hi = answer["margins"]
         figure = row_svg(
-            Estimate(mean=mean, lo=lo, hi=hi, margin=1.0, state=answer["verdict"]), PUBLIC_AXIS
+            DrawnGap(mean=mean, lo=lo, hi=hi, margin=1.0, state=answer["verdict"]), PUBLIC_AXIS
         )
         words = figure.replace('aria-label="gap ', 'aria-label="in margins: gap ')
         drawn.append(

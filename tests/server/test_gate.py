@@ -660,7 +660,7 @@ def test_a_pinned_job_of_several_candidates_has_no_second_look_at_one(
         "verdict_for",
         lambda _client, question, _progress: asked.append(question) or first,
     )
-    question = server_answer.Question(
+    question = server_answer.GateQuestion(
         file="parity.yaml", body=request, lookup=False, asked_at=0.0, timeout_seconds=None
     )
     rules = GateRules(confirm_marginal_fail=True)

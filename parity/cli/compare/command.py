@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from parity.canonical_json import json_value, picked
-from parity.cli.compare.comparisons import Evidence, Question, questions
+from parity.cli.compare.comparisons import ComparisonRequest, Evidence, questions
 from parity.cli.compare.evaluations import (
     NOT_BY_SIZE,
     Reports,
@@ -18,14 +18,14 @@ from parity.cli.compare.evaluations import (
 )
 from parity.cli.compare.publishing import check_push, push_case, write_page
 from parity.cli.compare.typed_numbers import NEEDS_NUMBERS, NEEDS_RUNS, number_arms, typed_numbers
-from parity.cli.inputs.arm_options import Arms
+from parity.cli.inputs.arm_options import ArmOptions
 from parity.cli.inputs.arms import SHORT_RERUN, read_arms, read_layer_snrs, read_short_reruns
 from parity.cli.inputs.columns import ColumnNames, stated_columns
 from parity.cli.inputs.families import stated_families
 from parity.cli.inputs.pairs import pairs
 from parity.cli.inputs.policy import PolicyOptions, load_policy
 from parity.cli.inputs.statements import stated_facts
-from parity.cli.inputs.table_arms import NEEDS_ARM_BY, NO_COLUMN, Table, read_table_arms
+from parity.cli.inputs.table_arms import NEEDS_ARM_BY, NO_COLUMN, TableOptions, read_table_arms
 from parity.cli.terminal.option_words import POLICY
 from parity.cli.terminal.options import argument, basic, flat, option, refuse
 from parity.cli.terminal.shared_options import Server
@@ -79,8 +79,8 @@ def compare(
         ),
     ],
     *,
-    stated: Arms,
-    table: Table,
+    stated: ArmOptions,
+    table: TableOptions,
     policy_options: PolicyOptions,
     look: int = option(
         1, "State which of the --looks analyses this is.", "K", rich_help_panel=POLICY
@@ -94,7 +94,7 @@ def compare(
     Exits with the worst verdict: 1 fail, 3 inconclusive, 0 pass.
     """
     asked = questions(
-        Question(
+        ComparisonRequest(
             runs=runs,
             stated=stated,
             table=table,
@@ -122,7 +122,7 @@ def compare(
     return exit_code(documents)
 
 
-def judge(question: Question, reports: Reports, server: Server) -> Sequence[AnyDocument]:
+def judge(question: ComparisonRequest, reports: Reports, server: Server) -> Sequence[AnyDocument]:
     """Judge one comparison, print and write what is wanted; its verdicts, and those of the
     server.
     """
@@ -220,7 +220,7 @@ def _case(
     short_reruns: Mapping[str, list[Curve]],
     columns: ColumnNames,
     policy: Policy,
-    stated: Arms,
+    stated: ArmOptions,
     evidence: Evidence,
     look: int,
 ) -> Case:

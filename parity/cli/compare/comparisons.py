@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from parity.cli.inputs.arm_options import Arms
+from parity.cli.inputs.arm_options import ArmOptions
 from parity.cli.inputs.kept_options import filled, from_folder
 from parity.cli.inputs.policy import PolicyOptions
-from parity.cli.inputs.table_arms import Table
+from parity.cli.inputs.table_arms import TableOptions
 from parity.cli.terminal.option_words import EVIDENCE
 from parity.cli.terminal.options import Options, option, repeatable
 from parity.cli.terminal.wrong_calls import UsageError
@@ -49,12 +49,12 @@ class Evidence(Options, panel=EVIDENCE):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class ComparisonRequest:
     """One comparison: what is typed of it, or kept in a file."""
 
     runs: Sequence[str]
-    stated: Arms
-    table: Table
+    stated: ArmOptions
+    table: TableOptions
     policy_options: PolicyOptions
     evidence: Evidence
     look: int
@@ -64,7 +64,7 @@ _KEPT = re.compile(r"(.+\.ya?ml)(?::(.+))?")
 _COMPARE = "expected `compare:` with `runs:` and options below it, or names with these below each"
 
 
-def questions(typed: Question) -> Mapping[str, Question]:
+def questions(typed: ComparisonRequest) -> Mapping[str, ComparisonRequest]:
     """The comparisons that a call asks for, by name: the one that is typed, or those below
     `compare:` of a file, options typed over them.
 
@@ -98,7 +98,7 @@ def questions(typed: Question) -> Mapping[str, Question]:
     }
 
 
-def _kept(file: str, name: str, kept: object, typed: Question) -> Question:
+def _kept(file: str, name: str, kept: object, typed: ComparisonRequest) -> ComparisonRequest:
     """One comparison of a file; its files are named from the folder of that file."""
     where = f"{file}: compare{f'.{name}' if name else ''}"
     if not isinstance(kept, dict) or not kept.get("runs"):

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Sequence
 
 from parity.canonical_json import picked
-from parity.cli.inputs.table_arms import Table
+from parity.cli.inputs.table_arms import TableOptions
 from parity.cli.inputs.table_times import read_times
 from parity.cli.terminal.option_words import OUTPUT, SERVER
 from parity.cli.terminal.options import flag, option, refuse
@@ -91,7 +91,7 @@ def holds_held_out_losses(loss_is: str | None, columns: Collection[str | None]) 
     return any(column is not None and is_held_out(column) for column in columns)
 
 
-def refuse_evaluation_options(options: Table) -> None:
+def refuse_evaluation_options(options: TableOptions) -> None:
     """Raise UsageError where an option that only a comparison of held-out losses has was given for
     training losses.
     """
@@ -100,7 +100,7 @@ def refuse_evaluation_options(options: Table) -> None:
 
 def judge_evaluations(
     arms: Sequence[Arm],
-    options: Table,
+    options: TableOptions,
     policy: Policy,
     planned_steps: int | None,
     look: int,
@@ -137,7 +137,7 @@ def judge_evaluations(
         field, _, rest = str(error).partition(" ")
         raise UsageError(
             f"--{field.replace('_', '-')} {rest}"
-            if field in Table.__dataclass_fields__
+            if field in TableOptions.__dataclass_fields__
             else str(error)
         ) from None
 

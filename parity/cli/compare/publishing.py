@@ -71,4 +71,6 @@ def write_page(page: str, path: str | None, *, show: bool) -> None:
 
 
 def _has_screen() -> bool:
-    return not sys.platform.startswith("linux") or any(os.environ.get(name) for name in _DISPLAY_VARIABLES)
+    return not sys.platform.startswith("linux") or any(
+        os.environ.get(name) for name in _DISPLAY_VARIABLES
+    )

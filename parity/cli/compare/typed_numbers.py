@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from parity.cli.inputs.statements import Facts
+from parity.cli.inputs.statements import ArmStatements
 from parity.cli.terminal.wrong_calls import UsageError
 from parity.comparing.arms import Arm
 from parity.judging.curves.curve import MAX_STEP
@@ -59,7 +59,9 @@ def typed_numbers(runs: Sequence[str]) -> dict[str, str] | None:
     return numbers
 
 
-def number_arms(numbers: Mapping[str, str], tokens: float | None, facts: Facts) -> list[Arm]:
+def number_arms(
+    numbers: Mapping[str, str], tokens: float | None, facts: ArmStatements
+) -> list[Arm]:
     """An arm with one run of one evaluation for each number, baseline first.
 
     An arm that is named as a recipe has that recipe unless another is stated.

@@ -15,7 +15,13 @@ from parity.cli.design.printing import CALIBRATION_SCHEMA, design_table, print_d
 from parity.cli.inputs.columns import pattern_option, stated_columns
 from parity.cli.inputs.policy import PolicyOptions, load_policy
 from parity.cli.inputs.statements import refuse_unknown_recipe
-from parity.cli.inputs.table_arms import NEEDS_ARM_BY, NO_COLUMN, Table, chosen_arm, read_table
+from parity.cli.inputs.table_arms import (
+    NEEDS_ARM_BY,
+    NO_COLUMN,
+    TableOptions,
+    chosen_arm,
+    read_table,
+)
 from parity.cli.terminal.option_words import (
     ARMS,
     OUTPUT,
@@ -37,7 +43,7 @@ from parity.wording import percent
 app = typer.Typer()
 
 
-class Reruns(Table):
+class Reruns(TableOptions):
     """Reruns of one configuration: files, or an arm of a table."""
 
     arm: str | None = option(
@@ -48,7 +54,7 @@ class Reruns(Table):
     )
 
 
-class Settings(Options, panel=ARMS):
+class CalibrationOptions(Options, panel=ARMS):
     """What is stated of reruns, and which margins are tried on them."""
 
     planned_steps: int | None = option(
@@ -95,7 +101,7 @@ def calibrate_runs(
             "one table.",
         ),
     ],
-    stated: Settings,
+    stated: CalibrationOptions,
     table: Annotated[Reruns, ("arm_by", "run_by", "arm", "step", "loss")],
     as_json: bool = flag(
         "--json", "Print canonical JSON instead of a table.", rich_help_panel=OUTPUT

@@ -13,18 +13,18 @@ import typer
 from rich.console import Console
 
 from parity.canonical_json import canonical_json
-from parity.cli.connection import Connection
+from parity.cli.connection import ServerConnection
 from parity.cli.gate import report
 from parity.cli.gate.commits import at_commits, elsewhere, revision_of
 from parity.cli.gate.second_look import verdict_with_second_look
-from parity.cli.gate.server_answer import Question
+from parity.cli.gate.server_answer import GateQuestion
 from parity.cli.gate.verdict_files import gate_file, judged_files
 from parity.cli.jobs.job_file import UNSENDABLE, baseline_of, job_file
 from parity.cli.jobs.labels import labels_of
 from parity.cli.terminal.option_words import FOLLOW, REUSE
 from parity.cli.terminal.options import Options, argument, flag, flat, option
 from parity.cli.terminal.output import print_lines
-from parity.cli.terminal.shared_options import Follow, Labels, Reuse
+from parity.cli.terminal.shared_options import Follow, LabelOptions, Reuse
 from parity.cli.terminal.wrong_calls import UsageError, wrong_value
 from parity.client.rest import Document
 from parity.comparing.policy_file import place_in
@@ -120,12 +120,12 @@ def gate(
     ] = None,
     *,
     earlier: Earlier,
-    labels: Labels,
+    labels: LabelOptions,
     reuse: Reuse,
     flags: Flags,
     following: Annotated[Follow, ("quiet",)],
-    files: report.Files,
-    at: Connection,
+    files: report.ReportFiles,
+    at: ServerConnection,
 ) -> int:
     """Gate CI on a job: reuse its verdict if there is one, else train.
 
@@ -179,7 +179,7 @@ def gate(
         "lookup": earlier.lookup,
         "group": earlier.supersede,
     }
-    question = Question(
+    question = GateQuestion(
         file=file,
         body=needed
         | {name: value for name, value in stated.items() if value}
@@ -194,7 +194,7 @@ def gate(
     return _leave(outcome, rules, files)
 
 
-def _leave(outcome: Outcome, rules: GateRules, files: report.Files) -> int:
+def _leave(outcome: Outcome, rules: GateRules, files: report.ReportFiles) -> int:
     """Print the line, write the reports; the exit code."""
     if files.json == report.STDOUT:
         sys.stdout.write(canonical_json(report.document(outcome, rules)))

@@ -29,7 +29,7 @@ COMMENT_CHARACTERS = 65_000  # some are left for the mark by which a comment is 
 SUMMARY_BYTES = 1024 * 1024
 
 
-class Files(Options, panel=OUTPUT):
+class ReportFiles(Options, panel=OUTPUT):
     """The reports that are wanted."""
 
     json: str | None = option(
@@ -131,7 +131,7 @@ def fits_a_comment(text: str) -> bool:
     return len(text) <= COMMENT_CHARACTERS
 
 
-def write(outcome: Outcome, rules: GateRules, files: Files) -> list[str]:
+def write(outcome: Outcome, rules: GateRules, files: ReportFiles) -> list[str]:
     """Write the reports that are wanted, and GitHub's where it runs this; returns what could not be
     written.
     """

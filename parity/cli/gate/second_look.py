@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from parity.cli.gate.server_answer import Question, verdict_for
+from parity.cli.gate.server_answer import GateQuestion, verdict_for
 from parity.client.rest import Client, Document
 from parity.gate.outcome import Outcome, result_of
 from parity.gate.rules import GateRules
@@ -15,7 +15,7 @@ from parity.judging.codes import GAP_EXCEEDS_MARGIN
 
 
 def verdict_with_second_look(
-    client: Client, question: Question, rules: GateRules, progress: Console
+    client: Client, question: GateQuestion, rules: GateRules, progress: Console
 ) -> Outcome:
     """The verdict, after a second look where a fail is narrow and the file wants one."""
     outcome = verdict_for(client, question, progress)

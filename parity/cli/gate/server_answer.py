@@ -30,7 +30,7 @@ _PAUSES = Pauses(
 
 
 @frozen
-class Question:
+class GateQuestion:
     """What the server is asked: `body` as `Client.gate` takes it, from a job file; the wait ends
     `timeout_seconds` after `asked_at` (`time.monotonic()`).
 
@@ -46,7 +46,7 @@ class Question:
     elsewhere: str | None = None
 
 
-def verdict_for(client: Client, question: Question, progress: Console) -> Outcome:
+def verdict_for(client: Client, question: GateQuestion, progress: Console) -> Outcome:
     """Have a question answered, however long it takes; what stops it becomes an outcome too."""
     outcome = Outcome(result="infrastructure", revision=question.body["revision"])
     try:
@@ -110,7 +110,7 @@ def _exit_code_asked(client: Client, outcome: Outcome) -> Outcome:
     return replace(outcome, server_code=client.gate_exit(outcome.job)["exit_code"])
 
 
-def _submit(client: Client, question: Question, progress: Console) -> Document:
+def _submit(client: Client, question: GateQuestion, progress: Console) -> Document:
     """The server's answer to the question; sent again for a while where none comes, under one
     key.
     """

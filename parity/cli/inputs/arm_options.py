@@ -5,7 +5,7 @@ from parity.cli.terminal.option_words import ARMS, RECIPE_WORDS
 from parity.cli.terminal.options import Options, option, repeatable
 
 
-class Arms(Options, panel=ARMS):
+class ArmOptions(Options, panel=ARMS):
     """The runs of the arms, in addition to those that are given first, and what is stated of
     them.
     """

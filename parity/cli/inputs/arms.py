@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from parity.cli.inputs.arm_options import Arms
+from parity.cli.inputs.arm_options import ArmOptions
 from parity.cli.inputs.columns import ColumnNames, places
 from parity.cli.inputs.pairs import pair
-from parity.cli.inputs.statements import Facts
+from parity.cli.inputs.statements import ArmStatements
 from parity.cli.terminal.wrong_calls import UsageError
 from parity.comparing.arms import (
     Arm,
@@ -34,7 +34,9 @@ from parity.wording import count
 SHORT_RERUN = "--short-rerun"
 
 
-def read_arms(runs: Sequence[str], options: Arms, columns: ColumnNames, facts: Facts) -> list[Arm]:
+def read_arms(
+    runs: Sequence[str], options: ArmOptions, columns: ColumnNames, facts: ArmStatements
+) -> list[Arm]:
     """Arms in order, baseline first, with [NAME=]FILE in `runs`; raises UsageError or ReadError."""
     if len(runs) < 2:
         raise UsageError(_only_one_run(runs[0], columns))
@@ -102,7 +104,7 @@ def _only_one_run(run: str, columns: ColumnNames) -> str:
 
 
 def read_short_reruns(
-    items: Sequence[str], arms: Sequence[Arm], columns: ColumnNames, facts: Facts
+    items: Sequence[str], arms: Sequence[Arm], columns: ColumnNames, facts: ArmStatements
 ) -> dict[str, list[Curve]]:
     """The reruns that were stopped early, by arm, with what is stated of the arm; `baseline` names
     the baseline whatever its name.

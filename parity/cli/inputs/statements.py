@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from parity.cli.inputs.arm_options import Arms
+from parity.cli.inputs.arm_options import ArmOptions
 from parity.cli.inputs.pairs import pairs
 from parity.cli.terminal.wrong_calls import UsageError
 from parity.comparing.arms import (
@@ -16,7 +16,7 @@ from parity.recipes import RecipeError, check_recipe
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ArmStatements:
     """What options state of arms, by arm: recipes, rounding, and context as key and value."""
 
     recipes: Mapping[str, str]
@@ -42,7 +42,7 @@ class Facts:
                 check_arm(name, arms, option_name)
 
 
-def stated_facts(options: Arms) -> Facts:
+def stated_facts(options: ArmOptions) -> ArmStatements:
     """What options state of arms; UsageError for a word that is neither a recipe nor `other:NAME`,
     or a rounding against the recipe.
     """
@@ -55,7 +55,7 @@ def stated_facts(options: Arms) -> Facts:
     ).items():
         if rounding := stated_rounding(word, f"--rounding {name}", recipes.get(name)):
             roundings[name] = rounding
-    return Facts(recipes, roundings, _contexts(options.context))
+    return ArmStatements(recipes, roundings, _contexts(options.context))
 
 
 def refuse_unknown_recipe(recipe: str | None, option: str) -> None:

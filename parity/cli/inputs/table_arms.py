@@ -4,7 +4,7 @@ import dataclasses
 import sys
 from collections.abc import Mapping, Sequence
 
-from parity.cli.inputs.statements import Facts
+from parity.cli.inputs.statements import ArmStatements
 from parity.cli.terminal.option_words import TABLE
 from parity.cli.terminal.options import Options, option, repeatable
 from parity.cli.terminal.wrong_calls import UsageError
@@ -26,7 +26,7 @@ NEEDS_ARM_BY = "needs --arm-by COLUMN, the column that names the arms in a table
 NO_COLUMN = "is not used with --arm-by; name the columns with --step and --loss"
 
 
-class Table(Options, panel=TABLE):
+class TableOptions(Options, panel=TABLE):
     """A table of many runs: its columns, and how its runs are compared. `arm` is an option of
     `calibrate` alone.
     """
@@ -128,12 +128,12 @@ def _columns(text: str, option: str, example: str) -> tuple[str, ...]:
     return columns
 
 
-def read_table(files: Sequence[str], options: Table) -> dict[str, list[Curve]]:
+def read_table(files: Sequence[str], options: TableOptions) -> dict[str, list[Curve]]:
     """The runs of each arm of the one table; raises UsageError for several files, and ReadError."""
     return read_run_table(*_of_table(files, options))
 
 
-def _of_table(files: Sequence[str], options: Table) -> tuple[str, RunTable]:
+def _of_table(files: Sequence[str], options: TableOptions) -> tuple[str, RunTable]:
     """The one table and its layout."""
     layout = options.layout()
     if len(files) != 1:
@@ -162,7 +162,9 @@ def chosen_arm(arms: Mapping[str, object], option: str, name: str | None) -> str
     return name
 
 
-def read_table_arms(files: Sequence[str], options: Table, facts: Facts) -> list[list[Arm]]:
+def read_table_arms(
+    files: Sequence[str], options: TableOptions, facts: ArmStatements
+) -> list[list[Arm]]:
     """The arms of the table, baseline first, with what options state of them, once for each size
     that --size-by names.
 
@@ -201,7 +203,7 @@ def _arms_of(
     by_name: Mapping[str, Sequence[Curve]],
     baseline: str,
     names: Mapping[str, object],
-    facts: Facts,
+    facts: ArmStatements,
     size: str,
 ) -> list[Arm]:
     """The arms of one comparison; `size` is what follows the name of a candidate, `names` are those

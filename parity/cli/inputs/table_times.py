@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from parity.cli.inputs.table_arms import Table
+from parity.cli.inputs.table_arms import TableOptions
 from parity.cli.terminal.wrong_calls import UsageError
 from parity.judging.curves.curve import Curve
 from parity.judging.evaluations.run_times import RunTimes
@@ -11,7 +11,7 @@ from parity.readers.run_tables.known_columns import HARDWARE
 from parity.readers.run_tables.run_times import read_run_times
 
 
-def read_times(options: Table, arms: Mapping[str, Sequence[Curve]]) -> list[RunTimes]:
+def read_times(options: TableOptions, arms: Mapping[str, Sequence[Curve]]) -> list[RunTimes]:
     """The times of every run of the arms; UsageError where the two tables do not hold the same
     runs.
     """

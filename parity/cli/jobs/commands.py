@@ -8,7 +8,7 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from parity.cli.connection import Asked, AskedForVerdicts, JobId
+from parity.cli.connection import JobId, ServerQuery, VerdictQuery
 from parity.cli.jobs import status, watching
 from parity.cli.jobs.job_file import (
     UNSENDABLE,
@@ -23,7 +23,7 @@ from parity.cli.jobs.watching import JobEndedError
 from parity.cli.terminal.option_words import FOLLOW, NOISE, OUTPUT, QUEUE
 from parity.cli.terminal.options import Options, argument, flag, flat, option
 from parity.cli.terminal.output import write_file
-from parity.cli.terminal.shared_options import Follow, Labels, Reuse
+from parity.cli.terminal.shared_options import Follow, LabelOptions, Reuse
 from parity.cli.terminal.wrong_calls import UsageError
 from parity.client.rest import Client
 from parity.comparing.policy_file import read_yaml
@@ -46,7 +46,7 @@ class Queue(Options, panel=QUEUE):
     )
 
 
-class EarlyStops(Options, panel=NOISE):
+class EarlyStopOptions(Options, panel=NOISE):
     """Reruns that stop early and measure run-to-run noise, in place of the job file's."""
 
     short_reruns: int | None = option(
@@ -69,10 +69,10 @@ def submit(
     *,
     following: Follow,
     queue: Queue,
-    labels: Labels,
+    labels: LabelOptions,
     reuse: Reuse,
-    noise: EarlyStops,
-    at: AskedForVerdicts,
+    noise: EarlyStopOptions,
+    at: VerdictQuery,
 ) -> int:
     """Queue a job on the server and print its id and the address of its page.
 
@@ -104,7 +104,7 @@ def submit(
 
 @app.command(epilog="parity watch j0000000000001 --timeout 3600")
 @flat
-def watch(job: JobId, following: Follow, at: AskedForVerdicts) -> int:
+def watch(job: JobId, following: Follow, at: VerdictQuery) -> int:
     """Follow a job to its end and print its verdicts. Ctrl-C stops watching, not the job."""
     with at.client() as client:
         return _follow(client, job, following, at)
@@ -125,7 +125,7 @@ def again(
     ),
     *,
     following: Follow,
-    at: AskedForVerdicts,
+    at: VerdictQuery,
 ) -> int:
     """Queue a new job with the specification of one that has ended, and a change of it."""
     changed = read_yaml(patch) if patch else {}
@@ -145,7 +145,7 @@ def again(
 
 @app.command("add-run", epilog="parity add-run j0000000000001")
 @flat
-def add_run(job: JobId, at: Asked) -> int:
+def add_run(job: JobId, at: ServerQuery) -> int:
     """Add a run to each arm of a job that has no verdict yet.
 
     Once a candidate has trained, this takes a look that the policy registered.
@@ -161,7 +161,7 @@ def add_run(job: JobId, at: Asked) -> int:
 
 @app.command(epilog="parity cancel j0000000000001")
 @flat
-def cancel(job: JobId, at: Asked) -> int:
+def cancel(job: JobId, at: ServerQuery) -> int:
     """Cancel a job; a job that has ended stays as it is."""
     with at.client() as client:
         state = client.cancel(job)["status"]
@@ -172,7 +172,7 @@ def cancel(job: JobId, at: Asked) -> int:
 @flat
 def report(
     job: JobId,
-    at: AskedForVerdicts,
+    at: VerdictQuery,
     html: str | None = option(
         None,
         "Also write one HTML page with the picture to this file.",
@@ -194,7 +194,7 @@ def report(
 
 
 def _shown_or_followed(
-    client: Client, job: Mapping[str, Any], following: Follow, at: AskedForVerdicts, *, watch: bool
+    client: Client, job: Mapping[str, Any], following: Follow, at: VerdictQuery, *, watch: bool
 ) -> int:
     """Print a new job's id and the address of its page, or follow it."""
     if watch:
@@ -203,15 +203,17 @@ def _shown_or_followed(
     return at.show({"id": job["id"], "url": url}, [f"{job['id']} {url}"])
 
 
-def _follow(client: Client, job_id: str, following: Follow, at: AskedForVerdicts) -> int:
+def _follow(client: Client, job_id: str, following: Follow, at: VerdictQuery) -> int:
     progress = following.progress()
     progress.print(f"following {client.page(job_id)}", soft_wrap=True)
-    with watching.interrupt_leaves_running("job", watch=f"parity watch {job_id}", end=f"parity cancel {job_id}"):
+    with watching.interrupt_leaves_running(
+        "job", watch=f"parity watch {job_id}", end=f"parity cancel {job_id}"
+    ):
         document = watching.follow(client, job_id, progress, following.timeout)
     return _finish(document, at)
 
 
-def _finish(document: Mapping[str, Any], at: AskedForVerdicts) -> int:
+def _finish(document: Mapping[str, Any], at: VerdictQuery) -> int:
     if document["status"] not in watching.ENDED:
         own = document["id"]
         remedy = status.conclusion_words(document) or f"`parity watch {own}` waits for it"

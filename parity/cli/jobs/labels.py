@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from parity.cli.git import git
-from parity.cli.terminal.shared_options import Labels
+from parity.cli.terminal.shared_options import LabelOptions
 from parity.cli.terminal.wrong_calls import UsageError
 from parity.client.rest import Document
 
@@ -12,7 +12,7 @@ from parity.client.rest import Document
 _IN_CI = ("GITHUB_HEAD_REF", "GITHUB_REF_NAME", "CI_COMMIT_REF_NAME", "BRANCH_NAME")
 
 
-def labels_of(file: str, content: Document, labels: Labels) -> Document:
+def labels_of(file: str, content: Document, labels: LabelOptions) -> Document:
     """The tags of a job file and of the options, and the branch; empty ones are left out.
     UsageError for tags that are no list of words.
     """

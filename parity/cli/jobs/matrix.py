@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from parity.cli.connection import Asked
+from parity.cli.connection import ServerQuery
 from parity.cli.terminal.option_words import OUTPUT
 from parity.cli.terminal.options import argument, flat, option
 from parity.cli.terminal.wrong_calls import UsageError
@@ -28,7 +28,7 @@ def matrix(
         rich_help_panel=OUTPUT,
     ),
     *,
-    at: Asked,
+    at: ServerQuery,
 ) -> int:
     """Show the verdicts of several jobs side by side, and what keeps jobs from being compared."""
     if by not in ("recipe", "name"):

@@ -10,8 +10,8 @@ from parity.client.rest import Client, ClientError, Document, UnreachableError
 
 
 def print_outlook(client: Client, file: str, content: Document, console: Console) -> None:
-    """Print the line of each candidate of a job file. Nothing where the server cannot say: what is
-    wrong with a job, submitting tells.
+    """Print the line of each candidate of a job file. Nothing where the server cannot say: an
+    invalid job is refused when it is submitted.
     """
     if console.quiet:
         return

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from parity.cli.connection import Asked, JobId
+from parity.cli.connection import JobId, ServerQuery
 from parity.cli.terminal.options import argument, flat, option
 from parity.cli.terminal.wrong_calls import UsageError
 from parity.client.rest import Document
@@ -43,7 +43,7 @@ def tag(
         argument("[TAG]...", "All tags of the job; none removes those that it has."),
     ] = None,
     *,
-    at: Asked,
+    at: ServerQuery,
 ) -> int:
     """Set the tags of a job, by which lists find it.
 
@@ -59,7 +59,7 @@ def tag(
 def note(
     job: JobId,
     text: Annotated[str, argument("TEXT", "Plain text; `-` reads it from stdin.")],
-    at: Asked,
+    at: ServerQuery,
 ) -> int:
     """Add a note to a job.
 
@@ -97,7 +97,7 @@ def sign_off(
         None, "End this sign-off instead, by its id.", "SIGN_OFF", rich_help_panel=_ACCEPTED
     ),
     *,
-    at: Asked,
+    at: ServerQuery,
 ) -> int:
     """Accept an inconclusive verdict for some days, or revoke that.
 
@@ -143,7 +143,7 @@ def new_question(
         ),
     ],
     *,
-    at: Asked,
+    at: ServerQuery,
 ) -> int:
     """Register a new question, so that what a job answered may be asked again.
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from parity.cli.connection import Asked
+from parity.cli.connection import ServerQuery
 from parity.cli.jobs.progress import recent_gaps, table
 from parity.cli.jobs.remarks import remark_words
 from parity.cli.jobs.watching import ENDED
@@ -60,7 +60,7 @@ def status(
     ),
     *,
     wanted: Filters,
-    at: Asked,
+    at: ServerQuery,
 ) -> int:
     """Show the state of a job, or list the newest jobs (in a pipe: one per line, tab-separated)."""
     for name, known in (("status", JOB_STATES), ("verdict", tuple(_STATES)), ("sort", SORTS)):

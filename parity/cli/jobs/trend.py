@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from parity.cli.connection import Asked
+from parity.cli.connection import ServerQuery
 from parity.cli.jobs.matrix import gap_words
 from parity.cli.terminal.options import Options, argument, flat, option
 from parity.cli.terminal.wrong_calls import UsageError
@@ -16,7 +16,7 @@ from parity.wording import percent
 app = typer.Typer()
 
 
-class Series(Options, panel="Jobs of the trend"):
+class TrendOptions(Options, panel="Jobs of the trend"):
     """Which jobs make a trend."""
 
     baseline: str | None = option(
@@ -35,8 +35,8 @@ class Series(Options, panel="Jobs of the trend"):
 def trend(
     gate: Annotated[str | None, argument("[NAME]", "Name of the jobs, as in the job file.")] = None,
     *,
-    wanted: Series,
-    at: Asked,
+    wanted: TrendOptions,
+    at: ServerQuery,
 ) -> int:
     """Show how a gap moved over commits or days, and which of them moved it beyond run-to-run
     noise.

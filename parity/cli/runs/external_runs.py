@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from parity.canonical_json import picked
-from parity.cli.connection import Asked, AskedForVerdicts, JobId
+from parity.cli.connection import JobId, ServerQuery, VerdictQuery
 from parity.cli.inputs.pairs import pairs
 from parity.cli.jobs import watching
 from parity.cli.terminal.help import Group
@@ -25,7 +25,7 @@ runs = typer.Typer(
 )
 
 
-class Facts(Options, panel=ARMS):
+class RunStatements(Options, panel=ARMS):
     """What an owner states of external runs."""
 
     recipe: list[str] = repeatable("State the recipe of an arm. Repeatable.", "ARM=RECIPE")
@@ -62,7 +62,7 @@ class Facts(Options, panel=ARMS):
     "state", epilog="parity runs state j0000000000001 --rounding nvfp4=nearest --planned-steps 1500"
 )
 @flat
-def state(job: JobId, stated: Facts, at: AskedForVerdicts) -> int:
+def state(job: JobId, stated: RunStatements, at: VerdictQuery) -> int:
     """State what no record holds of a job's external runs, before they end or after, and print how
     they are judged with it.
 
@@ -103,7 +103,7 @@ def state(job: JobId, stated: Facts, at: AskedForVerdicts) -> int:
 
 @runs.command("judge", epilog="parity runs judge j0000000000001")
 @flat
-def judge_now(job: JobId, at: AskedForVerdicts) -> int:
+def judge_now(job: JobId, at: VerdictQuery) -> int:
     """Print how a job's finished runs are judged as of now; no verdict is recorded.
 
     Of an open project each judging with other runs or statements counts as a look, so its owner
@@ -117,7 +117,7 @@ def judge_now(job: JobId, at: AskedForVerdicts) -> int:
 
 @runs.command("conclude", epilog="parity runs conclude j0000000000001")
 @flat
-def conclude(job: JobId, following: Follow, at: AskedForVerdicts) -> int:
+def conclude(job: JobId, following: Follow, at: VerdictQuery) -> int:
     """Close a project of parity.Run, which takes no further run then, and print its recorded
     verdict.
 
@@ -127,7 +127,9 @@ def conclude(job: JobId, following: Follow, at: AskedForVerdicts) -> int:
     """
     with at.client() as client:
         client.conclude(job)
-        with watching.interrupt_leaves_running("job", watch=f"parity watch {job}", end=f"parity cancel {job}"):
+        with watching.interrupt_leaves_running(
+            "job", watch=f"parity watch {job}", end=f"parity cancel {job}"
+        ):
             document = watching.follow(client, job, following.progress(), following.timeout)
     at.show_verdicts(document["verdicts"])
     return exit_code(document["verdicts"])
@@ -145,7 +147,7 @@ def fail(
             help="State the reason; it is kept with the run.",
         ),
     ],
-    at: Asked,
+    at: ServerQuery,
 ) -> int:
     """End a run that will not go on as failed: it is not judged, and the verdict notes that it was
     left out.

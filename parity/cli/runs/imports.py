@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 
 from parity.canonical_json import picked
-from parity.cli.connection import Asked
+from parity.cli.connection import ServerQuery
 from parity.cli.inputs.columns import pattern_option, stated_columns
 from parity.cli.inputs.pairs import pairs
-from parity.cli.inputs.table_arms import NEEDS_ARM_BY, NO_COLUMN, Table, read_table
+from parity.cli.inputs.table_arms import NEEDS_ARM_BY, NO_COLUMN, TableOptions, read_table
 from parity.cli.runs.finished_runs import (
     FinishedRun,
     refuse_other_run,
@@ -31,7 +31,7 @@ from parity.wording import count
 app = typer.Typer()
 
 
-class Import(Options, panel=ARMS):
+class ImportOptions(Options, panel=ARMS):
     """What is stated of finished runs."""
 
     as_run: list[str] = repeatable(
@@ -72,9 +72,9 @@ def import_runs(
             "(mlflow:RUN_ID).",
         ),
     ],
-    stated: Import,
-    table: Annotated[Table, ("arm_by", "run_by", "step", "loss")],
-    at: Asked,
+    stated: ImportOptions,
+    table: Annotated[TableOptions, ("arm_by", "run_by", "step", "loss")],
+    at: ServerQuery,
 ) -> int:
     """Record finished runs of a job with engine external. Each must be complete: every step of its
     stride, from first to last.
@@ -143,7 +143,9 @@ def import_runs(
     return EXIT_CODES["pass"]
 
 
-def _runs_of_files(files: list[str], stated: Import, facts: Mapping[str, str]) -> list[FinishedRun]:
+def _runs_of_files(
+    files: list[str], stated: ImportOptions, facts: Mapping[str, str]
+) -> list[FinishedRun]:
     """The runs that files hold, one each; raises UsageError where --as-run does not name as many
     runs.
     """

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from parity.cli.connection import Asked
+from parity.cli.connection import ServerQuery
 from parity.cli.terminal.option_words import ARMS, SERVER
 from parity.cli.terminal.options import argument, flat, option
 from parity.cli.terminal.output import print_json
@@ -37,7 +37,7 @@ def resend(
         rich_help_panel=SERVER,
     ),
     *,
-    at: Annotated[Asked, ("token", "as_json")],
+    at: Annotated[ServerQuery, ("token", "as_json")],
     as_run: str | None = option(
         None,
         "Id of the run that steps logged without a run belong to.",
@@ -108,7 +108,7 @@ def resend(
     return EXIT_CODES["usage"] if unnamed else EXIT_CODES["pass"]
 
 
-def _print_sent(run: str, delivery: Delivery, at: Asked) -> None:
+def _print_sent(run: str, delivery: Delivery, at: ServerQuery) -> None:
     if not at.as_json:
         lost = f", but {delivery.unreadable} lines could not be read" if delivery.unreadable else ""
         print(f"{run} {delivery.path} sent as attempt {delivery.attempt_number}{lost}")

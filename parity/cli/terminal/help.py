@@ -46,7 +46,7 @@ def write_help(command: Any, ctx: Any, formatter: Any) -> None:
         formatter.write_text(closing)
 
 
-class Command(TyperCommand):
+class CommandWithExample(TyperCommand):
     """A command whose epilog is its example: one line that works as it stands."""
 
     format_help = write_help

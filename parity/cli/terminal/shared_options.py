@@ -115,7 +115,7 @@ class Reuse(Options, panel=REUSE):
     )
 
 
-class Labels(Options, panel=LABELS):
+class LabelOptions(Options, panel=LABELS):
     """What a new job is found by."""
 
     tag: list[str] = repeatable("Tag the new job; repeatable, adds to the file's `tags:`.", "TAG")

@@ -46,7 +46,7 @@ COLOURS, MARKERS = (BASELINE_COLOUR, CANDIDATE_COLOUR), ("o", "s")
 
 
 @frozen
-class Row:
+class FigureRow:
     """A row: its label, its runs, its arm (0 baseline, 1 candidate), whether it shows the whole
     arm, and whether it holds the runs' dots.
 
@@ -110,7 +110,7 @@ def draw_evaluation_figure(path: str, document: EvaluationDocument) -> None:
             panel(axes, view, rows)
 
 
-def run_rows(document: EvaluationDocument) -> list[Row]:
+def run_rows(document: EvaluationDocument) -> list[FigureRow]:
     """The rows from top to bottom: each arm, then its clusters in order of name where runs have
     any.
     """
@@ -122,11 +122,13 @@ def run_rows(document: EvaluationDocument) -> list[Row]:
     for number, arm in enumerate(arms):
         clusters = sorted({run["cluster"] for run in arm["runs"] if run["cluster"]})
         rows.append(
-            Row(name=arm["name"], runs=arm["runs"], arm=number, whole=True, has_dots=not clusters)
+            FigureRow(
+                name=arm["name"], runs=arm["runs"], arm=number, whole=True, has_dots=not clusters
+            )
         )
         for cluster in clusters:
             runs = [run for run in arm["runs"] if run["cluster"] == cluster]
-            rows.append(Row(name=names[cluster], runs=runs, arm=number, whole=False))
+            rows.append(FigureRow(name=names[cluster], runs=runs, arm=number, whole=False))
     return rows
 
 
@@ -231,7 +233,7 @@ def _unit(axes: Any, view: EvaluationView) -> tuple[float, str]:
     return tokens / size, f"tokens, {letter}" if letter else "tokens"
 
 
-def _set_rows(axes: Any, rows: Sequence[Row], *, named: bool) -> None:
+def _set_rows(axes: Any, rows: Sequence[FigureRow], *, named: bool) -> None:
     """The names of the rows on the left, arms in their colour, and a line above each arm."""
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_yticks(
@@ -248,7 +250,7 @@ def _set_rows(axes: Any, rows: Sequence[Row], *, named: bool) -> None:
     axes.tick_params(axis="x", labelsize=TINY)
 
 
-def _row_name(row: Row) -> str:
+def _row_name(row: FigureRow) -> str:
     """An arm's name with its number of runs; a cluster's name."""
     if row.whole:
         return f"{cut(row.name, NAME_WIDTH - 9)}, {count(len(row.runs), 'run')}"
@@ -275,7 +277,7 @@ def dot_heights(number: int) -> list[float]:
     ]
 
 
-def _losses(axes: Any, view: EvaluationView, rows: Sequence[Row]) -> None:
+def _losses(axes: Any, view: EvaluationView, rows: Sequence[FigureRow]) -> None:
     """Each run's loss at the points compared, and the arms' means with their intervals over
     runs.
     """
@@ -291,7 +293,7 @@ def _losses(axes: Any, view: EvaluationView, rows: Sequence[Row]) -> None:
     _label(axes, f"loss{point_words(view, ' at ')}", "nats")
 
 
-def _dots(axes: Any, place: int, row: Row, dots: Sequence[tuple[float, bool]]) -> None:
+def _dots(axes: Any, place: int, row: FigureRow, dots: Sequence[tuple[float, bool]]) -> None:
     """A dot for each (value, hollow), moved up and down in turn in order of size, so that near ones
     stay apart.
     """
@@ -346,7 +348,7 @@ def _mean_ends(
     return mean, (mean - half, mean + half)
 
 
-def _reached(axes: Any, view: EvaluationView, rows: Sequence[Row]) -> None:
+def _reached(axes: Any, view: EvaluationView, rows: Sequence[FigureRow]) -> None:
     """Each run's samples (or tokens) to the target; hollow where they are only a bound."""
     document = view.document
     target = document["target"]
@@ -383,7 +385,7 @@ def _minutes_of(run: EvaluatedRunDocument) -> float | None:
     return seconds / 60.0
 
 
-def _minutes(axes: Any, view: EvaluationView, rows: Sequence[Row]) -> None:
+def _minutes(axes: Any, view: EvaluationView, rows: Sequence[FigureRow]) -> None:
     """Each run's minutes to the target; filled where both arms ran on that hardware, the only runs
     that the net speed compares.
     """

@@ -5,7 +5,7 @@ from html import escape
 
 from parity.report.candidates import safest_first
 from parity.report.number_words import mean_words
-from parity.report.picture.forest import Axis, axis_of, estimate_of
+from parity.report.picture.forest import GapAxis, axis_of, estimate_of
 from parity.report.picture.scene import MANY
 from parity.report.picture.svg_parts import shape
 from parity.report.view import AnyDocument, View, views_of
@@ -65,7 +65,7 @@ def _filler(gap: str, places: int) -> str:
     return f'<span aria-hidden="true">{FIGURE_SPACE * missing}</span>'
 
 
-def _interval(view: View, axis: Axis) -> str:
+def _interval(view: View, axis: GapAxis) -> str:
     """The interval of a row on the axis of all rows."""
     lines = [("zero", 0.0), *([("mar", axis.margin)] if axis.margin else [])]
     drawn = [
@@ -84,5 +84,5 @@ def _interval(view: View, axis: Axis) -> str:
     return f'<svg class="fx" aria-hidden="true">{"".join(drawn)}</svg>'
 
 
-def _place(axis: Axis, nats: float) -> str:
+def _place(axis: GapAxis, nats: float) -> str:
     return f"{100.0 * axis.place(nats) / axis.width:.2f}%"

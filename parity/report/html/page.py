@@ -27,7 +27,7 @@ from parity.report.html.page_details import (
     numbers_row,
     reasons_row,
 )
-from parity.report.html.screen import Row, Screen, answer_of, screen_html
+from parity.report.html.screen import DetailsRow, Screen, answer_of, screen_html
 from parity.report.picture.case_scene import case_scene
 from parity.report.picture.picture import picture
 from parity.report.picture.scene import Scene, scene_of
@@ -96,7 +96,7 @@ def job_report(job: ConcludedJob, url: str) -> str:
     rows = [
         code_row("p", "Policy", "margin, confidence and checks of this job", job["policy"]),
         code_row("s", "Specification", "what was trained", job["spec"]),
-        Row(
+        DetailsRow(
             "j",
             "Job",
             escape(job["id"]),
@@ -125,7 +125,7 @@ def report_page(
     documents: Sequence[AnyDocument],
     scene: Scene,
     context: Sequence[str],
-    rows: Sequence[Row] = (),
+    rows: Sequence[DetailsRow] = (),
     accepted_by: str = "",
     *,
     with_script: bool = False,

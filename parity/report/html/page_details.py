@@ -10,7 +10,7 @@ from parity.canonical_json import canonical_json
 from parity.inert import cell
 from parity.report.details import Detail, details
 from parity.report.html.downloads import file_name
-from parity.report.html.screen import Row
+from parity.report.html.screen import DetailsRow
 from parity.report.picture.picture import picture
 from parity.report.picture.scene import Scene
 from parity.report.summary import SUMMARY, summary_row
@@ -22,7 +22,7 @@ _CSV_DIGITS = 5
 _COLUMNS = ("mean", "lo", "hi")
 
 
-def reasons_row(views: Sequence[View], shown_above: str) -> Row:
+def reasons_row(views: Sequence[View], shown_above: str) -> DetailsRow:
     """Reasons, facts and advice of each candidate, without the next step that is shown above."""
     several = len(views) > 1
     codes = [
@@ -32,7 +32,7 @@ def reasons_row(views: Sequence[View], shown_above: str) -> Row:
     for view, lines in zip(views, details(views), strict=True):
         parts += [f"<p><b>{escape(view.candidate.title)}</b></p>"] if several else []
         parts.append(details_html(line for line in lines if minus(line.words) != shown_above))
-    return Row("r", "Reasons", escape(" · ".join(codes)), "".join(parts), is_open=True)
+    return DetailsRow("r", "Reasons", escape(" · ".join(codes)), "".join(parts), is_open=True)
 
 
 def details_html(lines: Iterable[Detail]) -> str:
@@ -46,7 +46,7 @@ def details_html(lines: Iterable[Detail]) -> str:
     )
 
 
-def numbers_row(views: Sequence[View], job: str) -> Row:
+def numbers_row(views: Sequence[View], job: str) -> DetailsRow:
     """The judged numbers as a table, and the paths as a file whose name says of which job and
     verdict.
     """
@@ -65,7 +65,7 @@ def numbers_row(views: Sequence[View], job: str) -> Row:
         '<div class="scroll" tabindex="0" role="region" '
         f'aria-label="Numbers">{table}</div>{download}'
     )
-    return Row("n", "Numbers", "gap, interval, margin in nats", body, is_open=True)
+    return DetailsRow("n", "Numbers", "gap, interval, margin in nats", body, is_open=True)
 
 
 def path_csv(views: Sequence[View]) -> str:
@@ -104,7 +104,7 @@ def table_html(rows: Sequence[tuple[str, ...]]) -> str:
     return "<table>" + "".join(f"<tr>{row}</tr>" for row in cells) + "</table>"
 
 
-def curves_row(scene: Scene) -> list[Row]:
+def curves_row(scene: Scene) -> list[DetailsRow]:
     """The losses of the arms as a picture of their own."""
     if not scene.losses or not scene.has_gap:
         return []
@@ -118,10 +118,12 @@ def curves_row(scene: Scene) -> list[Row]:
     names = [arm.name for arm in scene.losses]
     last = ", ".join(f"{arm.name} {arm.points[-1][1]:.4f}" for arm in scene.losses[:3])
     answer = f"loss at the end: {last}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
-    return [Row("c", "Curves", escape(answer), picture(alone, with_points=False), is_open=True)]
+    return [
+        DetailsRow("c", "Curves", escape(answer), picture(alone, with_points=False), is_open=True)
+    ]
 
 
-def evidence_row(views: Sequence[View]) -> Row:
+def evidence_row(views: Sequence[View]) -> DetailsRow:
     """What the verdicts were computed from, and by whom."""
     judge = views[0].judge
     digests = [
@@ -137,9 +139,13 @@ def evidence_row(views: Sequence[View]) -> Row:
         f"{listed}<p><code>parity verify</code> recomputes a verdict from its evidence bundle, "
         "offline.</p>"
     )
-    return Row("e", "Evidence", f"judge {escape(judge)}, parity {VERSION}", body, is_open=True)
+    return DetailsRow(
+        "e", "Evidence", f"judge {escape(judge)}, parity {VERSION}", body, is_open=True
+    )
 
 
-def code_row(key: str, title: str, answer: str, value: object) -> Row:
+def code_row(key: str, title: str, answer: str, value: object) -> DetailsRow:
     """A value as JSON."""
-    return Row(key, title, answer, f"<pre>{escape(canonical_json(value))}</pre>", is_open=True)
+    return DetailsRow(
+        key, title, answer, f"<pre>{escape(canonical_json(value))}</pre>", is_open=True
+    )

@@ -15,7 +15,7 @@ from parity.judging.document_types import State
 from parity.report.candidates import advising, others_words, safest_first, tally
 from parity.report.forecast import Outlook, live_interval, live_lead, live_measure
 from parity.report.picture.scene import MANY, TraceState
-from parity.report.strip import Fact, own_facts
+from parity.report.strip import StripItem, candidate_items
 from parity.report.view import AnyDocument, views_of
 from parity.report.words import MARKS, next_step, words
 from parity.wording import cut, minus
@@ -32,7 +32,7 @@ _OF = 20  # characters of a candidate's name in the strip
 _LONG = 80  # characters of a lead, from which its letters are smaller
 
 
-class Row(NamedTuple):
+class DetailsRow(NamedTuple):
     """A row of the details: the letter that opens it, its title, its answer in a line (HTML), and
     what it holds (HTML).
     """
@@ -45,7 +45,7 @@ class Row(NamedTuple):
 
 
 @frozen
-class Answer:
+class ScreenAnswer:
     """The answer in words: `others` is what became of the other candidates, `counts` how many have
     each verdict, of many candidates.
 
@@ -58,7 +58,7 @@ class Answer:
     measure: str
     interval: str
     next: str
-    strip: Sequence[Fact]
+    strip: Sequence[StripItem]
     others: str = ""
     counts: Sequence[tuple[State, int]] = ()
     about: str = ""
@@ -73,27 +73,27 @@ class Screen:
     """
 
     context: Sequence[str]
-    answer: Answer
+    answer: ScreenAnswer
     picture: str
     buttons: Sequence[str] = ()
     table: str = ""
     chances: str = ""
     accepted: str = ""
-    details: Sequence[Row] = ()
+    details: Sequence[DetailsRow] = ()
     is_dense: bool = False
     has_keys: bool = True
 
 
 def answer_of(
-    documents: Sequence[AnyDocument], cost: Fact | None = None, selected: int = 0
-) -> Answer:
+    documents: Sequence[AnyDocument], cost: StripItem | None = None, selected: int = 0
+) -> ScreenAnswer:
     """The answer of judged candidates: that of the safest one, and what became of the others; the
     strip is that of the selected one.
     """
     ordered = safest_first(views_of(documents))
     said = words(ordered[0], cost)
     advice, chosen = advising(ordered), ordered[selected]
-    return Answer(
+    return ScreenAnswer(
         state=said.verdict,
         chip=said.chip,
         lead=said.lead,
@@ -111,12 +111,12 @@ def live_answer(
     names: tuple[str, str],
     live: Outlook,
     planned_steps: int | None,
-    strip: Sequence[Fact],
+    strip: Sequence[StripItem],
     next_step: str = "",
-) -> Answer:
+) -> ScreenAnswer:
     """The answer of a forecast; `names` are the baseline's and the candidate's."""
     share = f" · {100.0 * live.step / planned_steps:.0f} % OF THE STEPS" if planned_steps else ""
-    return Answer(
+    return ScreenAnswer(
         state="live",
         chip=f"▸ NO VERDICT YET{share}",
         lead=live_lead(names[1], live),
@@ -212,11 +212,11 @@ def chances_html(live: Outlook) -> str:
     return f'<h2>Chances of the verdict</h2>{bar}<p class="said">{key}</p>'
 
 
-def _strip(answer: Answer) -> str:
+def _strip(answer: ScreenAnswer) -> str:
     facts, parts = answer.strip, []
     for fact in facts:
         why = f"<small>{escape(minus(fact.why))}</small>" if fact.why else ""
-        is_own = answer.about and fact in own_facts(facts)
+        is_own = answer.about and fact in candidate_items(facts)
         about = f'<span class="of"> · {escape(cut(answer.about, _OF))}</span>' if is_own else ""
         own = ' class="own"' if is_own else ""
         parts.append(
@@ -228,7 +228,7 @@ def _strip(answer: Answer) -> str:
     )
 
 
-def _details(rows: Sequence[Row]) -> str:
+def _details(rows: Sequence[DetailsRow]) -> str:
     drawn = []
     for row in rows:
         opened = " open" if row.is_open else ' name="more"'

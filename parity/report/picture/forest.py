@@ -24,7 +24,7 @@ State = Literal["pass", "fail", "inconclusive", "forecast"]
 
 
 @frozen
-class Estimate:
+class DrawnGap:
     """A gap with the ends of its interval and its margin, nats. A `forecast` is of a verdict to
     come.
     """
@@ -37,7 +37,7 @@ class Estimate:
 
 
 @frozen
-class Axis:
+class GapAxis:
     """What the figures of a table share: the ends of the axis and the margin, nats, and the width
     in SVG units.
     """
@@ -53,12 +53,12 @@ class Axis:
         return round(_PAD + (self.width - 2 * _PAD) * min(1.0, max(0.0, share)), 1)
 
 
-def estimate_of(view: View) -> Estimate | None:
+def estimate_of(view: View) -> DrawnGap | None:
     """The gap of a verdict; None where it has none that can be drawn."""
     gap, margin = view.gap, view.margin
     if gap is None or not all(map(math.isfinite, (gap.mean, gap.lo, gap.hi))):
         return None
-    return Estimate(
+    return DrawnGap(
         mean=gap.mean,
         lo=gap.lo,
         hi=gap.hi,
@@ -67,7 +67,7 @@ def estimate_of(view: View) -> Estimate | None:
     )
 
 
-def axis_of(estimates: Sequence[Estimate]) -> Axis | None:
+def axis_of(estimates: Sequence[DrawnGap]) -> GapAxis | None:
     """The axis of these figures; None without any."""
     if not estimates:
         return None
@@ -76,16 +76,16 @@ def axis_of(estimates: Sequence[Estimate]) -> Axis | None:
     ends = [end for estimate in estimates for end in (estimate.lo, estimate.hi)]
     if margin is None:
         reach = 1.1 * max(1e-6, *map(abs, ends))
-        return Axis(low=-reach, high=reach, margin=None)
+        return GapAxis(low=-reach, high=reach, margin=None)
     most, least = _MOST_MARGINS * margin, _LEAST_MARGINS * margin
-    return Axis(
+    return GapAxis(
         low=max(-most, min(-least, 1.05 * min(ends))),
         high=min(most, max(least, 1.05 * max(ends))),
         margin=margin,
     )
 
 
-def own_row_svg(estimate: Estimate | None) -> str:
+def own_row_svg(estimate: DrawnGap | None) -> str:
     """A small figure that stands among gaps with other margins: from -3 to +3 of its own; empty
     without a gap and a margin.
     """
@@ -93,11 +93,11 @@ def own_row_svg(estimate: Estimate | None) -> str:
         return ""
     reach = _OWN_MARGINS * estimate.margin
     return row_svg(
-        estimate, Axis(low=-reach, high=reach, margin=estimate.margin, width=_SMALL_WIDTH)
+        estimate, GapAxis(low=-reach, high=reach, margin=estimate.margin, width=_SMALL_WIDTH)
     )
 
 
-def row_svg(estimate: Estimate, axis: Axis) -> str:
+def row_svg(estimate: DrawnGap, axis: GapAxis) -> str:
     """The figure of one row."""
     words = (
         f"gap {signed(estimate.mean, 4)}, interval {interval_words(estimate.lo, estimate.hi, 4)}"
@@ -125,7 +125,7 @@ def row_svg(estimate: Estimate, axis: Axis) -> str:
     )
 
 
-def head_svg(axis: Axis) -> str:
+def head_svg(axis: GapAxis) -> str:
     """The labels of the axis, for the head of the column."""
     labels = [(0.0, "0")]
     if axis.margin is not None:
@@ -150,7 +150,7 @@ def head_svg(axis: Axis) -> str:
     )
 
 
-def _lines(axis: Axis, height: float) -> str:
+def _lines(axis: GapAxis, height: float) -> str:
     """Zero and the margins, over the whole height, so that rows join them to one line."""
     places = [("zero", 0.0)] + (
         [] if axis.margin is None else [("edge", axis.margin), ("edge", -axis.margin)]

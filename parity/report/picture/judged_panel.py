@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from html import escape
 
 from parity.report.picture.axes import Axes
-from parity.report.picture.scene import Judged, Scene, Trace
+from parity.report.picture.scene import JudgedInterval, Scene, Trace
 from parity.report.picture.spread import spread
 from parity.report.picture.svg_parts import NAME_CHARACTERS, percent_text, placed, shape
 from parity.wording import cut
@@ -113,7 +113,7 @@ def judged_svg(scene: Scene, axes: Axes) -> str:
     return "".join(parts)
 
 
-def _whisker(axes: Axes, judged: Judged, position: int) -> str:
+def _whisker(axes: Axes, judged: JudgedInterval, position: int) -> str:
     if math.isnan(judged.lo) or math.isnan(judged.hi):
         return ""
     top, bottom = percent_text(axes.y(judged.hi)), percent_text(axes.y(judged.lo))
@@ -130,7 +130,7 @@ def _whisker(axes: Axes, judged: Judged, position: int) -> str:
     )
 
 
-def _mark(axes: Axes, judged: Judged, trace: Trace, position: int, *, is_live: bool) -> str:
+def _mark(axes: Axes, judged: JudgedInterval, trace: Trace, position: int, *, is_live: bool) -> str:
     if not math.isfinite(judged.mean) or not axes.low <= judged.mean <= axes.high:
         return ""
     return placed(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from parity.judging.document_types import PathPointDocument, State
 from parity.report.forecast import PROBABLE, Outlook
-from parity.report.picture.scene import Dots, Judged, Marks, Trace, TraceState
+from parity.report.picture.scene import Dots, JudgedInterval, Marks, Trace, TraceState
 from parity.wording import (
     interval_words,
     minus,
@@ -47,7 +47,7 @@ def live_trace(
     return Trace(
         name=name,
         state=likely,
-        judged=[Judged(mean=middle, lo=live.low, hi=live.high)],
+        judged=[JudgedInterval(mean=middle, lo=live.low, hi=live.high)],
         label=minus(signed(middle, places)),
         decimals=places,
         notes=[minus(interval_words(live.low, live.high, places)), "90 % forecast"],
@@ -59,7 +59,7 @@ def live_trace(
     )
 
 
-def half_of(judged: Judged) -> tuple[float, float]:
+def half_of(judged: JudgedInterval) -> tuple[float, float]:
     """The ends that a forecast stays within with a chance of 50 %, where those of 90 % are known,
     as of a normal distribution.
     """

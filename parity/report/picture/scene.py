@@ -13,7 +13,7 @@ from parity.frozen import frozen
 from parity.judging.document_types import MarginDocument, PathPointDocument, State
 from parity.report.candidates import safest_first
 from parity.report.number_words import ends_words, mean_words
-from parity.report.strip import Fact, own_facts
+from parity.report.strip import StripItem, candidate_items
 from parity.report.view import AnyDocument, EvaluationView, View, number, views_of
 from parity.report.words import words
 from parity.wording import (
@@ -41,7 +41,7 @@ _NOTE = (
 
 
 @frozen
-class Judged:
+class JudgedInterval:
     """A judged gap with its interval, nats."""
 
     mean: float
@@ -80,7 +80,7 @@ class Trace:
 
     name: str
     state: TraceState
-    judged: Sequence[Judged]
+    judged: Sequence[JudgedInterval]
     label: str
     notes: Sequence[str]
     line: str
@@ -89,7 +89,7 @@ class Trace:
     dots: Points = ()
     marks: Marks = Marks()
     gap: float | None = None
-    facts: Sequence[Fact] = ()
+    facts: Sequence[StripItem] = ()
     decimals: int = DECIMALS
 
 
@@ -204,7 +204,7 @@ def _trace(view: View, dots: Dots, *, several: bool, mixed: bool) -> Trace:
             for note in _notes(view, several=several)
         ],
         line=minus(said.line),
-        facts=own_facts(said.strip) if several else (),
+        facts=candidate_items(said.strip) if several else (),
         decimals=view.decimals,
         path=inner,
         outer=outer,
@@ -215,11 +215,11 @@ def _trace(view: View, dots: Dots, *, several: bool, mixed: bool) -> Trace:
     )
 
 
-def _judged(view: View) -> list[Judged]:
+def _judged(view: View) -> list[JudgedInterval]:
     """The judged interval, and after it the other one of a comparison of evaluations."""
     if view.gap is None:
         return []
-    return [Judged(mean=gap.mean, lo=gap.lo, hi=gap.hi) for gap in reversed(view.intervals)]
+    return [JudgedInterval(mean=gap.mean, lo=gap.lo, hi=gap.hi) for gap in reversed(view.intervals)]
 
 
 def _notes(view: View, *, several: bool) -> list[str]:

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from parity.frozen import frozen
 from parity.judging.document_types import VerdictDocument
 from parity.report.candidates import safest_first
-from parity.report.picture.forest import Axis, Estimate, axis_of, estimate_of, head_svg, row_svg
+from parity.report.picture.forest import DrawnGap, GapAxis, axis_of, estimate_of, head_svg, row_svg
 from parity.report.view import TrainingView, view_of, views_of
 from server.database.states import JOB_ENDED
 from server.documents.jobs import ArmDocument, JobDocument
@@ -28,8 +28,8 @@ class Row:
 
     arm: ArmDocument
     verdict: VerdictDocument | None
-    estimate: Estimate | None
-    axis: Axis | None
+    estimate: DrawnGap | None
+    axis: GapAxis | None
     link: str
     selected: bool
 
@@ -110,7 +110,7 @@ def _badness(row: Row) -> tuple[bool, float]:
 
 def _estimate(
     job: JobDocument, arm: ArmDocument, verdict: VerdictDocument | None
-) -> Estimate | None:
+) -> DrawnGap | None:
     """The verdict's gap; while the job trains, the forecast of it. A job that ended without a
     verdict has neither.
     """
@@ -119,4 +119,4 @@ def _estimate(
     if arm.live is None or job.status in JOB_ENDED:
         return None
     live = arm.live
-    return Estimate(mean=live.gap, lo=live.low, hi=live.high, margin=live.margin, state="forecast")
+    return DrawnGap(mean=live.gap, lo=live.low, hi=live.high, margin=live.margin, state="forecast")

@@ -20,8 +20,8 @@ from parity.judging.verdict.sign_offs import SignOffDocument
 from parity.report.candidates import safest_first
 from parity.report.html.candidates_table import candidates_table
 from parity.report.html.screen import (
-    Answer,
     Screen,
+    ScreenAnswer,
     answer_of,
     chances_html,
     live_answer,
@@ -33,7 +33,7 @@ from parity.report.picture.live_trace import live_trace
 from parity.report.picture.picture import picture
 from parity.report.picture.scene import DOTS, FEW_DOTS, MANY, Dots, Scene, scene_of
 from parity.report.sign_off_words import accepted_words
-from parity.report.strip import Fact
+from parity.report.strip import StripItem
 from parity.report.view import views_of
 from parity.wording import nats_decimals, version_words
 from server.api.curves.forecast import observed
@@ -233,7 +233,7 @@ def _window(job: JobDocument) -> tuple[int, int] | None:
     return round(job.planned_steps * (1.0 - fraction)), job.planned_steps - 1
 
 
-def _no_answer(job: JobDocument, strip: Sequence[Fact]) -> Answer:
+def _no_answer(job: JobDocument, strip: Sequence[StripItem]) -> ScreenAnswer:
     """Why there is no verdict and no forecast, in the place of the answer."""
     measure, lacks = job.waiting or "", ""
     if job.status == "failed":
@@ -286,7 +286,7 @@ def _no_answer(job: JobDocument, strip: Sequence[Fact]) -> Answer:
             measure
             or "The first forecast comes once both arms have trained a tenth of the planned steps."
         )
-    return Answer(
+    return ScreenAnswer(
         state="live",
         chip=chip,
         lead=lead,

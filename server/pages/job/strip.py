@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parity.report.strip import Fact
+from parity.report.strip import StripItem
 from parity.wording import count
 from server.database.states import JOB_ENDED
 from server.documents.jobs import JobDocument
@@ -10,7 +10,7 @@ from server.jobs.cost import SECONDS_OF_AN_HOUR, CostDocument
 from server.pages.formats import duration
 
 
-def progress_strip(job: JobDocument) -> list[Fact]:
+def progress_strip(job: JobDocument) -> list[StripItem]:
     """The facts under the answer of a job that has no verdict."""
     base, *arms = job.arms
     runs = [len(arm.runs) for arm in job.arms]
@@ -25,19 +25,19 @@ def progress_strip(job: JobDocument) -> list[Fact]:
     loss = f"loss {base.loss:.3f} of {base.name}" if base.loss is not None else ""
     short_reruns = sum(len(arm.short_reruns) for arm in job.arms)
     return [
-        Fact(
+        StripItem(
             "Progress",
             f"{100.0 * job.share_done:.0f} % of the steps",
             "; ".join(part for part in (left, loss) if part),
         ),
         cost_fact(job.cost),
-        Fact("Evidence", each, count(len(arms), "candidate")),
-        Fact(
+        StripItem("Evidence", each, count(len(arms), "candidate")),
+        StripItem(
             "Run-to-run noise",
             count(short_reruns, "short rerun") if short_reruns else "No short reruns",
             "used in the verdict, not in a forecast",
         ),
-        Fact(
+        StripItem(
             "Early stop",
             str(job.policy.get("early_stop", "advise")),
             "what a forecast of a fail does to the runs",
@@ -45,18 +45,18 @@ def progress_strip(job: JobDocument) -> list[Fact]:
     ]
 
 
-def cost_fact(cost: CostDocument) -> Fact:
+def cost_fact(cost: CostDocument) -> StripItem:
     """What a job cost: device time, price where one is stated, and the runs that it did not have to
     train.
     """
     trained = f"{count(cost.trained_runs, 'run')} trained"
     reused = f"; {cost.reused_runs} reused" if cost.reused_runs else ""
     if cost.device_seconds is None:
-        return Fact("Cost", "Not recorded", cost.missing or "no step times on record")
+        return StripItem("Cost", "Not recorded", cost.missing or "no step times on record")
     if cost.price is not None:
         money = f"{cost.price:,.2f} {cost.currency or ''}".rstrip()
-        return Fact("Cost", money, f"{_device_time(cost.device_seconds)}; {trained}{reused}")
-    return Fact("Cost", _device_time(cost.device_seconds), f"{trained}{reused}")
+        return StripItem("Cost", money, f"{_device_time(cost.device_seconds)}; {trained}{reused}")
+    return StripItem("Cost", _device_time(cost.device_seconds), f"{trained}{reused}")
 
 
 def _device_time(seconds: float) -> str:

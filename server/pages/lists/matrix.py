@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from fastapi import Query, Request, Response
 from markupsafe import Markup
 
-from parity.report.picture.forest import Estimate, own_row_svg
+from parity.report.picture.forest import DrawnGap, own_row_svg
 from server.documents.matrix import MOST_JOBS, Columns, matrix
 from server.documents.trend import short
 from server.jobs.verdict_rows import VerdictSummary
@@ -24,7 +24,7 @@ def figure_of(verdict: VerdictSummary) -> Markup:
     """
     if verdict.gap_nats is None or verdict.ci_low is None or verdict.ci_high is None:
         return Markup()
-    estimate = Estimate(
+    estimate = DrawnGap(
         mean=verdict.gap_nats,
         lo=verdict.ci_low,
         hi=verdict.ci_high,

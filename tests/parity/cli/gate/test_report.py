@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from parity.cli.gate.report import SUMMARY_BYTES, Files, fits_a_comment, markdown, write
+from parity.cli.gate.report import SUMMARY_BYTES, ReportFiles, fits_a_comment, markdown, write
 from parity.gate.outcome import Outcome
 from parity.gate.rules import GateRules
 from parity.wording import age_in_words
@@ -45,7 +45,7 @@ def test_a_summary_that_is_full_is_reported_and_not_cut(tmp_path, monkeypatch):
     full.write_bytes(b"x" * SUMMARY_BYTES)
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(full))
     monkeypatch.delenv("GITHUB_OUTPUT", raising=False)
-    assert write(OUTCOME, GateRules(), Files()) == [f"{full}: is full"]
+    assert write(OUTCOME, GateRules(), ReportFiles()) == [f"{full}: is full"]
     assert full.stat().st_size == SUMMARY_BYTES
 
 
@@ -53,7 +53,9 @@ def test_an_output_is_one_line_whatever_a_server_says(tmp_path, monkeypatch):
     output = tmp_path / "output"
     monkeypatch.setenv("GITHUB_OUTPUT", str(output))
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
-    write(dataclasses.replace(OUTCOME, trouble="bad\nverdict=pass\r\nx"), GateRules(), Files())
+    write(
+        dataclasses.replace(OUTCOME, trouble="bad\nverdict=pass\r\nx"), GateRules(), ReportFiles()
+    )
     assert output.read_text().count("\n") == 12
     assert "\nverdict=infrastructure\n" in "\n" + output.read_text()
 

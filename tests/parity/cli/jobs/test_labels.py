@@ -7,19 +7,19 @@ import pytest
 
 from parity.cli.jobs import labels
 from parity.cli.jobs.labels import labels_of
-from parity.cli.terminal.shared_options import Labels
+from parity.cli.terminal.shared_options import LabelOptions
 from parity.cli.terminal.wrong_calls import UsageError
 
 
 def test_tags_of_the_file_and_the_options_add_up() -> None:
-    assert labels_of("f", {"tags": ["a", "b"]}, Labels(tag=["b", "c"], branch="main")) == {
+    assert labels_of("f", {"tags": ["a", "b"]}, LabelOptions(tag=["b", "c"], branch="main")) == {
         "tags": ["a", "b", "c"],
         "branch": "main",
     }
-    assert labels_of("f", {}, Labels(branch="")) == {}
+    assert labels_of("f", {}, LabelOptions(branch="")) == {}
     for wrong in ("nightly", [1], {"a": 1}):
         with pytest.raises(UsageError, match="expected a list of words"):
-            labels_of("f", {"tags": wrong}, Labels(branch="main"))
+            labels_of("f", {"tags": wrong}, LabelOptions(branch="main"))
 
 
 def test_the_branch_is_that_of_ci_else_of_git(
@@ -28,10 +28,10 @@ def test_the_branch_is_that_of_ci_else_of_git(
     for name in labels._IN_CI:
         monkeypatch.delenv(name, raising=False)
     file = tmp_path / "parity.yaml"
-    assert labels_of(str(file), {}, Labels()) == {}
+    assert labels_of(str(file), {}, LabelOptions()) == {}
     subprocess.run(["git", "init", "-q", "-b", "trunk", str(tmp_path)], check=True)
-    assert labels_of(str(file), {}, Labels()) == {"branch": "trunk"}
+    assert labels_of(str(file), {}, LabelOptions()) == {"branch": "trunk"}
     monkeypatch.setenv("GITHUB_REF_NAME", "7/merge")
     monkeypatch.setenv("GITHUB_HEAD_REF", "my-change")
-    assert labels_of(str(file), {}, Labels()) == {"branch": "my-change"}
-    assert labels_of(str(file), {}, Labels(branch="stated")) == {"branch": "stated"}
+    assert labels_of(str(file), {}, LabelOptions()) == {"branch": "my-change"}
+    assert labels_of(str(file), {}, LabelOptions(branch="stated")) == {"branch": "stated"}

@@ -7,7 +7,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from parity.cli.terminal.help import Command
+from parity.cli.terminal.help import CommandWithExample
 from parity.cli.terminal.options import Options, argument, flag, flat, option, refuse, repeatable
 from parity.cli.terminal.wrong_calls import UsageError
 
@@ -44,7 +44,7 @@ def train(
 def test_the_options_of_a_group_stand_where_the_group_stood():
     assert list(inspect.signature(train).parameters) == ["name", "steps", "seeds", "speed", "quick"]
     app = typer.Typer(rich_markup_mode=None)
-    app.command(cls=Command)(train)
+    app.command(cls=CommandWithExample)(train)
     text = CliRunner().invoke(app, ["--help"]).output
     assert [line for line in text.splitlines() if line.endswith(":")] == [
         "Arguments:",

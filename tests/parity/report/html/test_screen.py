@@ -21,9 +21,9 @@ from parity.report.html.candidates_table import candidates_table
 from parity.report.html.notebook import notebook_html
 from parity.report.html.page import case_report, job_report, report_page
 from parity.report.html.screen import (
-    Answer,
-    Row,
+    DetailsRow,
     Screen,
+    ScreenAnswer,
     answer_of,
     button,
     chances_html,
@@ -34,7 +34,7 @@ from parity.report.number_words import mean_words
 from parity.report.picture.case_scene import case_scene
 from parity.report.picture.picture import picture
 from parity.report.picture.scene import scene_of
-from parity.report.strip import Fact
+from parity.report.strip import StripItem
 from parity.report.view import views_of
 from parity.report.words import words
 from parity.wording import minus
@@ -159,7 +159,10 @@ def report_of(case: Case) -> str:
 
 def test_details_open_by_their_letters_and_are_open_in_a_report(three):
     case, documents = three
-    rows = [Row("r", "Reasons", "why", "<p>body</p>"), Row("c", "Curves", "loss", "", is_open=True)]
+    rows = [
+        DetailsRow("r", "Reasons", "why", "<p>body</p>"),
+        DetailsRow("c", "Curves", "loss", "", is_open=True),
+    ]
     html = screen_html(
         Screen(context=["job"], answer=answer_of(documents), picture="", details=rows)
     )
@@ -176,7 +179,9 @@ def test_who_accepted_a_verdict_stands_under_the_lead(three):
 
 
 def test_the_answer_of_a_forecast_has_its_words_and_chances():
-    answer = live_answer(("fp8", "nvfp4"), Forecast(), 400, [Fact("Progress", "100 of 400 steps")])
+    answer = live_answer(
+        ("fp8", "nvfp4"), Forecast(), 400, [StripItem("Progress", "100 of 400 steps")]
+    )
     html = screen_html(
         Screen(context=["job"], answer=answer, picture="", chances=chances_html(Forecast()))
     )
@@ -237,7 +242,7 @@ def test_the_path_can_be_saved_as_csv():
 
 
 def test_an_answer_without_an_interval_has_no_empty_line():
-    answer = Answer(
+    answer = ScreenAnswer(
         state="fail", chip="■ FAIL", lead="Do not.", measure="NaN.", interval="", next="", strip=[]
     )
     html = screen_html(Screen(context=["job"], answer=answer, picture=""))

@@ -4,13 +4,13 @@ import re
 
 import pytest
 
-from parity.report.picture.forest import WIDTH, Estimate, axis_of, head_svg, own_row_svg, row_svg
+from parity.report.picture.forest import WIDTH, DrawnGap, axis_of, head_svg, own_row_svg, row_svg
 
 
 def _estimate(
     mean: float, half: float = 0.005, state: str = "pass", margin: float | None = 0.014
-) -> Estimate:
-    return Estimate(mean=mean, lo=mean - half, hi=mean + half, margin=margin, state=state)
+) -> DrawnGap:
+    return DrawnGap(mean=mean, lo=mean - half, hi=mean + half, margin=margin, state=state)
 
 
 def _lines(svg: str, name: str) -> list[float]:

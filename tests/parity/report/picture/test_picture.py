@@ -26,7 +26,7 @@ from parity.report.picture.axes import steady_limits, ticks
 from parity.report.picture.case_scene import case_scene
 from parity.report.picture.live_trace import live_trace
 from parity.report.picture.picture import picture
-from parity.report.picture.scene import Judged, Losses, Marks, Scene, Trace, scene_of
+from parity.report.picture.scene import JudgedInterval, Losses, Marks, Scene, Trace, scene_of
 from parity.report.picture.spread import spread
 from parity.report.view import views_of
 from parity.wording import cut, minus
@@ -169,7 +169,7 @@ def test_only_the_selected_one_is_marked_and_drawn_last(three):
 
 @pytest.mark.parametrize(("low", "lines"), [(-0.02, 1), (-0.05, 2)])
 def test_the_lower_margin_is_drawn_only_where_an_interval_crosses_it(low, lines):
-    trace = bare("a", [Judged(mean=0.0, lo=low, hi=0.02)])
+    trace = bare("a", [JudgedInterval(mean=0.0, lo=low, hi=0.02)])
     drawn = Drawn(picture(scene_with([trace], margin=0.03), with_points=False))
     assert len(drawn.all("div[@class='jud']//path[@class='mar']")) == lines
 
@@ -264,7 +264,7 @@ def test_near_marks_become_one_with_a_count():
     marks = Marks(spikes=((50,), (200, 201, 203, 300)), nonfinite=((), (10,)))
     drawn = Drawn(
         picture(
-            scene_with([bare("a", [Judged(mean=0.0, lo=-0.1, hi=0.1)], marks=marks)]),
+            scene_with([bare("a", [JudgedInterval(mean=0.0, lo=-0.1, hi=0.1)], marks=marks)]),
             with_points=False,
         )
     )
@@ -302,7 +302,7 @@ def test_there_are_some_ticks_on_every_axis(low, height):
     assert all(low - 1e-6 * stride <= value <= low + height + 1e-6 * stride for value in values)
 
 
-def bare(name: str, judged: list[Judged], **changes: object) -> Trace:
+def bare(name: str, judged: list[JudgedInterval], **changes: object) -> Trace:
     given = {
         "name": name,
         "state": "fail",
@@ -353,7 +353,7 @@ def test_nothing_odd_breaks_the_picture(rows, margin, has_losses, now):
             {"step": step, "mean": mean, "lo": lo, "hi": hi}
             for step, mean, lo, hi in sorted(path, key=lambda each: each[0])
         ]
-        judged_list = [Judged(mean=mean, lo=lo, hi=hi) for mean, lo, hi in judged]
+        judged_list = [JudgedInterval(mean=mean, lo=lo, hi=hi) for mean, lo, hi in judged]
         marks = Marks(nonfinite=((3,), (399,)))
         traces.append(
             bare(
@@ -405,7 +405,7 @@ def test_equal_runs_are_drawn_on_the_zero_line() -> None:
     documents = with_path(case.verdicts())
     assert documents[0]["codes"][0] == "IDENTICAL"
     scene = case_scene(case, documents)
-    assert scene.traces[0].judged == [Judged(mean=0.0, lo=0.0, hi=0.0)]
+    assert scene.traces[0].judged == [JudgedInterval(mean=0.0, lo=0.0, hi=0.0)]
     assert {nats for _, nats in scene.traces[0].dots} == {0.0}
     drawn = Drawn(picture(scene))
     assert drawn.label("z") == "fp8 = 0"
