@@ -145,9 +145,12 @@ def import_table(
         )
     with at.client() as client:
         done = client.import_noise_table(table.csv(), family)
-    known = f", {count(done['known_groups'], 'group')} known before" if done["known_groups"] else ""
+    known_groups = (
+        f", {count(done['known_groups'], 'group')} known before" if done["known_groups"] else ""
+    )
     return at.show(
-        done, [f"{count(done['new_groups'], 'new group')}{known}: {', '.join(done['families'])}"]
+        done,
+        [f"{count(done['new_groups'], 'new group')}{known_groups}: {', '.join(done['families'])}"],
     )
 
 

@@ -111,8 +111,8 @@ def read_notes(document: VerdictDocument) -> list[str]:
             if not note.startswith(REUSED):
                 labels.setdefault(note, []).append(run["label"] or "a run")
     return [
-        note if len(own) == len(runs) else f"{', '.join(dict.fromkeys(own))}: {note}"
-        for note, own in labels.items()
+        note if len(noted_runs) == len(runs) else f"{', '.join(dict.fromkeys(noted_runs))}: {note}"
+        for note, noted_runs in labels.items()
     ]
 
 

@@ -13,7 +13,7 @@ from parity.judging.noise.run_floor import Prior
 EARLY_SHARE = 0.03  # of the steps: the fall of the first ones would flatten all that follows
 
 
-def verdict_gap(document: VerdictDocument, case: Case, wanted: StepRange = WHOLE) -> BinnedGap:
+def verdict_gap(document: VerdictDocument, case: Case, steps: StepRange = WHOLE) -> BinnedGap:
     """The gap of the runs that were judged in ranges of steps, with bands of the verdict's
     level.
     """
@@ -21,7 +21,7 @@ def verdict_gap(document: VerdictDocument, case: Case, wanted: StepRange = WHOLE
         case.judged_against(document["candidate"]["name"]),
         case.candidates[document["candidate"]["name"]],
         case.policy,
-        wanted,
+        steps,
         planned_steps=case.planned_steps,
         priors=verdict_priors(document),
         confidence=interval_level(document),
@@ -60,11 +60,11 @@ def gap_limits(document: VerdictDocument, gap: BinnedGap, pad: float) -> tuple[f
     inside = middle >= gap.window[0]
     if not inside.any():
         inside[:] = True
-    held = [0.0, gap.margin_nats or 0.0, *gap.lo[inside].tolist(), *gap.hi[inside].tolist()]
+    values = [0.0, gap.margin_nats or 0.0, *gap.lo[inside].tolist(), *gap.hi[inside].tolist()]
     if document["gap"]:
-        held += [document["gap"]["lo"], document["gap"]["hi"]]
-    known = [value for value in held if math.isfinite(value)]
-    low, high = min(known), max(known)
+        values += [document["gap"]["lo"], document["gap"]["hi"]]
+    finite = [value for value in values if math.isfinite(value)]
+    low, high = min(finite), max(finite)
     reach = high - low or 1e-6
     early = gap.mean[(middle >= EARLY_SHARE * middle[-1:]) & np.isfinite(gap.mean)]
     if len(early):

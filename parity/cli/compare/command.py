@@ -159,10 +159,10 @@ def judge(question: ComparisonRequest, reports: Reports, server: Server) -> Sequ
             short_reruns = read_short_reruns(stated.short_rerun, comparisons[0], columns, facts)
     else:
         refuse(stated.given("tokens"), NEEDS_NUMBERS)
-        in_files = stated.given(
+        file_options = stated.given(
             "baseline_run", "candidate_run", "control", "short_rerun", "shorter_baseline"
         )
-        refuse(in_files, "names a file, but with --arm-by all runs are in one table; remove it")
+        refuse(file_options, "names a file, but with --arm-by all runs are in one table; remove it")
         refuse(stated.given("column", "pattern"), NO_COLUMN)
         refuse(
             stated.given("seeds"),
@@ -180,14 +180,16 @@ def judge(question: ComparisonRequest, reports: Reports, server: Server) -> Sequ
         with_common_facts(arms, parameters, "--parameters", stated.loss_is) for arms in comparisons
     ]
     if held_out:
-        given = question.policy_options.given("checks", "accuracy_margin") | stated.given(
+        typed_options = question.policy_options.given("checks", "accuracy_margin") | stated.given(
             "assume_complete", "layer_policy"
         )
-        given |= evidence.given(
+        typed_options |= evidence.given(
             "evaluation", "layer_snr", "family", "noise_table", "full_run_hours", "hour_price"
         )
-        given |= reports.given("push") | stated.given("control", "short_rerun")
-        refuse(given, "needs training curves; of held-out losses only the losses are compared")
+        typed_options |= reports.given("push") | stated.given("control", "short_rerun")
+        refuse(
+            typed_options, "needs training curves; of held-out losses only the losses are compared"
+        )
         paired = stated.seeds is not None or table.pair_by is not None
         judged = [
             judge_evaluations(arms, table, policy, stated.planned_steps, look, paired=paired)
@@ -196,7 +198,7 @@ def judge(question: ComparisonRequest, reports: Reports, server: Server) -> Sequ
         report_evaluations(judged, reports)
         if reports.html is not None or reports.open_page:
             write_page(evaluation_report(*judged[0]), reports.html, show=reports.open_page)
-        return [document for _, own in judged for document in own]
+        return [document for _, judged_documents in judged for document in judged_documents]
     case = _case(comparisons[0], short_reruns, columns, policy, stated, evidence, look)
     if reports.push:
         check_push(case)

@@ -77,11 +77,13 @@ def questions(typed: ComparisonRequest) -> Mapping[str, ComparisonRequest]:
     content = read_yaml(file)
     if (
         not isinstance(content, dict)
-        or not isinstance(kept := content.get("compare"), dict)
-        or not kept
+        or not isinstance(section := content.get("compare"), dict)
+        or not section
     ):
         raise UsageError(f"{file}: has no comparison; {_COMPARE}")
-    named = {"": kept} if "runs" in kept else {str(key): value for key, value in kept.items()}
+    named = (
+        {"": section} if "runs" in section else {str(key): value for key, value in section.items()}
+    )
     if name is not None and name not in named:
         raise UsageError(
             f"{file}: no comparison is called {name!r}; expected one of "
@@ -91,31 +93,35 @@ def questions(typed: ComparisonRequest) -> Mapping[str, ComparisonRequest]:
     if typed.policy_options.policy is None and "policy" in content:
         shared = replace(typed, policy_options=replace(typed.policy_options, policy=file))
     # a comparison's own policy counts
-    own = {key for key, each in named.items() if isinstance(each, dict) and "policy" in each}
+    with_policy = {
+        key
+        for key, comparison in named.items()
+        if isinstance(comparison, dict) and "policy" in comparison
+    }
     return {
-        key: _kept(file, key, named[key], typed if key in own else shared)
+        key: _kept(file, key, named[key], typed if key in with_policy else shared)
         for key in (named if name is None else (name,))
     }
 
 
-def _kept(file: str, name: str, kept: object, typed: ComparisonRequest) -> ComparisonRequest:
+def _kept(file: str, name: str, section: object, typed: ComparisonRequest) -> ComparisonRequest:
     """One comparison of a file; its files are named from the folder of that file."""
     where = f"{file}: compare{f'.{name}' if name else ''}"
-    if not isinstance(kept, dict) or not kept.get("runs"):
+    if not isinstance(section, dict) or not section.get("runs"):
         raise UsageError(f"{where}: has no runs; {_COMPARE}")
     groups: dict[str, Options] = {
         key: getattr(typed, key) for key in ("stated", "table", "policy_options", "evidence")
     }
-    known = [option_name for group in groups.values() for option_name in group.options()]
-    if unknown := [str(key) for key in kept if key not in ("runs", *known)]:
-        near = did_you_mean(unknown[0], known)
+    option_names = [option_name for group in groups.values() for option_name in group.options()]
+    if unknown := [str(key) for key in section if key not in ("runs", *option_names)]:
+        near = did_you_mean(unknown[0], option_names)
         raise UsageError(
             f"{where}: unknown key {unknown[0]!r}; expected runs, or an option of `parity compare` "
             f"with _ for -{near}"
         )
     folder = Path(file).parent
-    runs = kept["runs"] if isinstance(kept["runs"], list) else [kept["runs"]]
+    runs = section["runs"] if isinstance(section["runs"], list) else [section["runs"]]
     made: dict[str, Any] = {
-        key: filled(group, kept, folder, where) for key, group in groups.items()
+        key: filled(group, section, folder, where) for key, group in groups.items()
     }
     return replace(typed, runs=[from_folder(str(run), folder) for run in runs], **made)

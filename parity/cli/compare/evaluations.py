@@ -146,7 +146,7 @@ def report_evaluations(
     judged: Sequence[tuple[EvaluationCase, Sequence[EvaluationDocument]]], reports: Reports
 ) -> None:
     """Print the documents as text, canonical JSON or Markdown, and write the reports."""
-    documents = [document for _, own in judged for document in own]
+    documents = [document for _, case_documents in judged for document in case_documents]
     if len(judged) > 1 and (
         one := next(iter(reports.given("bundle", "html", "open_page").values()), None)
     ):

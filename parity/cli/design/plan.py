@@ -197,21 +197,21 @@ def plan_design(
         )
     if asked.like is not None:
         asked, noise = _like(asked.like, asked, noise)
-    of_design = {each.name for each in fields(Design)}
+    design_fields = {field.name for field in fields(Design)}
     lenders = stated_lenders(noise.family, noise.noise_table, (BASELINE, CANDIDATE))
     try:
         policy = load_policy(policy_options)
-        known = {
+        arm_facts = {
             name: value
             for name, value in (asdict(asked) | asdict(noise)).items()
-            if name in of_design and value is not None
+            if name in design_fields and value is not None
         }
         for arm in (BASELINE, CANDIDATE):
             name = f"{arm}_rounding"
-            known[name] = stated_rounding(
-                known.get(name), f"--{arm}-rounding", known.get(f"{arm}_recipe")
+            arm_facts[name] = stated_rounding(
+                arm_facts.get(name), f"--{arm}-rounding", arm_facts.get(f"{arm}_recipe")
             )
-        design = Design(planned_steps=planned_steps, candidates=candidates, **known)
+        design = Design(planned_steps=planned_steps, candidates=candidates, **arm_facts)
         outlook = plan(
             design, policy, lenders, None if asked.budget is None else parse_budget(asked.budget)
         )

@@ -134,11 +134,9 @@ def gate(
     """
     excluded = earlier.given("fresh") | ({"supersede": "--supersede"} if earlier.supersede else {})
     if earlier.lookup and excluded:
-        given = next(iter(excluded.values()))
-        raise UsageError(
-            f"{given} {'trains' if given == '--fresh' else 'cancels jobs'} and --lookup never "
-            "does; use one of them"
-        )
+        typed_option = next(iter(excluded.values()))
+        does = "trains" if typed_option == "--fresh" else "cancels jobs"
+        raise UsageError(f"{typed_option} {does} and --lookup never does; use one of them")
     if earlier.verdicts is None and file is None:
         raise UsageError(
             "the job file is missing; expected parity.yaml, or --verdicts with the output of "

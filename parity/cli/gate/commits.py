@@ -12,7 +12,7 @@ from parity.client.rest import Document
 
 
 def at_commits(
-    file: str, content: Document, given: Mapping[str, str | None], revision: str | None
+    file: str, content: Document, options: Mapping[str, str | None], revision: str | None
 ) -> tuple[Document, str] | None:
     """The job file with full commit ids in place of `revision: base` and `head`, and the revision
     of the gate; None for another engine.
@@ -21,14 +21,14 @@ def at_commits(
     names.
     """
     if content["job"].get("engine") != "command":
-        for name, value in given.items():
+        for name, value in options.items():
             if value is not None:
                 raise UsageError(
                     f"--{name} fills `revision: {name}` of a job with engine: command; leave it out"
                 )
         return None
     commits = pull_request_commits() | {
-        name: value for name, value in given.items() if value is not None
+        name: value for name, value in options.items() if value is not None
     }
     if "head" not in commits and (head := git(Path(file), "rev-parse", "HEAD").strip()):
         commits["head"] = head
@@ -36,7 +36,7 @@ def at_commits(
     arms = [job.get("baseline"), *(job.get("candidates") or [])]
     for arm in arms:
         word = arm.get("revision") if isinstance(arm, dict) else None
-        if word in given and word not in commits:
+        if word in options and word not in commits:
             expected = f"--{word} COMMIT (git rev-parse origin/main)"
             raise UsageError(
                 f"{file}: revision is {word}, and no commit is known for it; expected {expected}"
@@ -51,7 +51,7 @@ def at_commits(
     return {**content, "job": job}, revision or commits.get("head", "")
 
 
-def elsewhere(job: Document, given: Mapping[str, str | None]) -> str | None:
+def elsewhere(job: Document, options: Mapping[str, str | None]) -> str | None:
     """Which other commits a job with engine command trains than options or the pull request name;
     None where it trains these alone.
 
@@ -60,10 +60,10 @@ def elsewhere(job: Document, given: Mapping[str, str | None]) -> str | None:
     """
     if job.get("engine") != "command":
         return None
-    known = pull_request_commits() | {
-        name: value for name, value in given.items() if value is not None
+    commits = pull_request_commits() | {
+        name: value for name, value in options.items() if value is not None
     }
-    base, head = known.get("base"), known.get("head")
+    base, head = commits.get("base"), commits.get("head")
     first, *others = [
         str((arm or {}).get("revision"))
         for arm in (job.get("baseline"), *(job.get("candidates") or []))
@@ -96,8 +96,8 @@ def revision_of(file: Path) -> str:
     """What CI says is checked out, else git's HEAD where the file is, with a digest of what was
     changed since; else nothing.
     """
-    if given := os.environ.get("GITHUB_SHA"):
-        return given
+    if checked_out := os.environ.get("GITHUB_SHA"):
+        return checked_out
     head = git(file, "rev-parse", "HEAD").strip()
     changed = git(file, "diff", "HEAD") if head else ""
     return head + (f"+{hashlib.sha256(changed.encode()).hexdigest()[:12]}" if changed else "")

@@ -110,13 +110,13 @@ def markdown(outcome: Outcome, rules: GateRules, fits: Callable[[str], bool]) ->
     else:
         rest = markdown_sections(outcome.verdicts, outcome.accepted)
     last = f"parity {VERSION}\n"
-    kept, left_out = [first], 0
+    shown, left_out = [first], 0
     for section in rest:
-        if fits("\n\n".join([*kept, section, _left_out(len(rest)), last])):
-            kept.append(section)
+        if fits("\n\n".join([*shown, section, _left_out(len(rest)), last])):
+            shown.append(section)
         else:
             left_out += 1
-    return "\n\n".join([*kept, *([_left_out(left_out)] if left_out else []), last])
+    return "\n\n".join([*shown, *([_left_out(left_out)] if left_out else []), last])
 
 
 def _left_out(sections: int) -> str:

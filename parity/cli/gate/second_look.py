@@ -54,7 +54,7 @@ def verdict_with_second_look(
         return replace(outcome, unconfirmed=second.trouble)
     again = {verdict["candidate"]["name"]: verdict for verdict in second.verdicts}
     verdicts = [again.get(verdict["candidate"]["name"], verdict) for verdict in outcome.verdicts]
-    first = {name: each for name, each in outcome.accepted.items() if name not in again}
+    first = {name: sign_off for name, sign_off in outcome.accepted.items() if name not in again}
     return replace(
         second,
         verdicts=verdicts,
@@ -62,7 +62,7 @@ def verdict_with_second_look(
         confirms=outcome.job,
         accepted={**first, **second.accepted},
         sign_offs=[
-            *(each for each in outcome.sign_offs if each["candidate"] not in again),
+            *(sign_off for sign_off in outcome.sign_offs if sign_off["candidate"] not in again),
             *second.sign_offs,
         ],
     )

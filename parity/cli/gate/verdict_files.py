@@ -46,13 +46,13 @@ def judged_files(path: str, revision: str) -> Outcome:
     if (
         not isinstance(verdicts, list)
         or not verdicts
-        or not all(_is_verdict(each) for each in verdicts)
+        or not all(_is_verdict(verdict) for verdict in verdicts)
     ):
         raise UsageError(f"{name}: holds no verdicts of schema {SCHEMA}; {_EXPECTED}")
     try:
         markdown_sections(verdicts)
-        for each in verdicts:
-            words(view_of(each))
+        for verdict in verdicts:
+            words(view_of(verdict))
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise UsageError(f"{name}: a verdict is not whole ({error!r:.60}); {_EXPECTED}") from None
     return Outcome(result=result_of(verdicts), revision=revision, verdicts=verdicts, source=FILES)

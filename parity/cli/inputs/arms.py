@@ -110,15 +110,15 @@ def read_short_reruns(
     the baseline whatever its name.
     """
     names = [name for name, _ in arms]
-    given = []
+    files = []
     for arm, file in (pair(item, SHORT_RERUN) for item in items):
         name = names[0] if arm == "baseline" and arm not in names else arm
         check_arm(name, names, SHORT_RERUN)
-        given.append((name, file))
-    for name, number in Counter(name for name, _ in given).items():
+        files.append((name, file))
+    for name, number in Counter(name for name, _ in files).items():
         check_short_reruns(number, name, SHORT_RERUN)
     by_arm: dict[str, list[Curve]] = {}
-    for name, file in given:
+    for name, file in files:
         run = read_short_rerun(
             file, (name, dict(arms)[name]), facts.of(name), columns.of_run(name, file)
         )

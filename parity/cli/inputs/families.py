@@ -71,11 +71,11 @@ def expected_family(
     """The families of a table (with any-decoder, if `general`); of many only their number, where
     they are listed, and the nearest three.
     """
-    known = (*noise_table.families, *([ANY_DECODER] if general else []))
-    if len(known) <= _FEW:
-        return f"expected {' or '.join(known)}"
+    names = (*noise_table.families, *([ANY_DECODER] if general else []))
+    if len(names) <= _FEW:
+        return f"expected {' or '.join(names)}"
     listed = " ".join(["parity noise list", *([file] if file else [])])
     return (
-        f"expected one of the {len(known)} that `{listed}` "
-        f"prints{did_you_mean(name, known, most=3)}"
+        f"expected one of the {len(names)} that `{listed}` "
+        f"prints{did_you_mean(name, names, most=3)}"
     )

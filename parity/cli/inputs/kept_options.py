@@ -15,7 +15,7 @@ _Filled = TypeVar("_Filled", bound=Options)
 _KINDS = {"bool": "true or false", "int": "a whole number", "float": "a number", "str": "a text"}
 
 
-def filled(group: _Filled, kept: Mapping[str, object], folder: Path, where: str) -> _Filled:
+def filled(group: _Filled, section: Mapping[str, object], folder: Path, where: str) -> _Filled:
     """The group with what a file keeps of it, by field, where nothing was typed; files are named
     from `folder`.
 
@@ -24,12 +24,14 @@ def filled(group: _Filled, kept: Mapping[str, object], folder: Path, where: str)
     """
     hints, untyped = get_type_hints(type(group)), type(group)()
     values: dict[str, Any] = {}
-    for each in fields(group):
-        if each.name in kept and getattr(group, each.name) == getattr(untyped, each.name):
-            value = _of_kind(kept[each.name], str(hints[each.name]), f"{where}: {each.name}")
-            metavar = str(each.metadata.get("more", {}).get("metavar"))
+    for option in fields(group):
+        if option.name in section and getattr(group, option.name) == getattr(untyped, option.name):
+            value = _of_kind(
+                section[option.name], str(hints[option.name]), f"{where}: {option.name}"
+            )
+            metavar = str(option.metadata.get("more", {}).get("metavar"))
             names_file = any(mark in metavar for mark in ("FILE", ".yaml"))
-            values[each.name] = _in_folder(value, folder) if names_file else value
+            values[option.name] = _in_folder(value, folder) if names_file else value
     return replace(group, **values)
 
 

@@ -70,7 +70,7 @@ def load_policy(options: PolicyOptions) -> Policy:
     try:
         return stated_policy(stated, **flags)
     except PolicyError as error:
-        given = options.given()
-        if "accuracy_margin" in given:
-            given["accuracy_margin_points"] = given.pop("accuracy_margin")
-        raise UsageError(wrong_value(error, given, file)) from None
+        typed_options = options.given()
+        if "accuracy_margin" in typed_options:
+            typed_options["accuracy_margin_points"] = typed_options.pop("accuracy_margin")
+        raise UsageError(wrong_value(error, typed_options, file)) from None

@@ -20,8 +20,8 @@ def read_times(options: TableOptions, arms: Mapping[str, Sequence[Curve]]) -> li
     times = read_run_times(options.times, options.arm_by, options.run_columns())
     runs = {(arm, run.label): run for arm, curves in arms.items() for run in curves}
     if options.where:  # the rows of a table of times are those of all runs
-        times = [each for each in times if (each.arm, each.run) in runs]
-    timed = {(each.arm, each.run) for each in times}
+        times = [entry for entry in times if (entry.arm, entry.run) in runs]
+    timed = {(entry.arm, entry.run) for entry in times}
     for kind, missing in (
         ("a run that the curves do not have", timed - set(runs)),
         ("no row for a run of the curves", set(runs) - timed),
@@ -34,8 +34,11 @@ def read_times(options: TableOptions, arms: Mapping[str, Sequence[Curve]]) -> li
                 "each run (an unknown time stays empty)"
             )
     return [
-        dataclasses.replace(each, hardware=each.hardware or _hardware(runs[each.arm, each.run]))
-        for each in times
+        dataclasses.replace(
+            entry,
+            hardware=entry.hardware or _hardware(runs[entry.arm, entry.run]),
+        )
+        for entry in times
     ]
 
 

@@ -215,9 +215,9 @@ def _follow(client: Client, job_id: str, following: Follow, at: VerdictQuery) ->
 
 def _finish(document: Mapping[str, Any], at: VerdictQuery) -> int:
     if document["status"] not in watching.ENDED:
-        own = document["id"]
-        remedy = status.conclusion_words(document) or f"`parity watch {own}` waits for it"
-        raise UsageError(f"job {own} is {document['status']} and has no verdict yet; {remedy}")
+        job_id = document["id"]
+        remedy = status.conclusion_words(document) or f"`parity watch {job_id}` waits for it"
+        raise UsageError(f"job {job_id} is {document['status']} and has no verdict yet; {remedy}")
     if document["status"] != "concluded":
         why = f": {document['message']}" if document["message"] else ""
         raise JobEndedError(f"job {document['id']} {document['status']} without a verdict{why}")

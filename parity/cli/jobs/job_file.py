@@ -88,7 +88,7 @@ def lines_named(file: str, *below: str) -> Iterator[None]:
         if len(findings) < 2:
             findings = [(findings[0][0] if findings else (), str(error))]
         first, *others = [_at(file, keys, words, below) for keys, words in findings]
-        sentences = [first, *(each.removeprefix(f"{file}, ") for each in others)]
+        sentences = [first, *(sentence.removeprefix(f"{file}, ") for sentence in others)]
         raise UsageError(first_few(sentences, _MOST_TOLD, "; ")) from None
 
 
@@ -96,8 +96,7 @@ def _at(file: str, keys: Sequence[str], words: str, below: Sequence[str]) -> str
     """The sentence with the line of its keys, else of those that it begins with ("schedule.steps is
     0").
     """
-    own = words.split(" ", 1)[0].rstrip(":").split(".")
-    return (
-        f"{place_in(file, [*below, *keys] if keys else own, own, [*below, *own], ['job', *own])}: "
-        f"{words}"
-    )
+    first_keys = words.split(" ", 1)[0].rstrip(":").split(".")
+    places = ([*below, *keys] if keys else first_keys, first_keys)
+    place = place_in(file, *places, [*below, *first_keys], ["job", *first_keys])
+    return f"{place}: {words}"

@@ -17,7 +17,7 @@ def labels_of(file: str, content: Document, labels: LabelOptions) -> Document:
     UsageError for tags that are no list of words.
     """
     stated = content.get("tags") or []
-    if not isinstance(stated, list) or not all(isinstance(each, str) for each in stated):
+    if not isinstance(stated, list) or not all(isinstance(tag, str) for tag in stated):
         raise UsageError(
             f"{file}: `tags:` is {stated!r}; expected a list of words such as tags: [nightly, "
             "llama3]"

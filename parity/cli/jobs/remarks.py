@@ -21,11 +21,11 @@ def remark_words(document: Document) -> Iterator[str]:
     """One line each for the tags, the notes and the sign-offs of a job."""
     if tags := document.get("tags"):
         yield f"tags: {', '.join(tags)}"
-    for each in document.get("sign_offs", ()):
+    for sign_off in document.get("sign_offs", ()):
         yield (
-            f"{NOT_A_PASS}: {accepted_words(each)} ({each['id']})"
-            if each["state"] == "valid"
-            else lapsed_words(each)
+            f"{NOT_A_PASS}: {accepted_words(sign_off)} ({sign_off['id']})"
+            if sign_off["state"] == "valid"
+            else lapsed_words(sign_off)
         )
     for note in document.get("notes", ()):
         yield (

@@ -59,18 +59,18 @@ def status(
         20, "List at most this many jobs.", min=1, max=500, rich_help_panel=FILTERS
     ),
     *,
-    wanted: Filters,
+    listed: Filters,
     at: ServerQuery,
 ) -> int:
     """Show the state of a job, or list the newest jobs (in a pipe: one per line, tab-separated)."""
-    for name, known in (("status", JOB_STATES), ("verdict", tuple(_STATES)), ("sort", SORTS)):
-        value = getattr(wanted, name)
-        if value is not None and value not in known:
+    for name, words in (("status", JOB_STATES), ("verdict", tuple(_STATES)), ("sort", SORTS)):
+        value = getattr(listed, name)
+        if value is not None and value not in words:
             raise UsageError(
                 f"--{name} is {value!r}; expected one of "
-                f"{', '.join(known)}{did_you_mean(value, known)}"
+                f"{', '.join(words)}{did_you_mean(value, words)}"
             )
-    filters = {key: value for key, value in asdict(wanted).items() if value}
+    filters = {key: value for key, value in asdict(listed).items() if value}
     with at.client() as client:
         answer = client.jobs(limit, filters=filters) if job is None else client.job(job)
         gaps = {} if job is None or answer["status"] in ENDED else recent_gaps(client, answer)

@@ -35,26 +35,26 @@ class TrendOptions(Options, panel="Jobs of the trend"):
 def trend(
     gate: Annotated[str | None, argument("[NAME]", "Name of the jobs, as in the job file.")] = None,
     *,
-    wanted: TrendOptions,
+    options: TrendOptions,
     at: ServerQuery,
 ) -> int:
     """Show how a gap moved over commits or days, and which of them moved it beyond run-to-run
     noise.
     """
-    if (gate is None) == (wanted.baseline is None):
+    if (gate is None) == (options.baseline is None):
         raise UsageError(
             "give the NAME of the jobs, or --baseline NAME; example: parity trend nightly"
         )
-    if wanted.by not in ("commit", "day"):
-        raise UsageError(f"--by is {wanted.by!r}; expected commit or day")
-    stated = {"gate": gate, **asdict(wanted)}
+    if options.by not in ("commit", "day"):
+        raise UsageError(f"--by is {options.by!r}; expected commit or day")
+    stated = {"gate": gate, **asdict(options)}
     with at.client() as client:
         history = client.trend({key: value for key, value in stated.items() if value is not None})
     if not at.as_json:
         print(history["answer"])
     return at.show_rows(
         history,
-        (wanted.by, "job", "verdict", "gap, nats (interval)", "gap", "margin"),
+        (options.by, "job", "verdict", "gap, nats (interval)", "gap", "margin"),
         map(_point, history["points"]),
     )
 

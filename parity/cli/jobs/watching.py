@@ -58,9 +58,9 @@ def follow(
     if not console.is_terminal:
         return follow_lines(
             documents,
-            lambda each, is_due: [
-                *forecast_changes(each, states),
-                *([state_line(client, each)] if is_due else []),
+            lambda latest, is_due: [
+                *forecast_changes(latest, states),
+                *([state_line(client, latest)] if is_due else []),
             ],
             console,
         )
@@ -102,7 +102,7 @@ def follow_lines(documents: Iterable[Document], lines: Lines, console: Console) 
 
 def follow_to_end(
     fetch: Callable[[], Document],
-    own: str,
+    analysis_id: str,
     lines: Lines,
     console: Console,
     timeout_seconds: float | None,
@@ -116,7 +116,7 @@ def follow_to_end(
     """
     try:
         with interrupt_leaves_running(kind, watch=watch, end=end):
-            return follow_lines(poll(fetch, own, timeout_seconds), lines, console)
+            return follow_lines(poll(fetch, analysis_id, timeout_seconds), lines, console)
     except UnreachableError as error:
         raise UnreachableError(f"{error}. The {kind} goes on there; follow it: {watch}") from None
 

@@ -46,8 +46,8 @@ class RunStatements(Options, panel=ARMS):
     def request(self) -> dict[str, Any]:
         """The facts that are stated, as the server takes them."""
         seeds = {
-            arm: [_seed(arm, each) for each in own.split(",")]
-            for arm, own in pairs(self.seeds, "--seeds").items()
+            arm: [_seed(arm, seed) for seed in arm_seeds.split(",")]
+            for arm, arm_seeds in pairs(self.seeds, "--seeds").items()
         }
         by_arm = {
             "recipe": pairs(self.recipe, "--recipe"),
@@ -83,10 +83,11 @@ def state(job: JobId, stated: RunStatements, at: VerdictQuery) -> int:
             any(run["state"] == "finished" for run in arm["runs"]) for arm in document["arms"]
         )
         verdicts = client.rejudge(job)["verdicts"] if is_whole and not document["is_open"] else []
-    for each in remarks["statements"]:
-        of = f" of {each['arm']}" if each["arm"] else ""
+    for statement in remarks["statements"]:
+        of = f" of {statement['arm']}" if statement["arm"] else ""
         print(
-            f"stated: {each['fact']}{of} {each['value']}, by {each['who']}, {each['created_at']}",
+            f"stated: {statement['fact']}{of} {statement['value']}, "
+            f"by {statement['who']}, {statement['created_at']}",
             file=sys.stderr,
         )
     if not is_whole:
@@ -153,12 +154,12 @@ def fail(
     left out.
     """
     with at.client() as client:
-        known = client.run(run)
+        document = client.run(run)
         manifest = {
-            name: value for name, value in (known["manifest"] or {}).items() if name != "engine"
+            name: value for name, value in (document["manifest"] or {}).items() if name != "engine"
         }
-        if known["state"] == "running":
-            attempt_number = known["attempt"]
+        if document["state"] == "running":
+            attempt_number = document["attempt"]
         else:
             attempt_number = client.attach(run, manifest)["attempt"]
         ended = client.finish(run, attempt_number, "failed", reason)

@@ -37,10 +37,10 @@ def runs_of_table(
     finished = []
     for name, curves in arms.items():
         if name not in awaited:
-            known = ", ".join(awaited)
+            awaited_names = ", ".join(awaited)
             raise UsageError(
                 f"{file}: job {job['id']} has no arm {name!r}; expected arms called "
-                f"{known}{did_you_mean(name, awaited)}"
+                f"{awaited_names}{did_you_mean(name, awaited)}"
             )
         if len(curves) != len(awaited[name]):
             raise UsageError(
@@ -104,10 +104,10 @@ def refuse_other_run(
     `recipe` is that of an option, which counts more; `seeds` collects the config's seed by the
     job's.
     """
-    own, seed = recipe or finished.curve.recipe, finished.curve.seed
-    if own not in (None, awaited["recipe"]):
+    recipe_of_run, seed = recipe or finished.curve.recipe, finished.curve.seed
+    if recipe_of_run not in (None, awaited["recipe"]):
         raise UsageError(
-            f"{finished.file}: its recipe is {own}, but run {finished.run} is to train "
+            f"{finished.file}: its recipe is {recipe_of_run}, but run {finished.run} is to train "
             f"{awaited['recipe']}; nothing was imported: name "
             "another run, or state the recipe with --recipe"
         )

@@ -102,19 +102,24 @@ def import_runs(
     with at.client() as client:
         if stated.job is not None:
             finished = runs_of_table(files[0], arms, client.job(stated.job), facts)
-        for each in finished:
-            awaited = client.run(each.run)
-            missing = why_incomplete(each.curve.completeness, awaited["planned_steps"])
+        for finished_run in finished:
+            awaited = client.run(finished_run.run)
+            missing = why_incomplete(finished_run.curve.completeness, awaited["planned_steps"])
             if missing and not stated.allow_incomplete:
                 raise UsageError(
-                    f"{each.file}: {missing}; import the whole run, or use --allow-incomplete "
-                    "(then it cannot pass)"
+                    f"{finished_run.file}: {missing}; import the whole run, or use "
+                    "--allow-incomplete (then it cannot pass)"
                 )
-            refuse_other_run(each, awaited, stated.recipe, seeds)
-        for each in finished:
-            file, run, curve = each.file, each.run, each.curve
+            refuse_other_run(finished_run, awaited, stated.recipe, seeds)
+        for finished_run in finished:
+            file, run, curve = finished_run.file, finished_run.run, finished_run.curve
             if different := send_run(
-                client, run, curve, each.context, stated.recipe or curve.recipe, curve.rounding
+                client,
+                run,
+                curve,
+                finished_run.context,
+                stated.recipe or curve.recipe,
+                curve.rounding,
             ):
                 raise UnreachableError(
                     f"{file}: {different}; the run is not finished: import it again"

@@ -85,10 +85,10 @@ def resend(
         except ClientError as error:
             refused += 1
             if may_be_accepted_later(error):
-                kept = f"{error}; the spool is kept as it is: send it again later"
+                outcome = f"{error}; the spool is kept as it is: send it again later"
             else:
-                kept = delivery.set_aside(error)
-            print(f"parity: {path}: {kept}", file=sys.stderr)
+                outcome = delivery.set_aside(error)
+            print(f"parity: {path}: {outcome}", file=sys.stderr)
         else:
             sent.append(
                 {
@@ -122,7 +122,7 @@ def _spools(paths: list[str]) -> Iterator[Path]:
     """
     for path in map(Path, paths):
         if path.is_dir():
-            yield from sorted(path.rglob(f"*{spool.SUFFIX}"), key=lambda each: each.name)
+            yield from sorted(path.rglob(f"*{spool.SUFFIX}"), key=lambda file: file.name)
         elif not path.exists():
             raise UsageError(
                 f"{path}: no such file or folder; expected a spool, such as the folder parity-spool"

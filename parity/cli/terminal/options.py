@@ -63,13 +63,15 @@ class Options:
 
     def options(self) -> list[str]:
         """The names of its fields that are options; others are for commands to fill."""
-        return [each.name for each in fields(self) if "more" in each.metadata]
+        return [
+            option_field.name for option_field in fields(self) if "more" in option_field.metadata
+        ]
 
     def given(self, *names: str) -> dict[str, str]:
         """The options that were given, of those named by their fields, or of all: as they are
         typed, by field.
         """
-        every = {each.name: each for each in fields(self)}
+        every = {option_field.name: option_field for option_field in fields(self)}
         return {
             name: _typed(every[name]) for name in names or every if _is_given(getattr(self, name))
         }
@@ -79,16 +81,16 @@ def _is_given(value: object) -> bool:
     return value is not None and value is not False and value != []
 
 
-def _typed(each: Field[Any]) -> str:
+def _typed(option_field: Field[Any]) -> str:
     """An option as it is typed."""
-    return next(iter(each.metadata.get("names", ())), f"--{each.name.replace('_', '-')}").partition(
-        "/"
-    )[0]
+    return next(
+        iter(option_field.metadata.get("names", ())), f"--{option_field.name.replace('_', '-')}"
+    ).partition("/")[0]
 
 
-def refuse(given: Mapping[str, str], reason: str) -> None:
+def refuse(options: Mapping[str, str], reason: str) -> None:
     """Raise UsageError for the first option that was given; `reason` follows its name."""
-    for name in given.values():
+    for name in options.values():
         raise UsageError(f"{name} {reason}")
 
 
@@ -106,30 +108,34 @@ def flat(command: Callable[..., int]) -> Callable[..., int]:
     }
     groups: dict[str, list[Parameter]] = {}
     parameters: list[Parameter] = []
-    for own in signature(command).parameters.values():
-        if own.name in kinds:
-            chosen = getattr(hints[own.name], "__metadata__", (None,))[0]
-            groups[own.name] = [
-                each
-                for each in _parameters(kinds[own.name])
-                if chosen is None or each.name in chosen
+    for declared in signature(command).parameters.values():
+        if declared.name in kinds:
+            chosen = getattr(hints[declared.name], "__metadata__", (None,))[0]
+            groups[declared.name] = [
+                parameter
+                for parameter in _parameters(kinds[declared.name])
+                if chosen is None or parameter.name in chosen
             ]
-            parameters += groups[own.name]
-        elif isinstance(own.default, Field):
-            parameters.append(_parameter(own.name, own.default, hints[own.name], None))
+            parameters += groups[declared.name]
+        elif isinstance(declared.default, Field):
+            parameters.append(
+                _parameter(declared.name, declared.default, hints[declared.name], None)
+            )
         else:
-            parameters.append(own.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[own.name]))
+            parameters.append(
+                declared.replace(kind=Parameter.KEYWORD_ONLY, annotation=hints[declared.name])
+            )
 
     @wraps(command)
     def call(**values: object) -> int:
         made = {
-            name: kinds[name](**{each.name: values.pop(each.name) for each in own})
-            for name, own in groups.items()
+            name: kinds[name](**{option.name: values.pop(option.name) for option in members})
+            for name, members in groups.items()
         }
         return command(**values, **made)
 
     call.__dict__["__signature__"] = Signature(parameters)
-    call.__annotations__ = {each.name: each.annotation for each in parameters}
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return call
 
 
@@ -143,16 +149,16 @@ def basic(*names: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
         def call(*, help_all: bool, **values: object) -> int:  # noqa: ARG001
             return command(**values)
 
-        own = Parameter(
+        help_option = Parameter(
             "help_all",
             Parameter.KEYWORD_ONLY,
             default=False,
             annotation=Annotated[bool, help_all("options")],
         )
-        parameters = [*signature(command).parameters.values(), own]
+        parameters = [*signature(command).parameters.values(), help_option]
         call.__dict__["__signature__"] = Signature(parameters)
-        call.__dict__["basic"] = {*names, "help", own.name}
-        call.__annotations__ = {each.name: each.annotation for each in parameters}
+        call.__dict__["basic"] = {*names, "help", help_option.name}
+        call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         return call
 
     return with_both_helps
@@ -161,17 +167,29 @@ def basic(*names: str) -> Callable[[Callable[..., int]], Callable[..., int]]:
 def _parameters(kind: type[Options]) -> Iterator[Parameter]:
     """The fields of a group that are options; others are for commands to fill."""
     hints = get_type_hints(kind)
-    for each in fields(kind):
-        if "more" not in each.metadata:
+    for option_field in fields(kind):
+        if "more" not in option_field.metadata:
             continue
-        declared_in = next(base for base in kind.__mro__ if each.name in get_annotations(base))
-        yield _parameter(each.name, each, hints[each.name], getattr(declared_in, "panel", None))
+        declared_in = next(
+            base for base in kind.__mro__ if option_field.name in get_annotations(base)
+        )
+        yield _parameter(
+            option_field.name,
+            option_field,
+            hints[option_field.name],
+            getattr(declared_in, "panel", None),
+        )
 
 
-def _parameter(name: str, each: Field[Any], hint: object, panel: str | None) -> Parameter:
-    default = each.default if each.default_factory is MISSING else each.default_factory()
+def _parameter(name: str, option_field: Field[Any], hint: object, panel: str | None) -> Parameter:
+    default = (
+        option_field.default
+        if option_field.default_factory is MISSING
+        else option_field.default_factory()
+    )
     info = typer.Option(
-        *each.metadata["names"], **{"rich_help_panel": panel, **each.metadata["more"]}
+        *option_field.metadata["names"],
+        **{"rich_help_panel": panel, **option_field.metadata["more"]},
     )
     return Parameter(
         name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[hint, info]

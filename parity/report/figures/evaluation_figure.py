@@ -148,15 +148,15 @@ def _gap(axes: Any, view: EvaluationView) -> None:
     at = [step * scale for step in curve["steps"]]
     gap_band(axes, at, curve["lo"], curve["gap"], curve["hi"], marker="o", markersize=3)
     margin = document["margin"]
-    held = [
+    values = [
         0.0,
         *curve["lo"],
         *curve["hi"],
         margin["nats"] if margin else 0.0,
         *((judged["lo"], judged["hi"]) if judged else ()),
     ]
-    pad = PAD * (max(held) - min(held) or 1e-6)
-    low, high = min(held) - pad, max(held) + pad
+    pad = PAD * (max(values) - min(values) or 1e-6)
+    low, high = min(values) - pad, max(values) + pad
     axes.set_ylim(low, high)
     axes.set_xlim(0.0, at[-1] * 1.06)
     confidence = level_percent(document["gap"]["confidence"])
@@ -302,10 +302,10 @@ def _dots(axes: Any, place: int, row: FigureRow, dots: Sequence[tuple[float, boo
     order = sorted(range(len(dots)), key=lambda index: dots[index][0])
     heights = dict(zip(order, dot_heights(len(dots)), strict=True))
     for hollow in (False, True):
-        kept = [index for index in range(len(dots)) if dots[index][1] == hollow]
+        alike = [index for index in range(len(dots)) if dots[index][1] == hollow]
         axes.plot(
-            [dots[index][0] for index in kept],
-            [place + heights[index] for index in kept],
+            [dots[index][0] for index in alike],
+            [place + heights[index] for index in alike],
             MARKERS[row.arm],
             markersize=3,
             color=COLOURS[row.arm],

@@ -206,13 +206,13 @@ def _fitted(parts: Sequence[RenderableType], width: int) -> list[RenderableType]
     def height(shown: Sequence[RenderableType]) -> int:
         return sum(len(console.render_lines(part, pad=False)) for part in shown)
 
-    kept = list(parts)
+    fitted = list(parts)
     for part in parts:
-        if height(kept) <= MOST_LINES:
+        if height(fitted) <= MOST_LINES:
             break
         if isinstance(part, Text) and not part.plain:
-            kept.remove(part)
-    return kept
+            fitted.remove(part)
+    return fitted
 
 
 def _numbers(views: Sequence[View], width: int) -> list[RenderableType]:

@@ -218,9 +218,9 @@ def _strip(answer: ScreenAnswer) -> str:
         why = f"<small>{escape(minus(fact.why))}</small>" if fact.why else ""
         is_own = answer.about and fact in candidate_items(facts)
         about = f'<span class="of"> · {escape(cut(answer.about, _OF))}</span>' if is_own else ""
-        own = ' class="own"' if is_own else ""
+        look = ' class="own"' if is_own else ""
         parts.append(
-            f"<div{own}><dt>{escape(fact.name)}{about}</dt><dd>{escape(minus(fact.value))}{why}</dd></div>"
+            f"<div{look}><dt>{escape(fact.name)}{about}</dt><dd>{escape(minus(fact.value))}{why}</dd></div>"
         )
     return (
         '<dl class="strip" '

@@ -79,8 +79,8 @@ def limits_of(scene: Scene, first: float = 0.0) -> tuple[float, float]:
     core += [
         end
         for trace in scene.traces
-        for each in trace.judged
-        for end in (each.mean, each.lo, each.hi)
+        for interval in trace.judged
+        for end in (interval.mean, interval.lo, interval.hi)
     ]
     core = [value for value in core if abs(value) < _HUGE]
     low, high = min(core), max(core)
@@ -88,12 +88,14 @@ def limits_of(scene: Scene, first: float = 0.0) -> tuple[float, float]:
     for trace in scene.traces:
         for path in (trace.path, trace.outer):
             last = path[-1]["step"] if path else 0
-            kept = [point for point in path if point["step"] >= first + _EARLY * (last - first)]
-            late += [point["mean"] for point in kept]
+            late_points = [
+                point for point in path if point["step"] >= first + _EARLY * (last - first)
+            ]
+            late += [point["mean"] for point in late_points]
             late += (
                 []
                 if scene.is_dense
-                else [end for point in kept for end in (point["lo"], point["hi"])]
+                else [end for point in late_points for end in (point["lo"], point["hi"])]
             )
     late = [value for value in late if abs(value) < _HUGE]
     if low == high and late:

@@ -53,7 +53,7 @@ def cursor_numbers(scene: Scene, axes: Axes) -> str:
     size, letter = (
         token_unit(axes.last * scene.tokens_per_step) if scene.tokens_per_step else (1.0, "")
     )
-    told = {
+    document = {
         "x": [axes.first, axes.last],
         "y": [axes.low, axes.high],
         "scale": (scene.tokens_per_step or 1.0) / size,
@@ -61,5 +61,5 @@ def cursor_numbers(scene: Scene, axes: Axes) -> str:
         "candidates": candidates,
         "facts": [[minus(fact.value), minus(fact.why)] for fact in facts],
     }
-    text = json.dumps(told, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
+    text = json.dumps(document, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
     return f'<script type="application/json" class="points">{text}</script>'

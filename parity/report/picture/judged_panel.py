@@ -99,15 +99,15 @@ def judged_svg(scene: Scene, axes: Axes) -> str:
         trace = scene.traces[place]
         is_live = scene.now is not None
         intervals = trace.judged[:1] if several else trace.judged
-        for number, each in enumerate(intervals):
+        for number, interval in enumerate(intervals):
             position = place if several else number
             look = (
                 "j "
                 f"c-{trace.state}{' on' if place == scene.selected else ''}{' second' if number else ''}{' live' if is_live else ''}"  # noqa: E501
             )
-            mark = _mark(axes, each, trace, position, is_live=is_live)
+            mark = _mark(axes, interval, trace, position, is_live=is_live)
             parts.append(
-                f'<g class="{look}" data-c="{place}">{_whisker(axes, each, position)}{mark}</g>'
+                f'<g class="{look}" data-c="{place}">{_whisker(axes, interval, position)}{mark}</g>'
             )
         parts.append(_judged_label(scene, place, top, several=several, with_notes=with_notes))
     return "".join(parts)
@@ -144,11 +144,11 @@ def _rug(scene: Scene, axes: Axes) -> str:
     parts = []
     for trace in scene.traces:
         if trace.judged and math.isfinite(trace.judged[0].mean):
-            own = (
+            mark = (
                 f'<g class="c-{trace.state}" transform="translate({columns.get(trace.state, -30)} '
                 f'0)">{shape(trace.state, 3.8)}</g>'
             )
-            parts.append(placed(axes.y(trace.judged[0].mean), own, "rug", x=100.0))
+            parts.append(placed(axes.y(trace.judged[0].mean), mark, "rug", x=100.0))
     return "".join(parts)
 
 

@@ -45,17 +45,17 @@ def lines_svg(scene: Scene, axes: Axes) -> str:
 
 def _trace_lines(scene: Scene, axes: Axes, place: int) -> str:
     trace = scene.traces[place]
-    own = [point for point in trace.path if is_finite(point)]
+    path = [point for point in trace.path if is_finite(point)]
     inside = [(step, nats) for step, nats in trace.dots if axes.low <= nats <= axes.high]
     parts = [
         _band([point for point in trace.outer if is_finite(point)], axes, "band outer"),
-        _band(own, axes, "band"),
+        _band(path, axes, "band"),
         _dots(inside, axes, "dots"),
         _fan(scene, trace, axes),
-        _dots([(point["step"], point["mean"]) for point in own], axes, "pts")
-        if len(own) <= _POINTS_SEEN
+        _dots([(point["step"], point["mean"]) for point in path], axes, "pts")
+        if len(path) <= _POINTS_SEEN
         else "",
-        _line([(point["step"], point["mean"]) for point in own], axes),
+        _line([(point["step"], point["mean"]) for point in path], axes),
     ]
     chosen = " on" if place == scene.selected else ""
     return f'<g class="cv c-{trace.state}{chosen}" data-c="{place}">{"".join(parts)}</g>'
@@ -134,7 +134,9 @@ def margin_levels(scene: Scene) -> list[float]:
     if scene.margin is None:
         return []
     is_crossed = any(
-        each.lo < -scene.margin < each.hi for trace in scene.traces for each in trace.judged
+        interval.lo < -scene.margin < interval.hi
+        for trace in scene.traces
+        for interval in trace.judged
     )
     if is_crossed and scene.margin > 0.0:
         return [scene.margin, -scene.margin]

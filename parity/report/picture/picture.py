@@ -91,8 +91,8 @@ def _caption(scene: Scene) -> str:
     else:
         named = "<b>Gap</b>"
     marks = [trace.marks for trace in scene.traces]
-    keys = [" · ▲ spike"] if any(any(each.spikes) for each in marks) else []
-    keys += [" · △ NaN"] if any(any(each.nonfinite) for each in marks) else []
+    keys = [" · ▲ spike"] if any(any(trace_marks.spikes) for trace_marks in marks) else []
+    keys += [" · △ NaN"] if any(any(trace_marks.nonfinite) for trace_marks in marks) else []
     what = f'<span class="what">{named} to {base}, nats per token; up is worse</span>'
     return (
         f"<figcaption>{what}<span "

@@ -12,16 +12,18 @@ def spread(places: Sequence[float], least: float, within: tuple[float, float]) -
     order = sorted(range(len(places)), key=lambda index: places[index])
     groups = list[tuple[float, list[int]]]()  # where a group begins, and who is in it
     for index in order:
-        begin, own = places[index], [index]
+        begin, members = places[index], [index]
         while True:
-            begin = min(max(begin, low), high - least * (len(own) - 1))
+            begin = min(max(begin, low), high - least * (len(members) - 1))
             if not groups or groups[-1][0] + least * len(groups[-1][1]) <= begin:
                 break
-            own = groups.pop()[1] + own
-            begin = sum(places[each] - least * number for number, each in enumerate(own)) / len(own)
-        groups.append((begin, own))
+            members = groups.pop()[1] + members
+            begin = sum(
+                places[member] - least * number for number, member in enumerate(members)
+            ) / len(members)
+        groups.append((begin, members))
     placed = [0.0] * len(places)
-    for begin, own in groups:
-        for number, index in enumerate(own):
+    for begin, members in groups:
+        for number, index in enumerate(members):
             placed[index] = min(high, begin + least * number)
     return placed
