@@ -10,10 +10,11 @@ import pytest
 
 from parity.cli.runs.finished_runs import FinishedRun, refuse_other_run
 from parity.cli.terminal.wrong_calls import UsageError
-from parity.readers import read_run, trackers
+from parity.readers import read_run
 from parity.readers.errors import ReadError, UnreachableSourceError
 from parity.readers.files.text import read_text
 from parity.readers.tables.growing_table import GrowingTable
+from parity.readers.trackers import sources
 from parity.readers.trackers.run import TrackerRun
 
 Run = Callable[..., tuple[int, str, str]]
@@ -37,7 +38,7 @@ def config(files: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> dict[str, 
         columns = GrowingTable(source, wanted).read(read_text(files[path]))
         return TrackerRun(columns=columns, config=configs.get(path, {}))
 
-    monkeypatch.setattr(trackers, "SOURCES", {"mlflow:": read})
+    monkeypatch.setattr(sources, "SOURCES", {"mlflow:": read})
     return configs
 
 
