@@ -1,8 +1,15 @@
-"""Which reader reads a file: by its name, its folder, or how its text begins."""
+"""Which reader reads a file: by its name, its folder, or how its text begins.
 
-from collections.abc import Mapping
+A format is a module with its reader, and one entry here: `FILE_FORMATS` has files that are known by
+their names, `LINE_FORMATS` texts of lines, the first that fits. The step lines of a trainer are an
+entry in `parity.readers.logs.trainer_formats`, a tracker is one in
+`parity.readers.trackers.sources`.
+"""
+
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from parity.frozen import frozen
 from parity.readers.columns.columns import RunColumns
 from parity.readers.errors import NoLossError, ReadError, SeveralRunsError
 from parity.readers.files.growing import Growing
@@ -23,24 +30,63 @@ from parity.readers.logs.train_log import TrainLog, is_train_log
 from parity.readers.tables.delimited import is_prose
 from parity.readers.tables.growing_table import GrowingTable
 from parity.readers.tables.npz import NPZ
-from parity.readers.tables.parquet import SUFFIX, read_parquet
+from parity.readers.tables.parquet import is_parquet_file, read_parquet
 from parity.readers.trackers.sources import is_source
 from parity.readers.trackers.wandb_folder import offline_files
+
+
+@frozen
+class FileFormat:
+    """Files of one run that are known by their names: `fits` looks at the path, `read` reads the
+    columns, some of which the user may name.
+    """
+
+    fits: Callable[[str], bool]
+    read: Callable[[str, Mapping[str, str]], RunColumns]
+
+
+@frozen
+class LineFormat:
+    """A text of lines: `fits` looks at its beginning, or where its second argument is true at all
+    of it; `reader` makes what reads it while it grows, from source, named columns and run.
+
+    `has_runs`: whether one of several runs in it can be named.
+    """
+
+    fits: Callable[[str, bool], bool]
+    reader: Callable[[str, Mapping[str, str], str | None], Growing]
+    has_runs: bool = False
+
+
+FILE_FORMATS = (
+    FileFormat(fits=is_tensorboard_file, read=read_tensorboard),
+    FileFormat(fits=is_parquet_file, read=read_parquet),
+)
+LINE_FORMATS = (
+    LineFormat(fits=lambda text, _whole: is_json(text), reader=JsonLines, has_runs=True),
+    LineFormat(
+        fits=lambda text, whole: is_train_log(text, whole=whole),
+        reader=lambda source, named_columns, _run: TrainLog(source, named_columns),
+    ),
+    LineFormat(
+        fits=lambda text, whole: is_printed_log(text, whole=whole),
+        reader=lambda source, named_columns, _run: PrintedLog(source, named_columns),
+    ),
+)
+"""What none of these fits is a table."""
 
 
 def read_columns(path: str, run: str | None, named_columns: Mapping[str, str]) -> RunColumns:
     """Columns of one run of a file or of a folder; raises ReadError."""
     if run is None and Path(path).is_dir() and not _is_misnamed_folder(path):
         return _read_folder(path, named_columns)
-    if Path(path).is_file() and (is_tensorboard_file(path) or path.endswith(SUFFIX)):
+    if Path(path).is_file() and (file_format := _file_format(path)) is not None:
         if run is not None:
             raise ReadError(
                 f"{path}:{run}: one run of a table is read from CSV or JSON lines only; name the "
                 "file alone, or export CSV"
             )
-        return (read_tensorboard if is_tensorboard_file(path) else read_parquet)(
-            path, named_columns
-        )
+        return file_format.read(path, named_columns)
     return _read_text(read_text(path), path, run, named_columns)
 
 
@@ -94,12 +140,9 @@ def growing_reader(
     """
     if PATTERN in named_columns:
         return PatternLog(source, named_columns)
-    if is_json(text):
-        return JsonLines(source, named_columns, run)
-    if run is None and is_train_log(text, whole=whole):
-        return TrainLog(source, named_columns)
-    if run is None and is_printed_log(text, whole=whole):
-        return PrintedLog(source, named_columns)
+    for line_format in LINE_FORMATS:
+        if (run is None or line_format.has_runs) and line_format.fits(text, whole):
+            return line_format.reader(source, named_columns, run)
     return GrowingTable(source, named_columns, run)
 
 
@@ -124,8 +167,8 @@ def is_text_file(name: str, path: str, run: str | None) -> bool:
     """Whether a run is in a text file of its own."""
     is_other = (
         is_source(name)
-        or path.endswith((NPZ, SUFFIX))
-        or is_tensorboard_file(path)
+        or path.endswith(NPZ)
+        or _file_format(path) is not None
         or Path(path).is_dir()
     )
     return run is None and not is_other and not offline_files(path)
@@ -133,8 +176,13 @@ def is_text_file(name: str, path: str, run: str | None) -> bool:
 
 def _is_misnamed_folder(path: str) -> bool:
     """Whether a folder has the name of a file, so that the file was meant."""
-    return (
-        path.endswith(SUFFIX)
-        or is_tensorboard_file(path)
-        or Path(path).suffix in (".csv", ".tsv", ".jsonl", ".json")
+    return _file_format(path) is not None or Path(path).suffix in (
+        ".csv",
+        ".tsv",
+        ".jsonl",
+        ".json",
     )
+
+
+def _file_format(path: str) -> FileFormat | None:
+    return next((entry for entry in FILE_FORMATS if entry.fits(path)), None)

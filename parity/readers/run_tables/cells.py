@@ -20,8 +20,7 @@ from parity.readers.logs.mlperf import rows_of_folder
 from parity.readers.logs.tensorboard import is_tensorboard_file
 from parity.readers.tables.delimited import as_table
 from parity.readers.tables.npz import NPZ
-from parity.readers.tables.parquet import SUFFIX as PARQUET
-from parity.readers.tables.parquet import parquet_cells
+from parity.readers.tables.parquet import is_parquet_file, parquet_cells
 
 
 @frozen(eq=False)
@@ -134,7 +133,7 @@ def read_cells(source: str) -> TableCells:
             f"{source}: not a table of many runs; expected CSV, TSV, JSON lines or Parquet, with a "
             "column for the arm"
         )
-    if source.endswith(PARQUET) and Path(source).is_file():
+    if is_parquet_file(source) and Path(source).is_file():
         columns = parquet_cells(source)
         rows = len(next(iter(columns.values()), []))
         cells = TableCells(source=source, columns=columns, lines=range(1, rows + 1), place="row")

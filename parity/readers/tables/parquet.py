@@ -15,7 +15,12 @@ from parity.readers.columns.names import LOSS, STEP, find_columns
 from parity.readers.columns.several_runs import SHOWN, run_column
 from parity.readers.errors import ReadError
 
-SUFFIX = ".parquet"
+_SUFFIX = ".parquet"
+
+
+def is_parquet_file(name: str) -> bool:
+    """Whether a path is a Parquet file, by its name."""
+    return name.endswith(_SUFFIX)
 
 
 def read_parquet(path: str, named_columns: Mapping[str, str]) -> RunColumns:
