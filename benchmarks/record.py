@@ -332,12 +332,12 @@ def numpy_pass(database: Database, runs: list[str], points: int) -> None:
     """What no program that reads these chunks can leave out: fetch, unpack, and reduce to the least
     and the largest of each bucket.
     """
-    own = (ChunkColumn.kind == "train", ChunkColumn.name == "lm_loss")
+    loss_column = (ChunkColumn.kind == "train", ChunkColumn.name == "lm_loss")
     with database.read() as session:
         for run in runs:
             column = (
                 select(ChunkColumn.payload)
-                .where(ChunkColumn.run_id == run, *own)
+                .where(ChunkColumn.run_id == run, *loss_column)
                 .order_by(ChunkColumn.first_step)
             )
             values = np.concatenate(

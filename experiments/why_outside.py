@@ -490,7 +490,7 @@ def _windows(
     """
     checkpoints = (KEPT,) if len(losses) > KEPT else ()
     plan = planned(
-        [RecordedRun(run=folder.name, arm=arm, steps=len(losses), kept=checkpoints)], whole
+        [RecordedRun(run=folder.name, arm=arm, steps=len(losses), checkpoints=checkpoints)], whole
     )
     record: Any = {
         "spec": spec,
@@ -567,10 +567,10 @@ def table() -> Iterator[str]:
     passed["windows and record"] = [
         line for line in passed["windows"] if line["case"] not in parted
     ]
-    for what, own in passed.items():
-        different = sum(line["recipes"][0] != line["recipes"][1] for line in own)
-        size = max((abs(line["late_difference"]) for line in own), default=0.0)
-        yield f"| causes outside, {what}: passes | {share(len(own), len(outside))} |"
+    for what, passed_lines in passed.items():
+        different = sum(line["recipes"][0] != line["recipes"][1] for line in passed_lines)
+        size = max((abs(line["late_difference"]) for line in passed_lines), default=0.0)
+        yield f"| causes outside, {what}: passes | {share(len(passed_lines), len(outside))} |"
         yield (
             "| ... of different recipes, where forks name something; largest effect, nats | "
             f"{different}; {size:.4f} |"
@@ -579,18 +579,15 @@ def table() -> Iterator[str]:
         ("fresh", "causes between windows, other seeds: the record does not part"),
         ("fresh pair", "their honest pairs: it parts"),
     ):
-        own = [line for line in lines if line["kind"] == kind]
-        yield (
-            f"| {what} | "
-            f"{share(sum((line['parts'] is None) == (kind == 'fresh') for line in own), len(own))} "
-            "|"
-        )
+        fresh = [line for line in lines if line["kind"] == kind]
+        right = sum((line["parts"] is None) == (kind == "fresh") for line in fresh)
+        yield f"| {what} | {share(right, len(fresh))} |"
     noisy = [line for line in outside if line["noise"] is not None]
     if noisy:
-        own = sum(line["noise"] != "differs" for line in noisy)
+        passes = sum(line["noise"] != "differs" for line in noisy)
         yield (
             "| causes outside, windows, where equal bits are not expected: passes | "
-            f"{share(own, len(noisy))} |"
+            f"{share(passes, len(noisy))} |"
         )
     inside = [line for line in lines if line["kind"] == "inside"]
     if inside:

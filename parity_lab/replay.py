@@ -48,7 +48,7 @@ class RecordedRun:
     run: str
     arm: Role
     steps: int
-    kept: tuple[int, ...]
+    checkpoints: tuple[int, ...]
 
 
 @frozen
@@ -159,7 +159,7 @@ def planned(recorded: Sequence[RecordedRun], whole: int) -> tuple[Replay, ...]:
         for number, run in enumerate(run for run in recorded if run.arm == arm):
             firsts = [
                 first
-                for first in (0, *run.kept)
+                for first in (0, *run.checkpoints)
                 if first < run.steps and (first or number >= whole)
             ]
             windows += [_replay(run, first, WINDOW) for first in firsts]

@@ -67,7 +67,7 @@ class Override(Strict):
         if self.recipe == "f32":
             remedy = "f32 changes the whole model; use it as an arm's recipe"
             raise SpecError("overrides.recipe", "f32", "a recipe of linear layers", remedy)
-        if self.recipe is None and not self.switches.given():
+        if self.recipe is None and not self.switches.stated():
             raise SpecError(
                 "overrides",
                 short(self),
@@ -103,7 +103,9 @@ def arm_label(recipe: str, switches: Switches, overrides: Sequence[Override]) ->
 
 def short(override: Override) -> str:
     """An override in one word: what it sets, where, and from which step on."""
-    switches = [f"{name}={str(value).lower()}" for name, value in override.switches.given().items()]
+    switches = [
+        f"{name}={str(value).lower()}" for name, value in override.switches.stated().items()
+    ]
     what = [*([override.recipe] if override.recipe is not None else []), *switches]
     if override.blocks:
         blocks = ["blocks:" + ",".join(str(item).replace(" ", "") for item in override.blocks)]
@@ -133,7 +135,7 @@ def phrase(override: Override) -> str:
 
 def document(override: Override) -> dict[str, Any]:
     """An override as a JSON-able dict of the keys that are set."""
-    values = asdict(override) | {"switches": override.switches.given()}
+    values = asdict(override) | {"switches": override.switches.stated()}
     return {
         name: list(value) if isinstance(value, tuple) else value
         for name, value in values.items()

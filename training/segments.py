@@ -249,7 +249,7 @@ def gemm_key(gemm: Gemm, arithmetic: Arithmetic) -> tuple[tuple[str, object], ..
 def _key(gemm: Gemm, recipe: Recipe, switches: Switches) -> tuple[tuple[str, object], ...]:
     resolved = features(recipe, switches)
     if resolved is None:
-        return ("family", recipe), *switches.given().items()
+        return ("family", recipe), *switches.stated().items()
     return tuple(
         (name, value)
         for name, value in asdict(resolved).items()
@@ -355,7 +355,7 @@ def _applied(number: int, rule: Override, before: Arithmetic, where: str) -> Ari
         return Arithmetic(rule.recipe, rule.switches)
     if before.recipe in _UNQUANTIZED:
         return before
-    switches: dict[str, Any] = before.switches.given() | rule.switches.given()
+    switches: dict[str, Any] = before.switches.stated() | rule.switches.stated()
     after = Arithmetic(before.recipe, Switches(**switches))
     check_features(f"arm.overrides.{number}", *after, where=f"{where} has recipe {before.recipe}")
     return after

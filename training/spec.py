@@ -761,7 +761,7 @@ def _differs(schedule: Schedule, name: str) -> bool:
 
 def _check_arm(spec: JobSpec | RunSpec, arm: Arm | RunSpec) -> None:
     changes = (
-        arm.switches.given()
+        arm.switches.stated()
         or arm.overrides
         or arm.bf16_from_step is not None
         or arm.bf16_scope != "all"

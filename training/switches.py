@@ -93,7 +93,7 @@ class Switches(Strict):
             if value is not None and not least <= value <= most:
                 raise SpecError(f"switches.{name}", value, f"a whole number from {least} to {most}")
 
-    def given(self) -> dict[str, bool | str | int]:
+    def stated(self) -> dict[str, bool | str | int]:
         """The switches that are set, by name."""
         return {
             part.name: value
@@ -105,7 +105,7 @@ class Switches(Strict):
         """The switches as a JSON-able dict; a later one only if it is set, so that the hash of a
         job is that of earlier versions.
         """
-        return {name: getattr(self, name) for name in _FIRST_SWITCHES} | self.given()
+        return {name: getattr(self, name) for name in _FIRST_SWITCHES} | self.stated()
 
 
 _FIRST_SWITCHES = ("stochastic_rounding", "rht", "weight_scaling", "block_size")
@@ -196,7 +196,7 @@ def features(recipe: str, switches: Switches = NO_SWITCHES) -> Features | None:
     Raises SpecError if a switch is set that the recipe does not have, or that changes nothing next
     to the others.
     """
-    values: dict[str, Any] = switches.given()
+    values: dict[str, Any] = switches.stated()
     plain, allowed = _FEATURES.get(recipe), switches_of(recipe)
     for name, value in values.items():
         if name not in allowed:
@@ -329,7 +329,7 @@ def _nvfp4_only_here(resolved: Features) -> str | None:
 
 def check_engine(engine: str, recipe: str, switches: Switches) -> None:
     """Raises SpecError if the engine cannot train the recipe with these switches."""
-    if engine not in ("transformer_engine", "maxtext") or not switches.given():
+    if engine not in ("transformer_engine", "maxtext") or not switches.stated():
         return
     reason = not_te_parity(recipe, switches)
     if reason is None and engine == "maxtext":
@@ -341,7 +341,7 @@ def check_engine(engine: str, recipe: str, switches: Switches) -> None:
     if reason is not None:
         raise SpecError(
             "switches",
-            switches.given(),
+            switches.stated(),
             f"switches that engine {engine} has",
             f"{reason}; or use engine: emulated",
         )
@@ -369,7 +369,7 @@ def label(recipe: str, switches: Switches = NO_SWITCHES) -> str:
     if is_other(recipe):
         return recipe
     resolved = features(recipe, switches)
-    if resolved is None or not switches.given():
+    if resolved is None or not switches.stated():
         return recipe
     plain = _FEATURES[resolved.family]
     parts: list[str] = [resolved.family]

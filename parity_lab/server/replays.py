@@ -68,7 +68,7 @@ def recorded(session: Session, run: Run, role: Role) -> RecordedRun:
     """What is on record of a run of an arm."""
     steps = len(recorded_losses(session, run, 0, run.length))
     return RecordedRun(
-        run=run.id, arm=role, steps=steps, kept=tuple(sorted(run.kept_checkpoints or ()))
+        run=run.id, arm=role, steps=steps, checkpoints=tuple(sorted(run.kept_checkpoints or ()))
     )
 
 

@@ -231,7 +231,7 @@ def _without_ingredient(arithmetic: Arithmetic, name: str) -> Arithmetic | None:
         return None
     without = {
         key: value
-        for key, value in arithmetic.switches.given().items()
+        for key, value in arithmetic.switches.stated().items()
         if not (name == "sr" and key == "sr_bits")
     }
     return Arithmetic(arithmetic.recipe, Switches(**{**without, **INGREDIENTS[name]}))

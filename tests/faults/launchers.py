@@ -54,7 +54,7 @@ def main() -> int:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
-        own = {
+        variables = {
             "PARITY_STATE_DIR": str(folder / "state"),
             "PARITY_PORT": str(port),
             "PARITY_LEASE_SECONDS": "3",
@@ -66,7 +66,7 @@ def main() -> int:
         serving = subprocess.Popen(
             [sys.executable, "-m", "workers.standalone", "serve"],
             cwd=CHECKOUT,
-            env=os.environ | own,
+            env=os.environ | variables,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
@@ -79,7 +79,7 @@ def main() -> int:
         worker = Worker(
             {
                 **os.environ,
-                **own,
+                **variables,
                 "PARITY_CAPABILITY": "command",
                 "PARITY_LAUNCHERS": str(launchers),
             }

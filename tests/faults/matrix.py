@@ -227,13 +227,13 @@ class Stack:
 
     def start(self, name: str) -> None:
         code = self.older if name in self.old and self.older else CHECKOUT
-        own = {
+        variables = {
             "PARITY_TEST_CLOCK": str(self.clock_file(name)),
             "PYTHONPATH": f"{Path(__file__).parent / 'clock'}:{code}",
         }
         command = ["env", f"--chdir={code}", *self._commands[name]]
         self.parts[name] = start(
-            name, command, self.folder / f"{name}.log", self._environment | own
+            name, command, self.folder / f"{name}.log", self._environment | variables
         )
 
     def clock_file(self, name: str) -> Path:
@@ -457,11 +457,17 @@ class Matrix:
             ]
             rows = [row for row in rows if row[1]["run_id"] in open_runs] or rows
             table, chosen = self.random.choice(rows)
-            own = [table.c[name] == value for name, value in chosen.items()]
-            payload = session.connection().execute(select(table.c.payload).where(*own)).scalar_one()
+            conditions = [table.c[name] == value for name, value in chosen.items()]
+            payload = (
+                session.connection()
+                .execute(select(table.c.payload).where(*conditions))
+                .scalar_one()
+            )
             changed = bytearray(payload)
             changed[self.random.randrange(len(changed))] ^= 1 << self.random.randrange(8)
-            session.connection().execute(update(table).where(*own).values(payload=bytes(changed)))
+            session.connection().execute(
+                update(table).where(*conditions).values(payload=bytes(changed))
+            )
             self.tally.flipped += 1
             self.tally.found += bool(_check_run(session, chosen["run_id"]).damage)
         deadline = time.monotonic() + 40.0
@@ -473,7 +479,9 @@ class Matrix:
                 )
         with self.database.write() as session:
             session.connection().execute(
-                update(table).where(*own, table.c.payload == bytes(changed)).values(payload=payload)
+                update(table)
+                .where(*conditions, table.c.payload == bytes(changed))
+                .values(payload=payload)
             )
 
     def change_version(self) -> None:

@@ -110,17 +110,17 @@ def test_no_flipped_bit_of_a_judged_curve_reaches_a_verdict(database, owner_data
     assert cells
     for _ in range(FLIPS):
         table, row = cells[rng.integers(len(cells))]
-        own = [table.c.run_id == row.run_id, table.c.first_step == row.first_step]
-        own += [table.c.name == row.name] if "name" in table.c else []
+        conditions = [table.c.run_id == row.run_id, table.c.first_step == row.first_step]
+        conditions += [table.c.name == row.name] if "name" in table.c else []
         flipped = bytearray(row.payload)
         flipped[rng.integers(len(flipped))] ^= 1 << int(rng.integers(8))
-        _write(owner_database, table, own, bytes(flipped))
+        _write(owner_database, table, conditions, bytes(flipped))
         assert conclude(database, job_id)
         with database.read() as session:
             job = session.get_one(Job, job_id)
             assert (job.status, job.code, job.verdicts) == ("failed", "RECORD_DAMAGED", [])
             assert row.run_id in job.message
-        _write(owner_database, table, own, row.payload)
+        _write(owner_database, table, conditions, row.payload)
         with database.write() as session:
             judge_again(session, job_id)
     assert conclude(database, job_id)

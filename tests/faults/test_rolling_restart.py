@@ -159,7 +159,8 @@ class Load:
             + [(self._ask, 0.02)]
         )
         self._threads = [
-            threading.Thread(target=target, args=(own,), daemon=True) for target, own in work
+            threading.Thread(target=target, args=(argument,), daemon=True)
+            for target, argument in work
         ]
         for thread in self._threads:
             thread.start()
@@ -225,10 +226,10 @@ def test_servers_are_restarted_in_turn_under_load(settings, database, make_job, 
         )
         job_id, runs = job.id, [run.id for run in job.runs]
     servers = [Server(settings, way) for _ in range(2)]
-    address = OneAddress([each.port for each in servers])
+    address = OneAddress([server.port for server in servers])
     try:
-        for each in servers:
-            each.start()
+        for server in servers:
+            server.start()
         load = Load(address.url, job_id, runs, tmp_path / "spool")
         for server in servers * ROUNDS:
             time.sleep(1.0)
@@ -237,8 +238,8 @@ def test_servers_are_restarted_in_turn_under_load(settings, database, make_job, 
         assert load.end(2 * SECONDS)
     finally:
         address.close()
-        for each in servers:
-            each.end()
+        for server in servers:
+            server.end()
     with database.read() as session:
         for run in runs:
             steps, columns = store.read(session, run, "train", ["lm_loss"])

@@ -45,8 +45,8 @@ def slow(arms, weights):
     values = []
     for pair in pairs:
         total = 0.0
-        for each, weight in zip(arms, weights, strict=True):
-            total += weight * each.losses[pair]
+        for arm_losses, weight in zip(arms, weights, strict=True):
+            total += weight * arm_losses.losses[pair]
         values.append(total)
     used = [(arm.noise, weight) for arm, weight in zip(arms, weights, strict=True) if weight != 0.0]
     run = [weight * weight * noise.tau * noise.tau / len(pairs) for noise, weight in used]

@@ -15,7 +15,7 @@ from tests.parity_lab.simulated import bit_equal, results_of, setup_of
 
 GUILTY = "1.gate.dgrad"
 RUNS = [
-    RecordedRun(run=f"{arm[0]}{at}", arm=arm, steps=1000, kept=(600,))
+    RecordedRun(run=f"{arm[0]}{at}", arm=arm, steps=1000, checkpoints=(600,))
     for arm in ("baseline", "candidate")
     for at in range(3)
 ]
@@ -134,7 +134,7 @@ def test_the_windows_of_a_run_and_the_whole_of_another():
     }
     assert [replay.steps for replay in plan[-2:]] == [1000, 1000]  # what costs most comes last
     # it diverged before its checkpoint
-    short = RecordedRun(run="d", arm="candidate", steps=10, kept=(600,))
+    short = RecordedRun(run="d", arm="candidate", steps=10, checkpoints=(600,))
     assert [(replay.first, replay.steps) for replay in planned([short], 0)] == [(0, 10)]
 
 
@@ -146,7 +146,7 @@ def test_what_is_replayed_whole_costs_half_as_much_as_one_gemm_at_most(steps, pa
         for block in range(2)
         for name in ("gate", "up", "down")
     )
-    recorded = [replace(run, steps=steps, kept=(steps // 2,)) for run in RUNS]
+    recorded = [replace(run, steps=steps, checkpoints=(steps // 2,)) for run in RUNS]
     bare = make_setup(
         units=units,
         ingredients=(),

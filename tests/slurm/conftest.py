@@ -175,8 +175,8 @@ def cluster() -> Iterator[Cluster]:
         folder.chmod(0o755)
         (folder / "munge.key").write_bytes(secrets.token_bytes(1024))
         (folder / "munge.key").chmod(0o400)
-        for each in ("controller", "node"):
-            (folder / each).mkdir()
+        for part in ("controller", "node"):
+            (folder / part).mkdir()
         for number in range(2):
             # A device file needs the right to make one; a plain file is allotted just the same.
             device = folder / f"gpu{number}"
@@ -196,8 +196,8 @@ def cluster() -> Iterator[Cluster]:
         (folder / "gres.conf").write_text(f"Name=gpu File={folder}/gpu[0-1]\n")
         cluster = Cluster(folder=folder, daemons={})
         munge = [
-            f"--{each}={folder}/munge.{each.removesuffix('-file')}"
-            for each in ("key-file", "socket", "pid-file", "log-file", "seed-file")
+            f"--{option}={folder}/munge.{option.removesuffix('-file')}"
+            for option in ("key-file", "socket", "pid-file", "log-file", "seed-file")
         ]
         daemons = [
             ["munged", "--foreground", *munge],

@@ -260,9 +260,9 @@ def test_each_step_is_recorded_once_whatever_happens_to_slurm_and_the_worker(
             steps, columns = store.read(session, run.id, "train")
             assert steps.tolist() == list(range(STEPS))
             finished = [
-                each
-                for each in session.scalars(select(Attempt.state).where(Attempt.run_id == run.id))
-                if each == "finished"
+                state
+                for state in session.scalars(select(Attempt.state).where(Attempt.run_id == run.id))
+                if state == "finished"
             ]
             assert finished == ["finished"]
         by_arm = {}
@@ -280,7 +280,7 @@ def test_each_step_is_recorded_once_whatever_happens_to_slurm_and_the_worker(
         ).splitlines()
     ]
     ours = [(job_id, state, name) for job_id, state, name in listed if name.startswith("parity-")]
-    assert not [each for each in ours if each[1] in ("PENDING", "RUNNING")]
+    assert not [line for line in ours if line[1] in ("PENDING", "RUNNING")]
     assert len({name for _, _, name in ours}) == len(ours)  # none twice under one key
     assert service.job().id == job
     assert all(submissions.device_seconds(row, time.time()) >= 0 for row in rows)

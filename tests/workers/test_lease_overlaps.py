@@ -58,7 +58,7 @@ def test_two_workers_that_claim_at_once_get_two_runs(database, submit, make_work
         database, lambda s: lease.claim(s, one, 60.0), lambda s: lease.claim(s, two, 60.0)
     )
     assert [both.first.arm, both.second.arm] == ["fp8_current", "nvfp4"]
-    assert {_run(database, each.run_id).worker_id for each in (both.first, both.second)} == {
+    assert {_run(database, claim.run_id).worker_id for claim in (both.first, both.second)} == {
         one.id,
         two.id,
     }
@@ -126,7 +126,7 @@ def test_the_limit_of_one_token_is_none_of_another(
     limit("t-two", 2 if narrow_first else 1, second)
     worker = make_worker()
     claimed = [_claim(database, worker) for _ in range(4)]
-    of = [each.job_id for each in claimed if each]
+    of = [claim.job_id for claim in claimed if claim]
     assert (of.count(first), of.count(second)) == ((1, 2) if narrow_first else (2, 1))
 
 
@@ -151,8 +151,8 @@ def test_the_time_of_one_run_is_none_of_another(settings, database, submit, make
             lease.give_back(session, session.get_one(Run, each.run_id), "it fell", **crashed)
             session.get_one(Attempt, (each.run_id, 1)).started_at -= took
     claims = [_claim(database, worker) for _ in seconds]
-    again = {each.run_id: each.max_seconds for each in claims}
-    assert [again[each.run_id] for each in fallen] == pytest.approx([40.0, 90.0], abs=2.0)
+    again = {claim.run_id: claim.max_seconds for claim in claims}
+    assert [again[claim.run_id] for claim in fallen] == pytest.approx([40.0, 90.0], abs=2.0)
 
 
 def test_the_heartbeat_of_one_run_is_none_of_another(database, both):
@@ -202,7 +202,7 @@ def test_an_earlier_attempt_neither_renews_nor_writes_nor_ends_the_next(
         0,
         before,
     )
-    assert {each.state for each in run.job.runs} == {"running"}
+    assert {job_run.state for job_run in run.job.runs} == {"running"}
     with database.write() as session:
         lease.finish(session, newer)
 
@@ -244,7 +244,7 @@ def test_a_note_of_one_attempt_is_none_of_another(database, both, next_claim):
         newer = next_claim(session)
         lease.note(session, newer, first_step=5)
         lease.note(session, other, first_step=7)
-    assert [_attempt(database, each).first_step for each in (one, newer, other)] == [None, 5, 7]
+    assert [_attempt(database, claim).first_step for claim in (one, newer, other)] == [None, 5, 7]
 
 
 def test_who_writes_while_the_run_is_given_away_writes_nothing(database, claim, next_claim):
@@ -322,7 +322,7 @@ def test_a_worker_locks_runs_by_id_and_before_their_job(database, both, write):
     does = {
         "renew_all": lambda s: lease.renew_all(s, both, 60.0),
         "record_all": lambda s: lease.record_all(
-            s, [ProgressWrite(claim=each, expected=(0,), columns=columns) for each in both], 60.0
+            s, [ProgressWrite(claim=claim, expected=(0,), columns=columns) for claim in both], 60.0
         ),
         "fail_with_job": lambda s: lease.fail_with_job(s, both[1], "another trainer"),
     }

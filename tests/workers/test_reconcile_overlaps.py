@@ -17,10 +17,10 @@ def _run(database, run_id):
         return run
 
 
-def _expire(database, *claim):
+def _expire(database, *claims):
     with database.write() as session:
-        for each in claim:
-            session.get_one(Run, each.run_id).lease_expires_at = 1.0
+        for claim in claims:
+            session.get_one(Run, claim.run_id).lease_expires_at = 1.0
 
 
 def test_a_worker_that_comes_back_in_time_keeps_its_run_and_holds_up_no_other(
@@ -34,7 +34,7 @@ def test_a_worker_that_comes_back_in_time_keeps_its_run_and_holds_up_no_other(
         lambda: give_back_expired(settings, database),
     )
     assert (at_once.waited, at_once.second) == (False, [silent.run_id])
-    assert [_run(database, each.run_id).state for each in both] == ["running", "queued"]
+    assert [_run(database, claim.run_id).state for claim in both] == ["running", "queued"]
 
 
 def test_a_lost_run_is_given_back_once(settings, database, claim):

@@ -61,9 +61,7 @@ def test_every_step_arrives_with_progress_and_no_event(database, claim):
     assert (validated.tolist(), validation["loss"].tolist()) == ([4], [9.0])
     assert (run.steps_done, run.last_loss) == (6, "5.0")
     assert "metric" not in kinds
-    assert [(each.run_id, each.arm, each.step) for each in progress] == [
-        (claim.run_id, claim.arm, 5)
-    ]
+    assert [(row.run_id, row.arm, row.step) for row in progress] == [(claim.run_id, claim.arm, 5)]
 
 
 def test_nan_is_recorded(database, claim):

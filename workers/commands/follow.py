@@ -66,7 +66,7 @@ class ReportFollower:
         self, folder: int, path: str, pattern: str = "", most_steps: int | None = None
     ) -> None:
         self._folder, self._path, self._most_steps = folder, path, most_steps
-        self._wanted = {PATTERN: pattern} if pattern else {}
+        self._patterns = {PATTERN: pattern} if pattern else {}
         self._file: int | None = None
         self._name: tuple[int, int, str] | None = None
         self._offset = self._total = 0
@@ -248,7 +248,7 @@ class ReportFollower:
         it may show.
         """
         for whole in (False, True):
-            reader = growing_reader(self._text, self._path, self._wanted, whole=whole)
+            reader = growing_reader(self._text, self._path, self._patterns, whole=whole)
             try:
                 reader.feed(self._text)
                 reader.columns()

@@ -246,9 +246,11 @@ def _stop(keeper: PartKeeper) -> None:
             stops.callback(part.stop)
 
 
-def _settled(database: Database, job_id: str, known: Collection[str]) -> Sequence[VerdictDocument]:
+def _settled(
+    database: Database, job_id: str, printed: Collection[str]
+) -> Sequence[VerdictDocument]:
     with database.read() as session:
-        return settled(session, job_id, known)
+        return settled(session, job_id, printed)
 
 
 def _registered(settings: Settings, database: Database, worker: StackPart) -> bool:

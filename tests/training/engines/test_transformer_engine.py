@@ -70,11 +70,13 @@ def test_its_layer_computes_what_the_emulation_computes(name, switches, stubbed_
     with transformer_engine.kernels():
         native, report = layer(transformer_engine.linear, recipe, scale=scale)
     ours, expected = layer(emulated.linear, recipe, scale=scale)
-    for product, own in zip(native, ours, strict=True):
+    for native_product, product in zip(native, ours, strict=True):
         # Two roundings to bfloat16 on either side: TE's own CPU path rounds before and after the
         # scales.
-        assert np.abs(product - own).max() <= 2.0**-7 * np.abs(own).max()
-        assert np.sqrt(np.mean((product - own) ** 2)) <= 2.0**-8 * np.sqrt(np.mean(own**2))
+        assert np.abs(native_product - product).max() <= 2.0**-7 * np.abs(product).max()
+        assert np.sqrt(np.mean((native_product - product) ** 2)) <= 2.0**-8 * np.sqrt(
+            np.mean(product**2)
+        )
     if recipe.delayed:
         # the amaxes from which `training.arithmetic.quantize` makes the next scales
         np.testing.assert_allclose(report, expected)

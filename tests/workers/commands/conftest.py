@@ -147,7 +147,9 @@ class Stack:
             update={"launchers": launchers, "capability": "command"}
         )
         self.database, self.owner_database = database, owner_database
-        documents = {name: own.document() for name, own in read_launchers(launchers).items()}
+        documents = {
+            name: launcher.document() for name, launcher in read_launchers(launchers).items()
+        }
         device = {
             "device_class": "command",
             "threads_per_run": 1,

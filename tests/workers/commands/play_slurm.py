@@ -111,7 +111,7 @@ def start(job_id, job):
     if is_there("full"):
         job["state"], job["reason"] = "PENDING", "Resources"
         return
-    own = {
+    variables = {
         "PATH": os.environ["PATH"],
         "SLURM_JOB_ID": job_id,
         "SLURM_RESTART_COUNT": str(job["restarts"]),
@@ -122,7 +122,7 @@ def start(job_id, job):
     with open(job["out"], "ab") as out:  # noqa: PTH123
         process = subprocess.Popen(
             ["sh", "-c", command],
-            env=own,
+            env=variables,
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,

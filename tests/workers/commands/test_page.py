@@ -137,7 +137,7 @@ def test_options_count_more_than_the_event_and_a_commit_that_nobody_names_is_ask
 def test_a_job_file_that_trains_other_commits_than_the_pull_requests_is_told(
     pull_request, revisions, refused
 ):
-    first, *others = ({"revision": each} for each in revisions)
+    first, *others = ({"revision": revision} for revision in revisions)
     none = {"base": None, "head": None}
     filled, _ = commits.at_commits(
         "p.yaml",
@@ -145,8 +145,8 @@ def test_a_job_file_that_trains_other_commits_than_the_pull_requests_is_told(
         none,
         None,
     )
-    told = commits.elsewhere(filled["job"], none)
-    assert told is None if refused is None else refused in told
+    sentence = commits.elsewhere(filled["job"], none)
+    assert sentence is None if refused is None else refused in sentence
 
 
 def test_without_a_pull_request_a_job_file_names_the_commits_that_it_likes(monkeypatch):

@@ -155,16 +155,16 @@ def pull_request(stack, repository, base, tmp_path):
         }
         values["github.event.pull_request.number"] = "7"
         failed, log = 0, ""
-        for each in ACTION["runs"]["steps"]:
-            if each["id"] == "install" or (failed and each.get("if") != "always()"):
+        for action_step in ACTION["runs"]["steps"]:
+            if action_step["id"] == "install" or (failed and action_step.get("if") != "always()"):
                 continue
             output = runner / "output"
             output.write_text("")
             step_variables = {
-                name: _filled(text, values) for name, text in each.get("env", {}).items()
+                name: _filled(text, values) for name, text in action_step.get("env", {}).items()
             }
             done = subprocess.run(
-                ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", "-c", each["run"]],
+                ["bash", "--noprofile", "--norc", "-e", "-o", "pipefail", "-c", action_step["run"]],
                 env=variables | {"GITHUB_OUTPUT": str(output)} | step_variables,
                 cwd=clone,
                 check=False,
@@ -175,7 +175,9 @@ def pull_request(stack, repository, base, tmp_path):
             log += done.stdout
             failed = failed or done.returncode
             pairs = (line.partition("=") for line in output.read_text().splitlines())
-            values |= {f"steps.{each['id']}.outputs.{name}": value for name, _, value in pairs}
+            values |= {
+                f"steps.{action_step['id']}.outputs.{name}": value for name, _, value in pairs
+            }
         outputs = {
             name: _filled(declared["value"], values) for name, declared in ACTION["outputs"].items()
         }

@@ -267,8 +267,8 @@ def test_a_held_job_on_no_record_is_cancelled_and_that_of_somebody_else_is_left(
     worker = Stepping(service)
     worker.until(all_ended(service))
     worker.round()
-    held = {job["name"] for job in slurm.jobs().values() if job["reason"] == "JobHeldUser"}
-    assert held == {"parity-00000000-r0123456789ab-0123456789-1", "theirs"}
+    waiting = {job["name"] for job in slurm.jobs().values() if job["reason"] == "JobHeldUser"}
+    assert waiting == {"parity-00000000-r0123456789ab-0123456789-1", "theirs"}
 
 
 def test_a_scheduler_that_is_away_fails_nothing_and_is_told_once(on_slurm, slurm, base, caplog):
@@ -290,8 +290,10 @@ def test_a_scheduler_that_is_away_fails_nothing_and_is_told_once(on_slurm, slurm
         slurm.is_down(False)
         worker.until(all_ended(service))
     lines = [record.getMessage() for record in caplog.records]
-    told = [line for line in lines if "SCHEDULER_UNREACHABLE" in line or "answers again" in line]
-    assert len(told) == 2
+    reported = [
+        line for line in lines if "SCHEDULER_UNREACHABLE" in line or "answers again" in line
+    ]
+    assert len(reported) == 2
     assert {(state, code) for _, state, code in run_states(service)} == {("finished", None)}
     assert {run.crashes for run in service.job().runs} == {0}
 
@@ -330,8 +332,8 @@ def test_where_a_run_waits_is_told_in_the_schedulers_words(on_slurm, slurm, base
         run.submissions[0].device_seconds,
     ) == (row.scheduler_id, row.reason, 0)
     assert document.cost.device_seconds == 0
-    told = status._queue_words(json_value(document))
-    assert told == [f"base replicate 0 is {run.waiting}"]
+    words = status._queue_words(json_value(document))
+    assert words == [f"base replicate 0 is {run.waiting}"]
     slurm.is_full(False)
     slurm.call("scontrol", "release", row.scheduler_id)
     worker.until(all_ended(service))

@@ -189,7 +189,7 @@ def test_workers_that_sweep_at_once_end_each_job_once(on_slurm, slurm, gated):
     workers = [Schedulers(service.settings, service.database, service.worker) for _ in range(3)]
     with ThreadPoolExecutor(3) as pool:
         for _ in range(2):
-            for done in [pool.submit(each.sweep, {}) for each in workers]:
+            for done in [pool.submit(schedulers.sweep, {}) for schedulers in workers]:
                 done.result()
     first.forget()
     assert [(row.number, row.state) for row in submissions_of(service)] == [
