@@ -16,7 +16,7 @@ out where the folder is not there.
 
 
 @frozen
-class Figure:
+class MarkedFigure:
     """One measured figure and its mark."""
 
     what: str

@@ -37,7 +37,7 @@ SEEDS, REPEATED = range(18), range(9)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class DemoRecord:
     """One finished run: the loss of each step in nats a byte, and what trained it."""
 
     recipe: str
@@ -53,11 +53,11 @@ class Record:
     threads: int
 
 
-def records() -> Iterator[Record]:
+def records() -> Iterator[DemoRecord]:
     """The runs that are recorded."""
     if RECORD.exists():
         for line in RECORD.read_text(encoding="utf-8").splitlines():
-            yield Record(**json.loads(line))
+            yield DemoRecord(**json.loads(line))
 
 
 def demo() -> JobSpec:
@@ -75,10 +75,10 @@ def planned() -> Iterator[RunSpec]:
                 yield replace(demo(), seed=seed).run_of(Arm(recipe=recipe), replicate)
 
 
-def train(spec: RunSpec, corpus: data.Corpus) -> Record:
+def train(spec: RunSpec, corpus: data.Corpus) -> DemoRecord:
     """One run from its first step to its last."""
     facts = identity.manifest(spec, corpus)
-    return Record(
+    return DemoRecord(
         recipe=spec.recipe,
         seed=spec.seed,
         replicate=spec.replicate,

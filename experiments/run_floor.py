@@ -88,7 +88,7 @@ CELLS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class FloorRecord:
     """One finished run. Losses in nats a byte; the slope in nats per 1,000 steps over the late
     window.
     """
@@ -107,11 +107,11 @@ class Record:
     threads: int
 
 
-def records() -> Iterator[Record]:
+def records() -> Iterator[FloorRecord]:
     """The runs that are recorded."""
     if RECORD.exists():
         for line in RECORD.read_text().splitlines():
-            yield Record(**json.loads(line))
+            yield FloorRecord(**json.loads(line))
 
 
 def run(cells: Sequence[Cell]) -> None:
@@ -149,7 +149,7 @@ def use_schedule(cell: Cell) -> None:
     optimizer.learning_rate = _COSINE if cell.hold is None else held
 
 
-def train(cell: Cell, recipe: Recipe, replicate: int, corpus: data.Corpus) -> Record:
+def train(cell: Cell, recipe: Recipe, replicate: int, corpus: data.Corpus) -> FloorRecord:
     """One run from its first step to its last."""
     spec = RunSpec(
         recipe=recipe,
@@ -165,7 +165,7 @@ def train(cell: Cell, recipe: Recipe, replicate: int, corpus: data.Corpus) -> Re
     facts = identity.manifest(spec, corpus)
     loss = np.array([step.lm_loss for step in loop.train(spec, corpus)])
     late = loss[int(_LATE * cell.steps) :]
-    return Record(
+    return FloorRecord(
         cell=cell.name,
         recipe=recipe,
         replicate=replicate,
@@ -203,7 +203,7 @@ def ratio(baseline: list[float], candidate: list[float]) -> tuple[float, float, 
     return float(value), low, high
 
 
-def table(rows: list[Record]) -> Iterator[str]:
+def table(rows: list[FloorRecord]) -> Iterator[str]:
     """Lines of Markdown: a row for every cell with at least four replicates of each recipe."""
     yield (
         "| cell | runs | late loss, fp8 | slope | tau fp8_current (95 %) | tau nvfp4 (95 %) | "

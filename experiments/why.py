@@ -54,7 +54,7 @@ from experiments.why_cases import (
     SEEDS,
     STEPS,
     TRIES,
-    Case,
+    PlantedCase,
     Trial,
     cases,
     healthy,
@@ -118,10 +118,10 @@ class Bench:
                 if not case.units or self._is_seen(case, case.seed):
                     self._analyse(case)
 
-    def _is_seen(self, case: Case, seed: int) -> bool:
+    def _is_seen(self, case: PlantedCase, seed: int) -> bool:
         return is_seen(full_effects(self._lines)[case.kind, case.units, seed])
 
-    def _is_hopeless(self, case: Case) -> bool:
+    def _is_hopeless(self, case: PlantedCase) -> bool:
         """Whether full runs of other seeds have not shown this fault, often enough."""
         seeds = {
             seed
@@ -137,7 +137,7 @@ class Bench:
             (line["fault"], tuple(line["gemms"]), line["seed"]) for line in answers
         ]:
             if self._find("verdict", fault=kind, units=list(units), seed=seed) is None:
-                case = Case(kind=kind, units=units, seed=seed, step=0)
+                case = PlantedCase(kind=kind, units=units, seed=seed, step=0)
                 arms = [
                     [self._curve(arm, replicate) for replicate in range(PARENTS)]
                     for arm in (healthy(case), case)
@@ -157,7 +157,7 @@ class Bench:
                     codes=list(verdict.codes),
                 )
 
-    def _curve(self, case: Case, replicate: int) -> Curve:
+    def _curve(self, case: PlantedCase, replicate: int) -> Curve:
         """A full run with the fault of a case."""
         path = WORK / "curves" / self._trial.folder / f"{case.name} {replicate}.npy"
         if not path.exists():
@@ -171,7 +171,7 @@ class Bench:
             np.arange(STEPS), np.load(path), label=name, replicate=replicate, rounding="stochastic"
         )
 
-    def _full_runs(self, case: Case) -> None:
+    def _full_runs(self, case: PlantedCase) -> None:
         for replicate in range(PARENTS):
             self._baseline(case.seed, replicate)
             about = {
@@ -212,7 +212,7 @@ class Bench:
         if self._find("run", **about) is None:
             self._write("run", **about, late_mean=_late(np.concatenate(losses)))
 
-    def _plant(self, case: Case) -> list[tuple[RunSpec, Path]]:
+    def _plant(self, case: PlantedCase) -> list[tuple[RunSpec, Path]]:
         """The parents of a case: the baseline's checkpoints with the fault in their unused
         scales.
         """
@@ -238,7 +238,7 @@ class Bench:
             parents.append((spec, folder))
         return parents
 
-    def _setup(self, case: Case) -> Setup:
+    def _setup(self, case: PlantedCase) -> Setup:
         return make_setup(
             units=tuple(unit.name for unit in self._measured.units),
             ingredients=tuple(self._measured.ingredients),
@@ -248,7 +248,7 @@ class Bench:
             fork_steps=FORK_STEPS,
         )
 
-    def _analyse(self, case: Case) -> None:
+    def _analyse(self, case: PlantedCase) -> None:
         setup = self._setup(case)
         results = dict(self._measurements(case))
         if case.units:  # forks of the baseline, which both have
@@ -303,7 +303,7 @@ class Bench:
             },
         )
 
-    def _truth(self, case: Case, named: Sequence[str]) -> None:
+    def _truth(self, case: PlantedCase, named: Sequence[str]) -> None:
         """What is left with these units off, from forks that the answer has not seen."""
         program = Program(
             self._plant(case),
@@ -334,7 +334,7 @@ class Bench:
     def recipes(self) -> None:
         """Analyses of really different recipes, and what their named units really leave."""
         for number in range(RECIPE_CASES):
-            case = Case(
+            case = PlantedCase(
                 kind=RECIPES.folder, units=(), seed=number % SEEDS, step=FORKS_AT[number // SEEDS]
             )
             line = self._find("answer", case=case.name)
@@ -346,12 +346,12 @@ class Bench:
             if line and line["named"] and self._find("truth", case=case.name) is None:
                 self._truth(case, sorted(unit for cluster in line["named"] for unit in cluster))
 
-    def _journal(self, case: Case) -> Path:
+    def _journal(self, case: PlantedCase) -> Path:
         path = WORK / "measurements" / f"{self._trial.model.n_layers} blocks {case.name}.jsonl"
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
-    def _measurements(self, case: Case) -> list[tuple[str, Any]]:
+    def _measurements(self, case: PlantedCase) -> list[tuple[str, Any]]:
         """What a case has measured so far, by key."""
         path = self._journal(case)
         return (
@@ -397,7 +397,7 @@ class Bench:
         sys.stdout.flush()
 
 
-def _with(state: State, case: Case) -> State:
+def _with(state: State, case: PlantedCase) -> State:
     """The state with the fault of a case in its scales."""
     scale = state.scales.scale
     return state._replace(

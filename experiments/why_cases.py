@@ -71,7 +71,7 @@ _LAYERS = _layers(_SMALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class PlantedCase:
     """A fault of a kind in some units, or none; the seed of the runs, and the step of their
     checkpoint.
     """
@@ -132,49 +132,49 @@ _VISIBLE = ("clipped blocks", "zeroed gradient", "stale amax", "scale order")
 TRIES = 2  # seeds without a visible effect after which a place is left out
 
 
-def cases(trial: Trial) -> Iterator[Case]:
+def cases(trial: Trial) -> Iterator[PlantedCase]:
     """Planted and healthy cases in turn, so that every kind has some early."""
     for case in _larger_cases() if trial is LARGER else (*_small_cases(), *_double_cases()):
         yield healthy(case)
         yield case
 
 
-def healthy(case: Case) -> Case:
+def healthy(case: PlantedCase) -> PlantedCase:
     """The case without its fault."""
     return replace(case, kind="healthy", units=())
 
 
-def _small_cases() -> Iterator[Case]:
+def _small_cases() -> Iterator[PlantedCase]:
     for number in range(ROUNDS * ROUND):
         own_round, place = divmod(number, ROUND)
         kinds = list(PLANTS) if own_round == 0 else list(_VISIBLE)
         kind, places = kinds[place % len(kinds)], PLANTS[kinds[place % len(kinds)]]
         seed, step = SEEDS * own_round + place % SEEDS, FORKS_AT[place // SEEDS]
-        yield Case(
+        yield PlantedCase(
             kind=kind, units=places[(place // len(kinds)) % len(places)], seed=seed, step=step
         )
 
 
-def _larger_cases() -> Iterator[Case]:
+def _larger_cases() -> Iterator[PlantedCase]:
     """Visible faults of one GEMM in every layer, with seeds that the smaller model does not
     have.
     """
     return _visible_cases([(layer,) for layer in _layers(LARGER.model)], SEEDS * ROUNDS)
 
 
-def _double_cases() -> Iterator[Case]:
+def _double_cases() -> Iterator[PlantedCase]:
     """Visible faults of two GEMMs of different layers at once, with seeds of their own."""
     return _visible_cases(list(combinations(_LAYERS, 2)), SEEDS * (ROUNDS + 1))
 
 
-def _visible_cases(places: Sequence[tuple[str, ...]], first_seed: int) -> Iterator[Case]:
+def _visible_cases(places: Sequence[tuple[str, ...]], first_seed: int) -> Iterator[PlantedCase]:
     """Each visible fault in each of these layers or pairs of them."""
     for number in range(len(_VISIBLE) * len(places)):
         kind = _VISIBLE[number % len(_VISIBLE)]
         # neither 9 nor 15 has a factor 2
         layers = places[(number // len(_VISIBLE) * 4 + number % len(_VISIBLE)) % len(places)]
         gemm = "dgrad" if kind == "zeroed gradient" else "fprop"
-        yield Case(
+        yield PlantedCase(
             kind=kind,
             units=units_of(layers, gemm),
             seed=first_seed + number % SEEDS,

@@ -299,7 +299,7 @@ def _honest(recipe: str, seed: int) -> tuple[float, ...]:
     )
 
 
-class Bench:
+class OutsideBench:
     """The record, and what it lacks."""
 
     def __init__(self) -> None:
@@ -619,7 +619,7 @@ def main() -> int:
         sys.stdout.write("\n".join(table()) + "\n")
         return 0
     jax.config.update("jax_compilation_cache_dir", str(WORK / "compiled"))
-    bench = Bench()
+    bench = OutsideBench()
     if what == "build":
         bench.build()
     elif what == "inside":

@@ -44,7 +44,7 @@ DECIMALS = 4
 CONFIDENCE = 0.95
 
 
-class EstimateDocument(TypedDict):
+class ForkEstimateDocument(TypedDict):
     """A value in nats with its 95 % interval."""
 
     value: float
@@ -58,14 +58,14 @@ class ClusterDocument(TypedDict):
     """
 
     gemms: list[str]
-    without: EstimateDocument
-    alone: EstimateDocument
+    without: ForkEstimateDocument
+    alone: ForkEstimateDocument
     p: float
     adjusted: float
     is_cause: bool
 
 
-class NoiseDocument(TypedDict):
+class ForkNoiseDocument(TypedDict):
     """The standard deviation (nats) between forks that differ in random numbers only, with all
     GEMMs on and with all off.
 
@@ -85,18 +85,18 @@ class PartDocument(TypedDict):
     """
 
     name: str
-    without: EstimateDocument
-    alone: EstimateDocument | None
+    without: ForkEstimateDocument
+    alone: ForkEstimateDocument | None
 
 
 class InstantDocument(TypedDict):
     """The loss that each GEMM costs at once, on the same weights and held-out batches."""
 
-    whole: EstimateDocument
+    whole: ForkEstimateDocument
     gemms: list[PartDocument]
     ingredients: list[PartDocument]
-    unexplained_without: EstimateDocument
-    unexplained_alone: EstimateDocument
+    unexplained_without: ForkEstimateDocument
+    unexplained_alone: ForkEstimateDocument
 
 
 class GradientDocument(TypedDict):
@@ -108,7 +108,7 @@ class GradientDocument(TypedDict):
     """
 
     name: str
-    error: EstimateDocument
+    error: ForkEstimateDocument
     systematic: float
     cosine: float
 
@@ -140,7 +140,7 @@ class ReplayDocument(TypedDict):
     replays: list[ReplayedDocument]
 
 
-class Answer(TypedDict):
+class AnalysisAnswer(TypedDict):
     """What an analysis has measured so far; parts that are not complete are null. `effect` is
     everything on minus everything off, by forks.
 
@@ -154,19 +154,19 @@ class Answer(TypedDict):
     replay: ReplayDocument
     complete: bool
     steps_spent: float
-    effect: EstimateDocument | None
-    noise: NoiseDocument | None
+    effect: ForkEstimateDocument | None
+    noise: ForkNoiseDocument | None
     named: list[ClusterDocument]
     tested: list[ClusterDocument]
     untested: list[list[str]]
-    interaction: EstimateDocument | None
-    unexplained: EstimateDocument | None
+    interaction: ForkEstimateDocument | None
+    unexplained: ForkEstimateDocument | None
     stopped: bool
     instant: InstantDocument | None
     gradients: list[GradientDocument] | None
 
 
-def answer(setup: Setup, results: Results) -> Answer:
+def answer(setup: Setup, results: Results) -> AnalysisAnswer:
     """What these results say. Raises ValueError for forks that are equal or not finite."""
     replays = checked(setup, results)
     forks = search(setup, {} if replays.ends_it else results)
@@ -301,7 +301,7 @@ def _coverage(check: ReplayCheck) -> str:
     )
 
 
-def estimate_document(estimate: Estimate) -> EstimateDocument:
+def estimate_document(estimate: Estimate) -> ForkEstimateDocument:
     """An estimate with its interval."""
     low, high = estimate.bounds(CONFIDENCE)
     return {"value": estimate.value, "low": low, "high": high}
@@ -321,7 +321,7 @@ def _tested(forks: Search) -> list[ClusterDocument]:
     ]
 
 
-def _noise(ends: Ends) -> NoiseDocument:
+def _noise(ends: Ends) -> ForkNoiseDocument:
     larger = ends.noise
     on, off = ends.on.noise.sd, ends.off.noise.sd
     return {
@@ -333,7 +333,7 @@ def _noise(ends: Ends) -> NoiseDocument:
     }
 
 
-def _interaction(setup: Setup, results: Results, forks: Search) -> EstimateDocument | None:
+def _interaction(setup: Setup, results: Results, forks: Search) -> ForkEstimateDocument | None:
     if forks.ends is None or forks.rest is None or len(forks.guilt.named) < 2:
         return None
     losses = (
@@ -346,7 +346,7 @@ def _interaction(setup: Setup, results: Results, forks: Search) -> EstimateDocum
     )
 
 
-def _unexplained(forks: Search) -> EstimateDocument | None:
+def _unexplained(forks: Search) -> ForkEstimateDocument | None:
     if forks.ends is None or forks.rest is None:
         return None
     if forks.rest is forks.ends.off:  # everything is named: nothing is left
@@ -393,7 +393,7 @@ def _gradients(setup: Setup, results: Results) -> list[GradientDocument] | None:
         )
         error = gradient_error(sums)
         low, high = error.squared_error.bounds(CONFIDENCE)
-        estimate: EstimateDocument = {
+        estimate: ForkEstimateDocument = {
             "value": error.relative_error,
             "low": math.sqrt(max(0.0, low)),
             "high": math.sqrt(max(0.0, high)),

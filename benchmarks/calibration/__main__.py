@@ -27,9 +27,9 @@ from benchmarks.calibration import (
     tokens,
     unseen_families,
 )
-from benchmarks.marks import Figure
+from benchmarks.marks import MarkedFigure
 
-CHECKS: dict[str, Callable[[bool], Iterator[Figure]]] = {
+CHECKS: dict[str, Callable[[bool], Iterator[MarkedFigure]]] = {
     name: check
     for module in (
         acceptance,

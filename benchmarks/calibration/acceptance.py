@@ -16,7 +16,7 @@ import numpy as np
 from scipy.signal import lfilter
 
 from benchmarks.calibration import borrowed_noise, unseen_families
-from benchmarks.marks import Figure, share
+from benchmarks.marks import MarkedFigure, share
 from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.curves.step_noise import mean_se
 from parity.judging.gap.interval import t_quantile
@@ -95,7 +95,7 @@ def group(count: int, seed: int, n: int = STEPS) -> list[Curve]:
     return [rerun(rng, batch) for _ in range(count)]
 
 
-def a1(quick: bool) -> Iterator[Figure]:
+def a1(quick: bool) -> Iterator[MarkedFigure]:
     """Coverage of a known mean by the within-pair error alone."""
     count = 400 if quick else 2000
     slack = 0.015 if quick else 0.0
@@ -111,7 +111,7 @@ def a1(quick: bool) -> Iterator[Figure]:
             ]
         )
         high = 0.985 if n >= 500 and rho <= 0.9 else 1.0
-        yield Figure(
+        yield MarkedFigure(
             what=f"coverage n={n} rho={rho}",
             value=share(hits),
             mark=f"{share(low)} to {share(high)}",
@@ -132,7 +132,7 @@ def pair_table(runs: list[Curve], planned: int) -> Iterator[tuple[str, Counter[s
         yield margin, states, hits / total, total
 
 
-def a2(quick: bool) -> Iterator[Figure]:
+def a2(quick: bool) -> Iterator[MarkedFigure]:
     """Reruns, one against one."""
     for margin, states, hits, total in pair_table(public_reruns(), 1750):
         ok = (
@@ -140,7 +140,7 @@ def a2(quick: bool) -> Iterator[Figure]:
             and (margin == "0.25%" or states["fail"] == 0)
             and (margin != "1.0%" or states["pass"] == 42)
         )
-        yield Figure(
+        yield MarkedFigure(
             what=f"public reruns, {margin}",
             value=f"{dict(states)}, covers 0 {share(hits)}",
             mark="no fail, 38 of 42 cover",
@@ -154,7 +154,7 @@ def a2(quick: bool) -> Iterator[Figure]:
             and states["fail"] <= allowed
             and states["pass"] >= low * total
         )
-        yield Figure(
+        yield MarkedFigure(
             what=f"simulated reruns, {margin}",
             value=f"{dict(states)}, covers 0 {share(hits)}",
             mark=f"pass >= {share(low)}, cover >= 90 %",
@@ -162,7 +162,7 @@ def a2(quick: bool) -> Iterator[Figure]:
         )
 
 
-def a3(quick: bool) -> Iterator[Figure]:
+def a3(quick: bool) -> Iterator[MarkedFigure]:
     """Reruns, three against three."""
     runs, rng = group(38, seed=30), np.random.default_rng(31)
     count = 300 if quick else 2000
@@ -172,16 +172,18 @@ def a3(quick: bool) -> Iterator[Figure]:
         verdict = one(chosen[:3], chosen[3:], POLICY["0.5%"])
         hits += covers(verdict)
         fails += verdict.verdict == "fail"
-    yield Figure(
+    yield MarkedFigure(
         what="3 against 3, coverage",
         value=share(hits / count),
         mark=">= 90 %",
         ok=hits / count >= 0.90,
     )
-    yield Figure(what="3 against 3, fails at 0.5 %", value=str(fails), mark="0", ok=fails == 0)
+    yield MarkedFigure(
+        what="3 against 3, fails at 0.5 %", value=str(fails), mark="0", ok=fails == 0
+    )
 
 
-def a4(quick: bool) -> Iterator[Figure]:
+def a4(quick: bool) -> Iterator[MarkedFigure]:
     """Injected gaps: chance of pass and fail."""
     rng = np.random.default_rng(40)
     for runs, margin, factor in itertools.product((1, 3), MARGINS, (0.5, 1.0, 1.5, 2.0)):
@@ -205,7 +207,7 @@ def a4(quick: bool) -> Iterator[Figure]:
         elif margin == "1.0%" and factor == 0.5:
             low = (0.75 if runs == 1 else 0.97) - 0.05 * quick
             ok, mark = passed >= low, f"pass >= {share(low)}"
-        yield Figure(
+        yield MarkedFigure(
             what=f"K={runs} margin {margin} gap {factor:g}x",
             value=f"pass {share(passed)}, fail {share(failed)}",
             mark=mark,
@@ -213,7 +215,7 @@ def a4(quick: bool) -> Iterator[Figure]:
         )
 
 
-def a5(quick: bool) -> Iterator[Figure]:
+def a5(quick: bool) -> Iterator[MarkedFigure]:
     """What a test without the between-run term would say."""
     sets = (
         ("public", public_reruns(), 1750),
@@ -230,7 +232,7 @@ def a5(quick: bool) -> Iterator[Figure]:
             )
             total += 1
         value = f"{share(rejected / total)}, without the between-run term {share(naive / total)}"
-        yield Figure(
+        yield MarkedFigure(
             what=f"{name} reruns called different",
             value=value,
             mark="< 15 %, > 70 %",
@@ -238,7 +240,7 @@ def a5(quick: bool) -> Iterator[Figure]:
         )
 
 
-def a7(quick: bool) -> Iterator[Figure]:
+def a7(quick: bool) -> Iterator[MarkedFigure]:
     """Pairs cut before their plan ends."""
     runs = public_reruns()[: 4 if quick else 7]
     unstated = policy_from_mapping({"margin": "1.0%"})
@@ -253,7 +255,7 @@ def a7(quick: bool) -> Iterator[Figure]:
                 judge([base], {"c": [cand]}, unstated, planned_steps=plan)[0].verdict == "pass"
                 for plan in (1750, None)
             )
-        yield Figure(
+        yield MarkedFigure(
             what=f"cut to {share(cut)} of the plan, passes",
             value=str(passes),
             mark="0",
@@ -261,7 +263,7 @@ def a7(quick: bool) -> Iterator[Figure]:
         )
 
 
-def a11(quick: bool) -> Iterator[Figure]:
+def a11(quick: bool) -> Iterator[MarkedFigure]:
     """Token tax on a known law: bias and spread."""
     for n, tax in itertools.product((2000, 10_000), (0.0, 0.05, 0.15, 0.36)):
         estimates = []
@@ -279,7 +281,7 @@ def a11(quick: bool) -> Iterator[Figure]:
             estimates.append(token_tax(law, window, 0, gap, gap, gap, constant_rate=True).estimate)
         bias, sd = float(np.mean(estimates)) - tax, float(np.std(estimates))
         value = f"{100 * np.mean(estimates):.1f} +- {100 * sd:.1f} %"
-        yield Figure(
+        yield MarkedFigure(
             what=f"n={n} true tax {share(tax)}",
             value=value,
             mark="bias <= 2, sd <= 4 points",
@@ -287,7 +289,7 @@ def a11(quick: bool) -> Iterator[Figure]:
         )
 
 
-def a12(quick: bool) -> Iterator[Figure]:
+def a12(quick: bool) -> Iterator[MarkedFigure]:
     """A candidate that rounds stochastically."""
     count = 100 if quick else 400
     rng = np.random.default_rng(120)
@@ -318,7 +320,7 @@ def a12(quick: bool) -> Iterator[Figure]:
         ok = not has_mark or (
             coverage >= 0.93 - 0.02 * quick and worst <= (0.10 if quick else 0.06)
         )
-        yield Figure(
+        yield MarkedFigure(
             what=f"tau_B {100 * tau_b:.2f} % K={runs}",
             value=f"coverage {share(coverage)}, wrong side {share(worst)}; {power}",
             mark="coverage >= 93 %, wrong <= 6 %" if has_mark else "reported",
@@ -326,7 +328,7 @@ def a12(quick: bool) -> Iterator[Figure]:
         )
 
 
-def a13(quick: bool) -> Iterator[Figure]:
+def a13(quick: bool) -> Iterator[MarkedFigure]:
     """Runs listed eight times."""
     runs = public_reruns()[: 4 if quick else 7]
     changed = 0
@@ -337,7 +339,7 @@ def a13(quick: bool) -> Iterator[Figure]:
                 one([base] * 8, [cand] * 8, POLICY[margin], 1750),
             )
             changed += (single.verdict, single.gap) != (often.verdict, often.gap)
-    yield Figure(
+    yield MarkedFigure(
         what="each run listed 8 times, verdicts or intervals changed",
         value=str(changed),
         mark="0",
@@ -345,7 +347,7 @@ def a13(quick: bool) -> Iterator[Figure]:
     )
 
 
-def f6(_quick: bool) -> Iterator[Figure]:
+def f6(_quick: bool) -> Iterator[MarkedFigure]:
     """The public reruns, one against one, with the run-to-run noise of a family that is half as
     noisy as they are, and with that of no family.
     """
@@ -367,7 +369,7 @@ def f6(_quick: bool) -> Iterator[Figure]:
                 states[verdict.verdict] += 1
                 hits += covers(verdict)
             value = f"{dict(states)}, covers 0 {share(hits / 42)}"
-            yield Figure(
+            yield MarkedFigure(
                 what=f"public reruns, {family.rpartition('/')[2]}, {margin}",
                 value=value,
                 mark="no fail",
@@ -375,7 +377,7 @@ def f6(_quick: bool) -> Iterator[Figure]:
             )
 
 
-CHECKS: dict[str, Callable[[bool], Iterator[Figure]]] = {
+CHECKS: dict[str, Callable[[bool], Iterator[MarkedFigure]]] = {
     "A1": a1,
     "A2": a2,
     "A3": a3,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from scipy.special import ndtr
 
-from benchmarks.marks import Figure, share
+from benchmarks.marks import MarkedFigure, share
 from parity.judging.curves.curve import FloatArray
 from parity.judging.curves.step_noise import StandardError
 from parity.judging.gap.interval import Interval, interval
@@ -105,11 +105,11 @@ def families() -> Iterator[tuple[str, list[tuple[RerunGroup, float]]]]:
     yield "both", both
 
 
-def f1(_quick: bool) -> Iterator[Figure]:
+def f1(_quick: bool) -> Iterator[MarkedFigure]:
     """Leave one group out: coverage and half-width of one run against one."""
     for name, cases in families():
         hits, half = over_runs(cases, covered), float(np.mean([half for _, half in cases]))
-        yield Figure(
+        yield MarkedFigure(
             what=f"leave one group out, {name}",
             value=f"coverage {share(hits)}, half-width {100 * half:.3f} %",
             mark="93 to 97.5 %, <= 0.13 %",
@@ -117,7 +117,7 @@ def f1(_quick: bool) -> Iterator[Figure]:
         )
 
 
-def f2(_quick: bool) -> Iterator[Figure]:
+def f2(_quick: bool) -> Iterator[MarkedFigure]:
     """Groups in the order of time: each is predicted from groups of earlier days. Only the names of
     track3 have a date.
     """
@@ -130,7 +130,7 @@ def f2(_quick: bool) -> Iterator[Figure]:
         except ValueError:  # too few groups yet
             continue
     hits, half = over_runs(cases, covered), float(np.mean([half for _, half in cases]))
-    yield Figure(
+    yield MarkedFigure(
         what=f"earlier groups only, {len(cases)} of {len(dated)} groups",
         value=f"coverage {share(hits)}, half-width {100 * half:.3f} % (first "
         f"{100 * cases[0][1]:.3f}, last {100 * cases[-1][1]:.3f} %)",
@@ -139,12 +139,12 @@ def f2(_quick: bool) -> Iterator[Figure]:
     )
 
 
-def f3(_quick: bool) -> Iterator[Figure]:
+def f3(_quick: bool) -> Iterator[MarkedFigure]:
     """One run against one at a margin of 0.25 % and a gap of 0: chance of a pass, and of a fail."""
     for name, cases in families():
         passed = over_runs(cases, lambda sd, half: float(ndtr((MARGIN - half) / sd)))
         failed = over_runs(cases, lambda sd, half: float(ndtr(-(MARGIN + half) / sd)))
-        yield Figure(
+        yield MarkedFigure(
             what=f"margin 0.25 %, gap 0, {name}",
             value=f"pass {share(passed)}, fail {100 * failed:.2g} %",
             mark="pass >= 90 %, fail <= 1 %",
@@ -152,7 +152,7 @@ def f3(_quick: bool) -> Iterator[Figure]:
         )
 
 
-def f4(quick: bool) -> Iterator[Figure]:
+def f4(quick: bool) -> Iterator[MarkedFigure]:
     """A pair whose run-to-run noise is a multiple of the family's; at 5 times and with 5 runs the
     conflict is named.
     """
@@ -174,7 +174,7 @@ def f4(quick: bool) -> Iterator[Figure]:
                     named += contradicted
                 marked = factor == 5.0 and max(runs) == 5
                 ok = not marked or (hits / count >= 0.90 - slack and named / count >= 0.90 - slack)
-                yield Figure(
+                yield MarkedFigure(
                     what=f"{family.partition('/')[2]}, {runs[0]} against {runs[1]} runs, "
                     f"{factor:g} x tau",
                     value=f"coverage {share(hits / count)}, conflict named {share(named / count)}",
@@ -183,13 +183,13 @@ def f4(quick: bool) -> Iterator[Figure]:
                 )
 
 
-def f5(_quick: bool) -> Iterator[Figure]:
+def f5(_quick: bool) -> Iterator[MarkedFigure]:
     """False passes of one run against one with the true gap at the margin: averaged over the
     family, and by how noisy the pair is.
     """
     for name, cases in families():
         false = over_runs(cases, lambda sd, half: float(ndtr(-half / sd)))
-        yield Figure(
+        yield MarkedFigure(
             what=f"false pass at the margin, {name}",
             value=share(false),
             mark="<= 3 %",
@@ -203,12 +203,12 @@ def f5(_quick: bool) -> Iterator[Figure]:
         curve = ", ".join(
             f"{factor:g}x {share(chance)}" for factor, chance in zip(FACTORS, chances, strict=True)
         )
-        yield Figure(
+        yield MarkedFigure(
             what=f"the same at multiples of tau, {name}", value=curve, mark="reported", ok=True
         )
 
 
-CHECKS: dict[str, Callable[[bool], Iterator[Figure]]] = {
+CHECKS: dict[str, Callable[[bool], Iterator[MarkedFigure]]] = {
     "F1": f1,
     "F2": f2,
     "F3": f3,

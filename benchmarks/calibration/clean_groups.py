@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.calibration.borrowed_noise import covered, pair
-from benchmarks.marks import Figure, share
+from benchmarks.marks import MarkedFigure, share
 from parity.judging.gap.interval import t_quantile
 from parity.judging.noise.family_prior import evidence_families
 from parity.judging.noise.lending import find_lender
@@ -137,7 +137,7 @@ def needed(cases: Cases) -> float:
     return floor
 
 
-def f11(_quick: bool) -> Iterator[Figure]:
+def f11(_quick: bool) -> Iterator[MarkedFigure]:
     """Both levels without and with the clean groups, each family left out in turn."""
     for name in CLEAN:
         groups = clean_groups(name)
@@ -145,7 +145,7 @@ def f11(_quick: bool) -> Iterator[Figure]:
             f"{len(groups)} groups, {sum(runs for runs, _ in groups)} runs, pooled "
             f"{100 * pooled(groups):.3f} % of the loss"
         )
-        yield Figure(what=f"clean groups, {name}", value=value, mark="reported", ok=True)
+        yield MarkedFigure(what=f"clean groups, {name}", value=value, mark="reported", ok=True)
     for with_clean in (False, True):
         label = "with the clean groups" if with_clean else "without"
         found = list(left_out(with_clean=with_clean))
@@ -156,7 +156,7 @@ def f11(_quick: bool) -> Iterator[Figure]:
             f"coverage {share(hits)}, half-width {100 * half:.3f} %, worst {worst[0]} "
             f"{share(worst[1])}"
         )
-        yield Figure(
+        yield MarkedFigure(
             what=f"any-decoder {label}",
             value=value,
             mark="reported" if with_clean else ">= 93 %",
@@ -183,7 +183,7 @@ def f11(_quick: bool) -> Iterator[Figure]:
         value = (
             f"would need {ends}, covers {share(float(np.mean(hit)))}; today's covers {share(today)}"
         )
-        yield Figure(what=f"unfinished floor {label}", value=value, mark="reported", ok=True)
+        yield MarkedFigure(what=f"unfinished floor {label}", value=value, mark="reported", ok=True)
 
 
-CHECKS: dict[str, Callable[[bool], Iterator[Figure]]] = {"F11": f11}
+CHECKS: dict[str, Callable[[bool], Iterator[MarkedFigure]]] = {"F11": f11}

@@ -29,7 +29,7 @@ import numpy as np
 import yaml
 from scipy import stats
 
-from benchmarks.marks import Figure, share
+from benchmarks.marks import MarkedFigure, share
 from parity.judging.curves.curve import Curve, FloatArray, Rounding, curve_from_arrays
 from parity.judging.curves.step_noise import StandardError
 from parity.judging.gap.interval import interval
@@ -115,7 +115,7 @@ def lies_right(judged: dict[str, Verdict]) -> bool:
     return all(side == EXPECTED[name] for name, side in sides.items())
 
 
-def counted(what: str, outcomes: Sequence[tuple[str, bool]]) -> Figure:
+def counted(what: str, outcomes: Sequence[tuple[str, bool]]) -> MarkedFigure:
     """How many were right; the others by name."""
     right = sum(ok for _, ok in outcomes)
     wrong = (
@@ -123,7 +123,7 @@ def counted(what: str, outcomes: Sequence[tuple[str, bool]]) -> Figure:
         if right < len(outcomes)
         else ""
     )
-    return Figure(
+    return MarkedFigure(
         what=what,
         value=f"{right} of {len(outcomes)}{wrong}",
         mark=">= 29 of 30",
@@ -131,7 +131,7 @@ def counted(what: str, outcomes: Sequence[tuple[str, bool]]) -> Figure:
     )
 
 
-def measured(runs: Runs, policy: Policy) -> Iterator[Figure]:
+def measured(runs: Runs, policy: Policy) -> Iterator[MarkedFigure]:
     """D1 to D3."""
     whole = [
         seed
@@ -175,17 +175,17 @@ def measured(runs: Runs, policy: Policy) -> Iterator[Figure]:
                 )
             )
     line = counted("D3 QUICK: pairs of FP8 and MXFP8 that pass", outcomes)
-    yield Figure(
+    yield MarkedFigure(
         what=line.what, value=line.value, mark="shown: one pair shows no run-to-run noise", ok=True
     )
     most = int(stats.binom.ppf(0.99, len(outcomes), CHANCE_SHARE))
     what = "D3 that fail, or are said to be better than noise explains"
-    yield Figure(
+    yield MarkedFigure(
         what=what, value=str(accused), mark=f"<= {most}: 2.5 % by chance", ok=accused <= most
     )
 
 
-def calculated(runs: Runs, policy: Policy) -> Iterator[Figure]:
+def calculated(runs: Runs, policy: Policy) -> Iterator[MarkedFigure]:
     """D4: demos of many seeds, whose gaps and run offsets are drawn as measured; all as shares of
     the loss.
     """
@@ -203,7 +203,7 @@ def calculated(runs: Runs, policy: Policy) -> Iterator[Figure]:
         f"{recipe} {100 * gap.mean():+.2f} % (sd {100 * gap.std(ddof=1):.2f}, {len(gap)} seeds)"
         for recipe, gap in gaps.items()
     )
-    yield Figure(
+    yield MarkedFigure(
         what=f"D4 gaps of one seed at a loss of {level:.3f}", value=sds, mark="shown", ok=True
     )
     rng = np.random.default_rng(0)
@@ -215,7 +215,7 @@ def calculated(runs: Runs, policy: Policy) -> Iterator[Figure]:
             f"D4 demos that are right, each run with its own offset, {times:g} times the lent noise"
         )
         is_mark = times == 1.0
-        yield Figure(
+        yield MarkedFigure(
             what=what,
             value=share(right / SIMULATED),
             mark=">= 29 of 30" if is_mark else "shown",
@@ -223,7 +223,7 @@ def calculated(runs: Runs, policy: Policy) -> Iterator[Figure]:
         )
     right = sum(drawn_right(drawn_seed(gaps, rng), within, policy, rng) for _ in range(SIMULATED))
     what = "D4 demos that are right, one gap for all replicates of a seed"
-    yield Figure(
+    yield MarkedFigure(
         what=what,
         value=share(right / SIMULATED),
         mark=">= 29 of 30",
@@ -289,7 +289,7 @@ def rounding_of(recipe: str) -> Rounding:
     return "nearest" if rounds_to_nearest(recipe) else "stochastic"
 
 
-def noise(records: Sequence[dict]) -> Iterator[Figure]:
+def noise(records: Sequence[dict]) -> Iterator[MarkedFigure]:
     """D5."""
     seeds = sorted({one["seed"] for one in records})
     late, *without = (
@@ -304,14 +304,14 @@ def noise(records: Sequence[dict]) -> Iterator[Figure]:
             share_of_loss * math.sqrt(df / stats.chi2.ppf(tail, df)) for tail in (0.975, 0.025)
         )
         value = f"{share_of_loss:.3f} % of the loss ({low:.3f} to {high:.3f}; df {df})"
-        yield Figure(what=f"D5 one run of {recipe}", value=value, mark="shown", ok=True)
+        yield MarkedFigure(what=f"D5 one run of {recipe}", value=value, mark="shown", ok=True)
         value = (
             f"{100 * math.sqrt(spread.replicates) / level:.3f} % between replicates; seeds do "
             f"nothing: p = {spread.seeds_chance:.2g}"
         )
-        yield Figure(what=f"D5 {recipe}", value=value, mark="shown", ok=True)
+        yield MarkedFigure(what=f"D5 {recipe}", value=value, mark="shown", ok=True)
         others = [100 * math.sqrt(some[recipe].variance) / level for some in left]
-        yield Figure(
+        yield MarkedFigure(
             what=f"D5 {recipe}, without one of {len(seeds)} seeds",
             value=f"{min(others):.3f} to {max(others):.3f} %",
             mark="shown",

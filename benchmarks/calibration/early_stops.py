@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.marks import Figure, share
+from benchmarks.marks import MarkedFigure, share
 from parity.judging.curves.curve import FloatArray
 from parity.judging.curves.early_stop_noise import EarlySpread, helmert_squares, prefix_window
 from parity.judging.curves.step_noise import StandardError
@@ -120,7 +120,7 @@ def judged(
     return hits / PAIRS, float(np.mean(widths))
 
 
-def f10(_quick: bool) -> Iterator[Figure]:
+def f10(_quick: bool) -> Iterator[MarkedFigure]:
     """Early-stopped reruns: their ratio to the end, and coverage and width of pairs next to full
     replicates of equal cost.
     """
@@ -129,7 +129,7 @@ def f10(_quick: bool) -> Iterator[Figure]:
         logs = [(len(parts) - 1, math.log(ratio(parts, stop))) for parts in cells.values()]
         centre = sum(df * log for df, log in logs) / sum(df for df, _ in logs)
         spread = float(np.std([log for _, log in logs], ddof=1))
-        yield Figure(
+        yield MarkedFigure(
             what=f"ratio, stopped at {100 * stop:.0f} %, {len(logs)} groups",
             value=f"centre {math.exp(centre):.2f}, sd of log {spread:.2f} with that of sampling",
             mark="reported",
@@ -142,7 +142,7 @@ def f10(_quick: bool) -> Iterator[Figure]:
         enough = {key: parts for key, parts in cells.items() if len(parts) >= 2 * (1 + reruns)}
         for full in range(1, 2 + min(reruns, 2)):
             coverage, width = judged(enough, full, 0, 1.0)
-            yield Figure(
+            yield MarkedFigure(
                 what=f"{full} full runs per arm ({len(enough)} groups)",
                 value=f"coverage {share(coverage)}, half-width {100 * width:.3f} %",
                 mark="reported",
@@ -150,7 +150,7 @@ def f10(_quick: bool) -> Iterator[Figure]:
             )
         for stop in STOPS:
             coverage, width = judged(enough, 1, reruns, stop)
-            yield Figure(
+            yield MarkedFigure(
                 what=f"1 run and {reruns} stopped at {100 * stop:.0f} % per arm, cost "
                 f"{1 + reruns * stop:.1f} runs",
                 value=f"coverage {share(coverage)}, half-width {100 * width:.3f} %",
@@ -158,7 +158,7 @@ def f10(_quick: bool) -> Iterator[Figure]:
                 ok=0.90 <= coverage <= 0.98,
             )
             alone, wide = judged(enough, 1, reruns, stop, prior_df=1e-6)
-            yield Figure(
+            yield MarkedFigure(
                 what="the same without a prior",
                 value=f"coverage {share(alone)}, half-width {100 * wide:.3f} %",
                 mark="reported",
@@ -166,4 +166,4 @@ def f10(_quick: bool) -> Iterator[Figure]:
             )
 
 
-CHECKS: dict[str, Callable[[bool], Iterator[Figure]]] = {"F10": f10}
+CHECKS: dict[str, Callable[[bool], Iterator[MarkedFigure]]] = {"F10": f10}

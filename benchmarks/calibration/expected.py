@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.marks import PUBLIC_RUNS, Figure
+from benchmarks.marks import PUBLIC_RUNS, MarkedFigure
 from parity.cli import main
 from parity.frozen import frozen
 
@@ -191,7 +191,7 @@ def holds(answer: ExpectedAnswer, row: Row) -> bool:
     return answer.got in row["allowed"].split("|") and answer.code not in row["never_by"].split("|")
 
 
-def lines(folder: Path) -> Iterator[Figure]:
+def lines(folder: Path) -> Iterator[MarkedFigure]:
     """Every call of every row, then how many rows hold and which passes and fails are not
     allowed.
     """
@@ -208,19 +208,19 @@ def lines(folder: Path) -> Iterator[Figure]:
             what = f"{row['set']} {answer.candidate} {answer.selection} {row['margin']}"
             if not ok and answer.got in ("pass", "fail"):
                 decided.append(what)
-            yield Figure(
+            yield MarkedFigure(
                 what=what,
                 value=f"{answer.got} {answer.code} {answer.gap}",
                 mark=f"{row['allowed']}{never}",
                 ok=ok,
             )
-    yield Figure(
+    yield MarkedFigure(
         what="rows that hold",
         value=f"{right} of {len(rows)}",
         mark="all but one",
         ok=right >= len(rows) - 1,
     )
-    yield Figure(
+    yield MarkedFigure(
         what="passes and fails that are not allowed",
         value=", ".join(decided) or "none",
         mark="none",
@@ -228,7 +228,7 @@ def lines(folder: Path) -> Iterator[Figure]:
     )
 
 
-def e1(_quick: bool) -> Iterator[Figure]:
+def e1(_quick: bool) -> Iterator[MarkedFigure]:
     """The questions where the data is at hand; one call that is not allowed is no miss of its own,
     one decision that is not is.
     """

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from benchmarks.marks import PUBLIC_RUNS, Figure, share
+from benchmarks.marks import PUBLIC_RUNS, MarkedFigure, share
 from parity.frozen import frozen
 from parity.judging.curves.curve import FloatArray, IntArray
 from parity.judging.curves.schedule import log_slope
@@ -161,7 +161,7 @@ def gaps(
         yield gap_interval((drawn[:runs], drawn[runs:]), (prior, prior), (seeds, seeds), 0.0)
 
 
-def e2(quick: bool) -> Iterator[Figure]:
+def e2(quick: bool) -> Iterator[MarkedFigure]:
     """Coverage, and wrong decisions at a true gap of one margin, by group; then over all groups."""
     everywhere: list[float] = []
     for group in GROUPS if PUBLIC_RUNS.is_dir() else ():
@@ -184,7 +184,7 @@ def e2(quick: bool) -> Iterator[Figure]:
                 )
         covered, passed, failed, half = zip(*cells, strict=True)
         everywhere += covered
-        yield Figure(
+        yield MarkedFigure(
             what=f"{group.name}: {len(losses)} runs, {len(steps)} evaluations",
             value=f"covers {share(float(np.mean(covered)))}, worst {share(min(covered))}, h "
             f"{_span(half)} %; at the margin pass {share(max(passed))}, fail {share(max(failed))}",
@@ -193,7 +193,7 @@ def e2(quick: bool) -> Iterator[Figure]:
         )
     if everywhere:
         mean = float(np.mean(everywhere))
-        yield Figure(
+        yield MarkedFigure(
             what="all groups", value=f"covers {share(mean)}", mark="96 to 99 %", ok=mean >= 0.96
         )
 
@@ -202,7 +202,7 @@ def _span(values: Sequence[float]) -> str:
     return f"{100 * min(values):.2f} to {100 * max(values):.2f}"
 
 
-def e3(_quick: bool) -> Iterator[Figure]:
+def e3(_quick: bool) -> Iterator[MarkedFigure]:
     """Half-width of a finished pair that rounds to nearest, by the number of evaluations: no cliff
     at 12, 99 or 101.
     """
@@ -218,7 +218,7 @@ def e3(_quick: bool) -> Iterator[Figure]:
             for one in noise
         ]
         half = 100 * float(np.median(made))
-        yield Figure(
+        yield MarkedFigure(
             what=f"{points} evaluations",
             value=f"h {half:.3f} %",
             mark="within 10 % of the row before",
@@ -227,4 +227,4 @@ def e3(_quick: bool) -> Iterator[Figure]:
         before = half
 
 
-CHECKS: dict[str, Callable[[bool], Iterator[Figure]]] = {"E2": e2, "E3": e3}
+CHECKS: dict[str, Callable[[bool], Iterator[MarkedFigure]]] = {"E2": e2, "E3": e3}

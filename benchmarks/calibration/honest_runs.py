@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from scipy.signal import lfilter
 
-from benchmarks.marks import PUBLIC_RUNS, Figure, share
+from benchmarks.marks import PUBLIC_RUNS, MarkedFigure, share
 from parity.judging.curves.alignment import align
 from parity.judging.curves.counted_runs import independent_runs
 from parity.judging.curves.curve import Curve, curve_from_arrays
@@ -86,7 +86,7 @@ def judged(base: Sequence[Curve], cand: Sequence[Curve], planned: int = STEPS) -
     return judge(base, {"candidate": cand}, POLICY, planned_steps=planned)[0]
 
 
-def r1(quick: bool) -> Iterator[Figure]:
+def r1(quick: bool) -> Iterator[MarkedFigure]:
     """Three honest seeds an arm, orders of the window's blocks; and the same with one run two
     margins worse.
     """
@@ -120,13 +120,13 @@ def r1(quick: bool) -> Iterator[Figure]:
             and not states["fail"]
             and sum(accused.values()) <= most * count
         )
-        yield Figure(
+        yield MarkedFigure(
             what=what,
             value=value,
             mark=f"pass >= {share(least)}, no fail, accused <= {share(most)}",
             ok=ok,
         )
-        yield Figure(
+        yield MarkedFigure(
             what=f"{what}, one run +2 margins",
             value=f"pass {share(wrong / count)}",
             mark="<= 10 %",
@@ -134,7 +134,7 @@ def r1(quick: bool) -> Iterator[Figure]:
         )
 
 
-def r2(quick: bool) -> Iterator[Figure]:
+def r2(quick: bool) -> Iterator[MarkedFigure]:
     """Single runs: honest sets of which one is named, and one of three at two margins that is; with
     its pair, and without.
     """
@@ -156,7 +156,7 @@ def r2(quick: bool) -> Iterator[Figure]:
         least = (0.85 if every < 16 else 0.45) if paired else 0.0
         what = f"{STEPS // 5 // every} points, {'its pair' if paired else 'no own pair'}"
         value = f"honest {named}, found {share(found / count)}"
-        yield Figure(
+        yield MarkedFigure(
             what=what,
             value=value,
             mark=f"0, >= {share(least)}",
@@ -174,7 +174,7 @@ def r2(quick: bool) -> Iterator[Figure]:
         named += "RUN_ABOVE_MARGIN" in judged(base, cand, 1750).codes
         found += "RUN_ABOVE_MARGIN" in judged(base, broken, 1750).codes
         total += 1
-    yield Figure(
+    yield MarkedFigure(
         what="AA7, three against four",
         value=f"honest {named}, found {share(found / total)}",
         mark="0, all",
@@ -182,7 +182,7 @@ def r2(quick: bool) -> Iterator[Figure]:
     )
 
 
-def r3(quick: bool) -> Iterator[Figure]:
+def r3(quick: bool) -> Iterator[MarkedFigure]:
     """Pairing by batches: how many sets are paired, and wrong claims; synthetic seeds, AA7 made
     into seeds, and reruns of one order.
     """
@@ -204,7 +204,7 @@ def r3(quick: bool) -> Iterator[Figure]:
             )
             alike += found.by == "one order"
         value = f"paired {share(paired / count)}, wrong {wrong}, called one order {alike}"
-        yield Figure(
+        yield MarkedFigure(
             what=f"synthetic, {n} points",
             value=value,
             mark="0 wrong, one order <= 0.5 %",
@@ -249,7 +249,7 @@ def r3(quick: bool) -> Iterator[Figure]:
             f"as one order {share(one / count)}"
         )
         ok = not wrong and alike <= 0.005 * count and one == count
-        yield Figure(
+        yield MarkedFigure(
             what=f"AA7, noise x {factor:g}, {n} points",
             value=value,
             mark="0 wrong, one order <= 0.5 %; reruns 100 %",
@@ -301,7 +301,7 @@ def printed(runs: Sequence[Curve], decimals: int, every: int) -> list[Curve]:
     return rounded
 
 
-def r4(quick: bool) -> Iterator[Figure]:
+def r4(quick: bool) -> Iterator[MarkedFigure]:
     """Copies: honest pairs that are accused, and copies that are found."""
     for name, runs in public_sets():
         pairs, accused, equal, alike = 0, 0, Counter[int](), 0
@@ -334,7 +334,7 @@ def r4(quick: bool) -> Iterator[Figure]:
             f"{pairs:,} pairs, accused {accused}, as evaluations {alike}, equal as printed "
             f"{dict(+equal)} (by decimals)"
         )
-        yield Figure(
+        yield MarkedFigure(
             what=f"{name}, 7 to 1 decimals", value=value, mark="0 accused", ok=not accused + alike
         )
     runs = read_runs(str(RERUNS))
@@ -349,7 +349,7 @@ def r4(quick: bool) -> Iterator[Figure]:
             few = every == 60
             hard = few and what.startswith("noise")
             least = 0 if hard else len(found)
-            yield Figure(
+            yield MarkedFigure(
                 what=f"{what}, {len(thinned[0].steps)} points",
                 value=f"found {sum(found)} of {len(found)}",
                 mark="printed" if hard else "all",
@@ -360,7 +360,7 @@ def r4(quick: bool) -> Iterator[Figure]:
             for a, b, c in itertools.permutations(thinned[:4], 3)
         ]
         hit = sum(map(len, blends))
-        yield Figure(
+        yield MarkedFigure(
             what=f"a blend, {len(thinned[0].steps)} points",
             value=f"found {hit} of {len(blends)}",
             mark="all, but of 29",
@@ -410,7 +410,7 @@ COPIES: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
 }
 
 
-def r5(quick: bool) -> Iterator[Figure]:
+def r5(quick: bool) -> Iterator[MarkedFigure]:
     """Rule 9: a candidate that broke late is recognised by its batches, other batches never are."""
     count, recognised, claimed = 100 if quick else 1200, 0, 0
     for number in range(count):
@@ -424,18 +424,18 @@ def r5(quick: bool) -> Iterator[Figure]:
         claimed += is_proven_somewhere(
             align(*([curve_from_arrays(np.arange(STEPS), arm[0])] for arm in (first[0], other[1])))
         )
-    yield Figure(
+    yield MarkedFigure(
         what="broken late, recognised",
         value=f"{recognised} of {count}",
         mark="all",
         ok=recognised == count,
     )
-    yield Figure(
+    yield MarkedFigure(
         what="other batches, recognised", value=f"{claimed} of {count}", mark="0", ok=not claimed
     )
 
 
-CHECKS: dict[str, Callable[[bool], Iterator[Figure]]] = {
+CHECKS: dict[str, Callable[[bool], Iterator[MarkedFigure]]] = {
     "R1": r1,
     "R2": r2,
     "R3": r3,

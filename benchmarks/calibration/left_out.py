@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import parity
-from benchmarks.marks import Figure
+from benchmarks.marks import MarkedFigure
 from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.policy import Policy
 from parity.judging.verdict.verdict import Verdict
@@ -167,7 +167,7 @@ def verdict_on(how: RunFamily, base: list[Curve], cand: list[Curve]) -> Verdict:
     )[0]
 
 
-def honest(sets: int) -> list[Figure]:
+def honest(sets: int) -> list[MarkedFigure]:
     """How honest sets are answered."""
     states: Counter[str] = Counter()
     accused: Counter[str] = Counter()
@@ -186,19 +186,19 @@ def honest(sets: int) -> list[Figure]:
             passed += verdict.verdict == "pass"
     total = sum(accused.values())
     return [
-        Figure(
+        MarkedFigure(
             what=f"{sets} honest sets",
             value=f"{dict(states)}, undecided by {dict(deciding)}",
             mark="no fail",
             ok=not states["fail"],
         ),
-        Figure(
+        MarkedFigure(
             what="accused",
             value=f"{total}: {dict(accused)}",
             mark="at most 1 %",
             ok=total <= 0.01 * sets,
         ),
-        Figure(
+        MarkedFigure(
             what="where a sober reader passes",
             value=f"{passed} of {sober} pass",
             mark="at least 87 %",
@@ -232,7 +232,7 @@ def worsened(rng: np.random.Generator, run: Curve, margin: float) -> Curve:
     )
 
 
-def law_of_worsening(cases: int) -> list[Figure]:
+def law_of_worsening(cases: int) -> list[MarkedFigure]:
     """Whether a candidate that is made worse gets a pass that it had not."""
     gained: list[str] = []
     for number in range(cases):
@@ -245,7 +245,7 @@ def law_of_worsening(cases: int) -> list[Figure]:
         if after.verdict == "pass" and before.verdict != "pass":
             gained.append(f"{number}: {before.codes[0]}")
     return [
-        Figure(
+        MarkedFigure(
             what=f"{cases} candidates made worse",
             value=f"passes gained: {gained or 'none'}",
             mark="none",

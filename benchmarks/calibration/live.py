@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.marks import Figure, share
+from benchmarks.marks import MarkedFigure, share
 from parity.frozen import frozen
 from parity.judging.curves.curve import FloatArray
 from parity.judging.live.offsets import correlation, spread
@@ -215,14 +215,14 @@ def measured_arms(parts: FloatArray) -> tuple[LiveArm, LiveArm]:
     return arm, arm
 
 
-def l1(quick: bool) -> Iterator[Figure]:
+def l1(quick: bool) -> Iterator[MarkedFigure]:
     """Pairs whose true gap is 0 are not stopped: public reruns, emulated reruns, and simulated ones
     over the whole path.
     """
     pairs = public_pairs()
     for text, policy in MARGINS.items():
         count = sum(alarm(progress, (NEAREST, NEAREST), policy) is not None for progress in pairs)
-        yield Figure(
+        yield MarkedFigure(
             what=f"A/A, 7 public reruns, margin {text}: stopped of {len(pairs)} ordered pairs (3 "
             "independent)",
             value=str(count),
@@ -235,7 +235,7 @@ def l1(quick: bool) -> Iterator[Figure]:
         several = emulated_pairs(parts[:6] if quick else parts)
         stopped += sum(alarm(progress, arms) is not None for progress in several)
         total += len(several)
-    yield Figure(
+    yield MarkedFigure(
         what="A/A, emulated reruns, floors assumed (0.09, 0.135 %; in truth 0.15 to 0.43 %), of "
         f"{total} ordered pairs (36 independent)",
         value=f"{stopped} ({share(stopped / total)})",
@@ -246,7 +246,7 @@ def l1(quick: bool) -> Iterator[Figure]:
     for floors, (name, process) in itertools.product(EVERY, PROCESSES.items()):
         rng = np.random.default_rng(1)
         rate = len(alarms(paths(rng, count, floors, process, 0.0), floors)) / count
-        yield Figure(
+        yield MarkedFigure(
             what=f"A/A simulated, {floors.name}, {name}",
             value=share(rate),
             mark="<= 1 %",
@@ -254,7 +254,7 @@ def l1(quick: bool) -> Iterator[Figure]:
         )
 
 
-def l2(quick: bool) -> Iterator[Figure]:
+def l2(quick: bool) -> Iterator[MarkedFigure]:
     """Transients of 2 margins that decay to 0 are not stopped."""
     count = 100 if quick else 400
     for floors, (name, shape) in itertools.product(EVERY, TRANSIENTS.items()):
@@ -263,7 +263,7 @@ def l2(quick: bool) -> Iterator[Figure]:
         rate = len(stops) / count
         at = f", median at {share(float(np.median(stops)))} of the plan" if stops else ""
         mark = "reported" if floors in BEYOND_ASSUMED else "<= 1 %"
-        yield Figure(
+        yield MarkedFigure(
             what=f"+2 margins, {name}, {floors.name}: stopped",
             value=share(rate) + at,
             mark=mark,
@@ -271,7 +271,7 @@ def l2(quick: bool) -> Iterator[Figure]:
         )
 
 
-def l3(quick: bool) -> Iterator[Figure]:
+def l3(quick: bool) -> Iterator[MarkedFigure]:
     """Gaps that come late are seen before the end."""
     count = 100 if quick else 400
     for floors, begins in itertools.product((FP8, NVFP4), (0.4, 0.6, 0.7)):
@@ -280,7 +280,7 @@ def l3(quick: bool) -> Iterator[Figure]:
         seen = len(alarms(made, floors)) / count
         ends = [list(looks(pair(path), floors.arms))[-1] for path in made]
         never = sum(state_of(last) != "on_course" for last in ends) / count
-        yield Figure(
+        yield MarkedFigure(
             what=f"ramp from {share(begins)} to 2 margins at 90 %, {floors.name}: stopped before "
             "the end",
             value=f"{share(seen)}, not on course at the end {share(never)}",
@@ -289,7 +289,7 @@ def l3(quick: bool) -> Iterator[Figure]:
         )
 
 
-def l4(quick: bool) -> Iterator[Figure]:
+def l4(quick: bool) -> Iterator[MarkedFigure]:
     """Constant gaps are stopped early, and what that saves."""
     count = 100 if quick else 400
     for floors, margins in itertools.product(EVERY, (1.0, 1.5, 2.0, 3.0, 5.0)):
@@ -304,7 +304,7 @@ def l4(quick: bool) -> Iterator[Figure]:
             mark, ok = ">= 80 %", first_half >= 0.80
         if margins == 3.0 and floors not in BEYOND_ASSUMED:
             mark, ok = ">= 95 %, >= 40 % saved", first_half >= 0.95 and saved >= 0.40
-        yield Figure(
+        yield MarkedFigure(
             what=f"constant gap of {margins:g} margins, {floors.name}: stopped before half",
             value=f"{share(first_half)}{median}, candidate's steps saved {share(saved)}",
             mark=mark,
@@ -345,7 +345,7 @@ def assumed(rng: np.random.Generator, tau: float) -> tuple[list[PairProgress], f
     return made[:-1], float(np.sqrt(2.0) * tau * end + noise[-BLOCKS // 5 :].mean())
 
 
-def l5(quick: bool) -> Iterator[Figure]:
+def l5(quick: bool) -> Iterator[MarkedFigure]:
     """The 90 % forecast from half of the plan on."""
     count = 100 if quick else 400
     slack = 0.02 * quick
@@ -361,7 +361,7 @@ def l5(quick: bool) -> Iterator[Figure]:
                     0.05 <= prediction.below(truth) <= 0.95
                 )
     late, soon = float(np.mean(late_hits)), float(np.mean(early_hits))
-    yield Figure(
+    yield MarkedFigure(
         what="90 % forecast, tau drawn from the assumed floor, offsets as assumed: covers from "
         "half on",
         value=f"{share(late)} (before half {share(soon)})",
@@ -377,7 +377,7 @@ def l5(quick: bool) -> Iterator[Figure]:
             )[0]
             several.append((pair(path), float(final(path))))
         late, soon = coverage(several, (NEAREST, NEAREST))
-        yield Figure(
+        yield MarkedFigure(
             what=f"the same, offsets {name}",
             value=f"{share(late)} (before half {share(soon)})",
             mark="reported",
@@ -392,7 +392,7 @@ def l5(quick: bool) -> Iterator[Figure]:
         totals.append(coverage(truths, measured_arms(parts)))
     late, soon = (float(np.mean(column)) for column in zip(*totals, strict=True))
     percentages = ", ".join(f"{100 * one:.0f}" for one, _ in totals)
-    yield Figure(
+    yield MarkedFigure(
         what="the same, emulated reruns with measured floors, 8 groups",
         value=f"{share(late)} (before half {share(soon)}; groups {percentages})",
         mark="87 to 93 %",
@@ -403,7 +403,7 @@ def l5(quick: bool) -> Iterator[Figure]:
         for progress in public_pairs()
     ]
     late, soon = coverage(public, (NEAREST, NEAREST))
-    yield Figure(
+    yield MarkedFigure(
         what="the same, 42 pairs of 7 public reruns",
         value=f"{share(late)} (before half {share(soon)})",
         mark="reported",
@@ -411,7 +411,7 @@ def l5(quick: bool) -> Iterator[Figure]:
     )
 
 
-def l6(quick: bool) -> Iterator[Figure]:
+def l6(quick: bool) -> Iterator[MarkedFigure]:
     """Of the pairs that were stopped as futile, how many would have passed; true gaps drawn around
     the margin.
     """
@@ -427,7 +427,7 @@ def l6(quick: bool) -> Iterator[Figure]:
             passing += would_pass
             stopped += at is not None
             wrong += would_pass and at is not None
-        yield Figure(
+        yield MarkedFigure(
             what=f"gaps of 0 to 2 margins, {floors.name}, {name}: stopped although it would have "
             "passed",
             value=f"{share(wrong / count)} of all ({stopped} stopped, {passing} pass of {count})",
@@ -436,7 +436,7 @@ def l6(quick: bool) -> Iterator[Figure]:
         )
 
 
-def l7(quick: bool) -> Iterator[Figure]:
+def l7(quick: bool) -> Iterator[MarkedFigure]:
     """What stops save: steps of candidates whose true gaps are spread as wide as two margins, and
     in replays of emulated runs.
     """
@@ -445,7 +445,7 @@ def l7(quick: bool) -> Iterator[Figure]:
         rng = np.random.default_rng(7)
         gaps = 0.01 * np.abs(rng.normal(size=(count, 1)) * 2.0)
         stops = alarms(paths(rng, count, floors, model, gaps), floors)
-        yield Figure(
+        yield MarkedFigure(
             what=f"gaps of |N(0, 2)| margins, {floors.name}: candidate's steps saved",
             value=f"{share(sum(1.0 - at for at in stops) / count)} ({share(len(stops) / count)} "
             "stopped)",
@@ -464,7 +464,7 @@ def l7(quick: bool) -> Iterator[Figure]:
             at for progress in pairs if (at := alarm(progress, (NEAREST, STOCHASTIC))) is not None
         ]
         gap = float(cand[:, -8:].mean() / base[:, -8:].mean() - 1.0)
-        yield Figure(
+        yield MarkedFigure(
             what=f"replayed: emulated FP8 against NVFP4, {cell}, gap {share(gap)}: candidate's "
             "steps saved",
             value=f"{share(sum(1.0 - at for at in ends) / len(pairs))} "
@@ -474,7 +474,7 @@ def l7(quick: bool) -> Iterator[Figure]:
         )
 
 
-CHECKS: dict[str, Callable[[bool], Iterator[Figure]]] = {
+CHECKS: dict[str, Callable[[bool], Iterator[MarkedFigure]]] = {
     "L1": l1,
     "L2": l2,
     "L3": l3,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from benchmarks.marks import Figure, share
+from benchmarks.marks import MarkedFigure, share
 from parity.frozen import frozen
 from parity.judging.curves.curve import FloatArray
 from parity.judging.curves.step_noise import StandardError
@@ -116,7 +116,7 @@ def _jobs(case: SimulatedJob, quick: bool) -> int:
     return (1000 if quick else JOBS) // max(1, case.candidates // 3)
 
 
-def m1(quick: bool) -> Iterator[Figure]:
+def m1(quick: bool) -> Iterator[MarkedFigure]:
     """Any false pass with registered looks and candidates, by rule, looks and candidates."""
     for floor, arm in ((DETERMINISTIC, "fp8"), (STOCHASTIC, "nvfp4")):
         for looks, candidates in (
@@ -148,10 +148,10 @@ def m1(quick: bool) -> Iterator[Figure]:
                 f"{arm}, {looks} looks, {candidates} candidates: false passes",
                 f"{share(worst)} ({taken:.1f} looks)",
             )
-            yield Figure(what=what, value=value, mark="<= 2.8 %", ok=worst <= limit)
+            yield MarkedFigure(what=what, value=value, mark="<= 2.8 %", ok=worst <= limit)
 
 
-def m2(quick: bool) -> Iterator[Figure]:
+def m2(quick: bool) -> Iterator[MarkedFigure]:
     """The same where nobody counts: each look and candidate at the policy's own confidence. Shown,
     not marked.
     """
@@ -165,7 +165,7 @@ def m2(quick: bool) -> Iterator[Figure]:
         )
         outcome = simulated(case, _jobs(case, quick), 8000)
         what = f"not counted: {looks} looks, {candidates} candidates"
-        yield Figure(
+        yield MarkedFigure(
             what=what,
             value=f"false passes {share(outcome.passes)}, false fails {share(outcome.fails)}",
             mark="shown",
@@ -173,7 +173,7 @@ def m2(quick: bool) -> Iterator[Figure]:
         )
 
 
-def m3(quick: bool) -> Iterator[Figure]:
+def m3(quick: bool) -> Iterator[MarkedFigure]:
     """What registering costs: how often a candidate without a gap, or with half the margin, is
     decided.
     """
@@ -196,7 +196,7 @@ def m3(quick: bool) -> Iterator[Figure]:
                 f"some pass {share(outcome.passes)}, some fail {share(outcome.fails)}, "
                 f"{outcome.looks:.2f} looks"
             )
-            yield Figure(
+            yield MarkedFigure(
                 what=f"nvfp4, {words}: {looks} looks, {candidates} candidates",
                 value=value,
                 mark="shown",
@@ -204,4 +204,4 @@ def m3(quick: bool) -> Iterator[Figure]:
             )
 
 
-CHECKS: dict[str, Callable[[bool], Iterator[Figure]]] = {"M1": m1, "M2": m2, "M3": m3}
+CHECKS: dict[str, Callable[[bool], Iterator[MarkedFigure]]] = {"M1": m1, "M2": m2, "M3": m3}

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from scipy.signal import lfilter
 
-from benchmarks.marks import PUBLIC_RUNS, Figure, share
+from benchmarks.marks import PUBLIC_RUNS, MarkedFigure, share
 from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.curves.step_noise import mean_ses
 from parity.judging.gap.interval import t_quantile
@@ -41,7 +41,7 @@ def word(verdict: Verdict) -> str:
     return f"{'pass' if verdict.verdict == 'inconclusive' else verdict.verdict} as of"
 
 
-def p1(quick: bool) -> Iterator[Figure]:
+def p1(quick: bool) -> Iterator[MarkedFigure]:
     """Coverage of an AR(1) mean by the within-pair error of few points, and the median half-width
     over that of a known error.
     """
@@ -56,7 +56,7 @@ def p1(quick: bool) -> Iterator[Figure]:
         hits = float(np.mean(np.abs(rows.mean(axis=1)) <= halves))
         true_half = 1.96 * float(rows.mean(axis=1).std())
         marked = (n >= 12 and rho <= 0.8) or n >= 20
-        yield Figure(
+        yield MarkedFigure(
             what=f"n={n} rho={rho}: coverage, half-width",
             value=f"{share(hits)}, {float(np.median(halves)) / true_half:.2f} x",
             mark=">= 93 %" if marked else "printed",
@@ -64,7 +64,7 @@ def p1(quick: bool) -> Iterator[Figure]:
         )
 
 
-def p2(quick: bool) -> Iterator[Figure]:
+def p2(quick: bool) -> Iterator[MarkedFigure]:
     """Seven public reruns, all 42 ordered pairs, thinned; finished as stated, and with nothing
     stated (as of).
     """
@@ -95,7 +95,7 @@ def p2(quick: bool) -> Iterator[Figure]:
                 margin != "1%" or passed >= least[rounding, schedule]
             )
             what = f"every {stride}, {rounding or 'rounding unstated'}, {schedule}, {margin}"
-            yield Figure(
+            yield MarkedFigure(
                 what=what,
                 value=f"{dict(states)}, h {np.median(halves):.3f} %",
                 mark="no fail",
@@ -118,7 +118,7 @@ def gb200_arms(name: str) -> Mapping[str, Curve]:
     }
 
 
-def p3(_quick: bool) -> Iterator[Figure]:
+def p3(_quick: bool) -> Iterator[MarkedFigure]:
     """The GB200 logs, nothing stated but the recipes and the plan; skipped where they are not at
     hand.
     """
@@ -145,7 +145,7 @@ def p3(_quick: bool) -> Iterator[Figure]:
                 f"{word(verdict)} {verdict.codes[0]} {100 * mean / level:+.2f} "
                 f"({100 * lo / level:+.2f} to {100 * hi / level:+.2f})"
             )
-            yield Figure(
+            yield MarkedFigure(
                 what=f"{name} {arm}",
                 value=value,
                 mark=" or ".join(sorted(allowed)),
@@ -153,7 +153,7 @@ def p3(_quick: bool) -> Iterator[Figure]:
             )
 
 
-def p4(quick: bool) -> Iterator[Figure]:
+def p4(quick: bool) -> Iterator[MarkedFigure]:
     """The law of worsening on thinned logs: one wild point, a ramp or a step makes a candidate
     worse.
     """
@@ -191,7 +191,12 @@ def p4(quick: bool) -> Iterator[Figure]:
         f"{dict(undone)}"
     )
     ok = not sum(gained.values()) and sum(undone.values()) <= 0.01 * fails
-    yield Figure(what=f"{cases} worse candidates", value=value, mark="0; <= 1 %", ok=ok)
+    yield MarkedFigure(what=f"{cases} worse candidates", value=value, mark="0; <= 1 %", ok=ok)
 
 
-CHECKS: dict[str, Callable[[bool], Iterator[Figure]]] = {"P1": p1, "P2": p2, "P3": p3, "P4": p4}
+CHECKS: dict[str, Callable[[bool], Iterator[MarkedFigure]]] = {
+    "P1": p1,
+    "P2": p2,
+    "P3": p3,
+    "P4": p4,
+}

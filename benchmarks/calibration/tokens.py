@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
-from benchmarks.marks import PUBLIC_RUNS, Figure
+from benchmarks.marks import PUBLIC_RUNS, MarkedFigure
 from parity.judging.curves.curve import curve_from_arrays
 from parity.judging.gap.token_slope import NoSlope, TokenSlope
 from parity.judging.policy import Policy
@@ -81,7 +81,7 @@ def slope(schedule: Callable[[int], np.ndarray], share: float) -> TokenSlope | N
     )
 
 
-def t1(_quick: bool) -> Iterator[Figure]:
+def t1(_quick: bool) -> Iterator[MarkedFigure]:
     """The slope on a law of annealing, against that of runs a twentieth longer."""
     for schedule in (cosine, to_zero, constant):
         true = truth(schedule)
@@ -93,7 +93,7 @@ def t1(_quick: bool) -> Iterator[Figure]:
                 if schedule is not constant
                 else "constant rate, last half"
             )
-            yield Figure(
+            yield MarkedFigure(
                 what=f"slope by {name}",
                 value=f"{100 * error:+.1f} %",
                 mark="-10 to 0 %",
@@ -101,7 +101,7 @@ def t1(_quick: bool) -> Iterator[Figure]:
             )
 
 
-def t2(_quick: bool) -> Iterator[Figure]:
+def t2(_quick: bool) -> Iterator[MarkedFigure]:
     """The token tax of 40 NVFP4 runs of an 8B model by the slope of the last half of 20 FP8 runs,
     against the samples that they took.
     """
@@ -119,7 +119,7 @@ def t2(_quick: bool) -> Iterator[Figure]:
     late = np.array(samples) > samples[-1] / 2
     nats = 0.5 * np.polyfit((np.array(samples)[late] / samples[-1]) ** -0.5, mean[late], 1)[0]
     tax = math.expm1((np.mean(losses["NVFP4", samples[-1]]) - mean[-1]) / nats)
-    yield Figure(
+    yield MarkedFigure(
         what=f"8B, token tax by the last half ({int(late.sum())} evaluations)",
         value=f"{100 * tax:.1f} %",
         mark=f"{100 * MEASURED_8B:.1f} % +-1",
@@ -127,4 +127,4 @@ def t2(_quick: bool) -> Iterator[Figure]:
     )
 
 
-CHECKS: Mapping[str, Callable[[bool], Iterator[Figure]]] = {"T1": t1, "T2": t2}
+CHECKS: Mapping[str, Callable[[bool], Iterator[MarkedFigure]]] = {"T1": t1, "T2": t2}

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from benchmarks.calibration.borrowed_noise import FACTORS, covered, pair
-from benchmarks.marks import Figure, share
+from benchmarks.marks import MarkedFigure, share
 from parity.judging.noise.family_prior import evidence_families
 from parity.judging.noise.lending import Lender, find_lender
 from parity.judging.noise.noise_table import ANY_DECODER, NoiseTable
@@ -58,7 +58,7 @@ def names() -> list[str]:
     return [family.name for family in evidence_families(public_noise_table())]
 
 
-def f7(_quick: bool) -> Iterator[Figure]:
+def f7(_quick: bool) -> Iterator[MarkedFigure]:
     """Leave one family out: two arms that round to nearest, and a candidate that rounds
     stochastically.
     """
@@ -71,7 +71,7 @@ def f7(_quick: bool) -> Iterator[Figure]:
             np.mean([coverage(name, half, 1.0) for name, half in chosen]),
             np.mean([half for _, half in chosen]),
         )
-        yield Figure(
+        yield MarkedFigure(
             what=f"unseen family, {label} ({len(chosen)})",
             value=f"coverage {share(float(hits))}, half-width {100 * half:.3f} % "
             f"({100 * min(h for _, h in chosen):.3f} to {100 * max(h for _, h in chosen):.3f} %)",
@@ -84,7 +84,7 @@ def f7(_quick: bool) -> Iterator[Figure]:
             np.mean([coverage(name, half, factor) for name, half in wide]),
             np.mean([half for _, half in wide]),
         )
-        yield Figure(
+        yield MarkedFigure(
             what=f"the same, FP8 against NVFP4 with {factor:g} x tau",
             value=f"coverage {share(float(hits))}, half-width {100 * half:.3f} %",
             mark=">= 93 %, <= 0.30 %" if factor <= STOCHASTIC_FACTOR else "reported",
@@ -92,7 +92,7 @@ def f7(_quick: bool) -> Iterator[Figure]:
         )
 
 
-def f8(quick: bool) -> Iterator[Figure]:
+def f8(quick: bool) -> Iterator[MarkedFigure]:
     """Leave one family out with one extra run, in the baseline or in the candidate; both round to
     nearest.
     """
@@ -112,7 +112,7 @@ def f8(quick: bool) -> Iterator[Figure]:
                 low, high = joined.bounds(0.95)
                 hits.append(low <= 0.0 <= high)
                 halves.append(joined.half_width(0.95))
-        yield Figure(
+        yield MarkedFigure(
             what=f"unseen family, {runs[0]} against {runs[1]} runs",
             value=f"coverage {share(float(np.mean(hits)))}, half-width "
             f"{100 * float(np.mean(halves)):.3f} %",
@@ -125,7 +125,7 @@ def f8(quick: bool) -> Iterator[Figure]:
         )
 
 
-def f9(_quick: bool) -> Iterator[Figure]:
+def f9(_quick: bool) -> Iterator[MarkedFigure]:
     """False passes with the true gap at the margin, and passes of a gap of 0, on average and where
     the family is noisier or quieter.
     """
@@ -143,7 +143,7 @@ def f9(_quick: bool) -> Iterator[Figure]:
         return float(np.mean(chances))
 
     false = mean(lambda sd, half: float(ndtr(-half / sd)))
-    yield Figure(
+    yield MarkedFigure(
         what="unseen family, false pass at the margin",
         value=share(false),
         mark="<= 3 %",
@@ -153,19 +153,19 @@ def f9(_quick: bool) -> Iterator[Figure]:
         f"{factor:g}x {share(mean(lambda sd, half, k=factor: float(ndtr(-half / (k * sd)))))}"
         for factor in FACTORS
     )
-    yield Figure(
+    yield MarkedFigure(
         what="the same at multiples of the family's tau", value=curve, mark="reported", ok=True
     )
     covers = ", ".join(
         f"{factor:g}x {share(mean(lambda sd, half, k=factor: covered(k * sd, half)))}"
         for factor in FACTORS
     )
-    yield Figure(
+    yield MarkedFigure(
         what="coverage at multiples of the family's tau", value=covers, mark="reported", ok=True
     )
     for margin in (MARGIN, 0.005, 0.01):
         passed = mean(lambda sd, half, at=margin: float(ndtr((at - half) / sd)))
-        yield Figure(
+        yield MarkedFigure(
             what=f"unseen family, gap 0, margin {100 * margin:g} %",
             value=f"pass {share(passed)}",
             mark="reported",
@@ -173,4 +173,4 @@ def f9(_quick: bool) -> Iterator[Figure]:
         )
 
 
-CHECKS: dict[str, Callable[[bool], Iterator[Figure]]] = {"F7": f7, "F8": f8, "F9": f9}
+CHECKS: dict[str, Callable[[bool], Iterator[MarkedFigure]]] = {"F7": f7, "F8": f8, "F9": f9}

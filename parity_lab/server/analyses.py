@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 from parity.frozen import frozen
 from parity.judging.curves.context import confounding_keys
 from parity.judging.document_types import GapDocument
-from parity_lab.answer import Answer, answer
+from parity_lab.answer import AnalysisAnswer, answer
 from parity_lab.answer_lines import nats_words
 from parity_lab.server.forks import MOST_PARENTS, derived_job, fork_parents, kept_step, results_of
 from parity_lab.server.replays import pairs_of, parted_pair, rates_differ, recorded, replayed_runs
@@ -222,7 +222,7 @@ def submit_analysis(
     return analysis.job
 
 
-def answer_of(session: Session, analysis: Analysis) -> Answer:
+def answer_of(session: Session, analysis: Analysis) -> AnalysisAnswer:
     """What the results on record say. Raises ValueError for forks that tell nothing."""
     return answer(setup_from(analysis.setup), results_of(session, analysis.job_id))
 

@@ -70,7 +70,7 @@ class AnalysisPlan:
 
 @frozen
 class AnalysisDocument:
-    """An analysis: a job of its own, its plan, and its answer (`parity_lab.answer.Answer`).
+    """An analysis: a job of its own, its plan, and its answer (`parity_lab.answer.AnalysisAnswer`).
 
     While it runs the answer is what the results on record say.
     """

@@ -7,7 +7,7 @@ from functools import partial
 from sqlalchemy.orm import Session
 
 from parity_lab.analysis import steps_spent
-from parity_lab.answer import Answer
+from parity_lab.answer import AnalysisAnswer
 from parity_lab.server.analyses import answer_of, readable_spec
 from parity_lab.server.forks import results_of
 from parity_lab.server.replays import record_requests
@@ -54,7 +54,7 @@ def _conclude(session: Session, job: Job) -> Outcome:
     )
 
 
-def _keep_answer(job_id: str, answer: Answer, session: Session) -> None:
+def _keep_answer(job_id: str, answer: AnalysisAnswer, session: Session) -> None:
     session.get_one(Analysis, job_id).answer = dict(answer)
 
 

@@ -9,7 +9,7 @@ from experiments.run_floor import (
     CELLS,
     PARTS,
     RECIPES,
-    Record,
+    FloorRecord,
     ratio,
     records,
     table,
@@ -21,7 +21,7 @@ from training.trainer import optimizer
 
 
 def record(cell, recipe, replicate, late_mean):
-    return Record(
+    return FloorRecord(
         cell=cell.name,
         recipe=recipe,
         replicate=replicate,

@@ -22,7 +22,7 @@ from parity.integrations.lightning import ParityCallback
 BATCH, LENGTH, VOCABULARY = 8, 16, 64
 
 
-class Model(LightningModule):  # type: ignore[misc]
+class TokenModel(LightningModule):  # type: ignore[misc]
     """Predicts the next token from this one."""
 
     def __init__(self, nan_at: int) -> None:
@@ -57,7 +57,7 @@ class Model(LightningModule):  # type: ignore[misc]
         }
 
 
-class Faults(Callback):  # type: ignore[misc]
+class FaultCallback(Callback):  # type: ignore[misc]
     """Kills the process after a step."""
 
     def __init__(self, kill_at: int) -> None:
@@ -105,7 +105,7 @@ def main() -> None:
         callbacks=[
             ParityCallback(recipe="bf16", name="run", folder=options.folder / "spool"),
             ModelCheckpoint(checkpoints, every_n_train_steps=10, save_top_k=-1),
-            Faults(options.kill_at),
+            FaultCallback(options.kill_at),
         ],
     )
     # Not shuffled as by the sampler that Lightning would add: a step has the same rows, however
@@ -119,7 +119,7 @@ def main() -> None:
         torch.utils.data.DataLoader(data, batch_size=64),
     ]
     last = max(checkpoints.glob("*.ckpt"), key=lambda path: path.stat().st_mtime, default=None)
-    trainer.fit(Model(options.nan_at), *loaders, ckpt_path=last)
+    trainer.fit(TokenModel(options.nan_at), *loaders, ckpt_path=last)
 
 
 if __name__ == "__main__":
