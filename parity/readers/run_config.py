@@ -201,35 +201,6 @@ def with_config(curve: Curve, facts: ConfigFacts, recipe: str | None) -> Curve:
     )
 
 
-def _both_seeds(facts: ConfigFacts) -> int:
-    """One number for seed and data seed: the seed where they are equal or one is not stated, 0
-    where none is.
-    """
-    if facts.seed is None or facts.data_seed in (None, facts.seed):
-        if facts.seed is not None:
-            return facts.seed
-        return facts.data_seed or 0
-    return facts.seed * _SEED_FACTOR + facts.data_seed
-
-
-def _flat(
-    config: Mapping[str, Any], groups: tuple[str, ...] = ()
-) -> Iterator[tuple[tuple[str, ...], Any]]:
-    for key, value in config.items():
-        parts = (
-            *groups,
-            *(
-                part
-                for part in re.split(r"[./]", str(key).strip().lower().replace("-", "_"))
-                if part
-            ),
-        )
-        if isinstance(value, Mapping):
-            yield from _flat(value, parts)
-        else:
-            yield parts, value
-
-
 def _values_by_key(config: Mapping[str, Any]) -> dict[str, set[str]]:
     """The distinct values of each key, written alike: numbers as floats, true and false as
     words.
@@ -242,67 +213,6 @@ def _values_by_key(config: Mapping[str, Any]) -> dict[str, set[str]]:
         if text.lower() not in _NOTHING:
             values.setdefault(_key(parts), set()).add(text)
     return values
-
-
-def _key(parts: Sequence[str]) -> str:
-    """The last part, with the group before it where that gives the word another meaning:
-    parity.family, data.seed.
-    """
-    last_two = "_".join(parts[-2:])
-    if last_two in _GROUPED_KEYS:
-        return last_two
-    return parts[-1]
-
-
-def _text(value: object) -> str:
-    """A value as text that is equal for equal values; a tracker may return 0.001, "0.001" or "1e-3"
-    for one number.
-    """
-    text = str(value).strip()
-    if isinstance(value, bool):
-        return text.lower()
-    if re.fullmatch(r"-?[0-9]{1,80}", text):  # a seed may have more digits than a float keeps
-        return str(int(text))
-    try:
-        number = float(text)
-    except ValueError:
-        return text[:200]
-    if math.isfinite(number) and number == int(number) and abs(number) < 2**63:
-        return str(int(number))
-    return repr(number)
-
-
-def _one_value(values: Mapping[str, set[str]], keys: Sequence[str], notes: list[str]) -> str | None:
-    """The value of the first of some keys that is there; None, with a note, where that key has
-    several.
-    """
-    key, several = _stated(values, keys)
-    if len(several) > 1:
-        notes.append(
-            f"the run's config states {key} more than once ({listed(several)}), so it is not taken"
-        )
-        return None
-    return several[0] if several else None
-
-
-def _all_values(
-    values: Mapping[str, set[str]], keys: Sequence[str], notes: list[str]
-) -> str | None:
-    """The value of the first of some keys that is there, or all of them in one text, with a note,
-    where that key has several.
-    """
-    key, several = _stated(values, keys)
-    if len(several) > 1:
-        notes.append(
-            f"the run's config states {key} more than once ({listed(several)}); the other arm must "
-            "state the same"
-        )
-    return " and ".join(several) or None
-
-
-def _stated(values: Mapping[str, set[str]], keys: Sequence[str]) -> tuple[str, list[str]]:
-    """The first of some keys that is there, with its values in order; no values where none is."""
-    return next(((key, sorted(values[key])) for key in keys if key in values), ("", []))
 
 
 def _recipe(word: str | None, notes: list[str]) -> str | None:
@@ -334,6 +244,19 @@ def _rounding(word: str | None, switch: str | None, notes: list[str]) -> Roundin
     return cast("Rounding | None", word)
 
 
+def _one_value(values: Mapping[str, set[str]], keys: Sequence[str], notes: list[str]) -> str | None:
+    """The value of the first of some keys that is there; None, with a note, where that key has
+    several.
+    """
+    key, several = _stated(values, keys)
+    if len(several) > 1:
+        notes.append(
+            f"the run's config states {key} more than once ({listed(several)}), so it is not taken"
+        )
+        return None
+    return several[0] if several else None
+
+
 def _seed(text: str | None, name: str, notes: list[str]) -> int | None:
     """The seed as a number; of any other text a number of 56 bits that only the same text has."""
     if text is None:
@@ -363,6 +286,21 @@ def _seconds(text: str | None, notes: list[str]) -> float | None:
     return seconds
 
 
+def _all_values(
+    values: Mapping[str, set[str]], keys: Sequence[str], notes: list[str]
+) -> str | None:
+    """The value of the first of some keys that is there, or all of them in one text, with a note,
+    where that key has several.
+    """
+    key, several = _stated(values, keys)
+    if len(several) > 1:
+        notes.append(
+            f"the run's config states {key} more than once ({listed(several)}); the other arm must "
+            "state the same"
+        )
+    return " and ".join(several) or None
+
+
 def _taken(facts: ConfigFacts) -> tuple[str, ...]:
     """One note with everything that was taken."""
     names = ("recipe", "rounding", "seed", "data_seed", "step_seconds")
@@ -371,3 +309,65 @@ def _taken(facts: ConfigFacts) -> tuple[str, ...]:
     if not parts:
         return ()
     return (f"from the run's config: {', '.join(parts)}",)
+
+
+def _both_seeds(facts: ConfigFacts) -> int:
+    """One number for seed and data seed: the seed where they are equal or one is not stated, 0
+    where none is.
+    """
+    if facts.seed is None or facts.data_seed in (None, facts.seed):
+        if facts.seed is not None:
+            return facts.seed
+        return facts.data_seed or 0
+    return facts.seed * _SEED_FACTOR + facts.data_seed
+
+
+def _flat(
+    config: Mapping[str, Any], groups: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for key, value in config.items():
+        parts = (
+            *groups,
+            *(
+                part
+                for part in re.split(r"[./]", str(key).strip().lower().replace("-", "_"))
+                if part
+            ),
+        )
+        if isinstance(value, Mapping):
+            yield from _flat(value, parts)
+        else:
+            yield parts, value
+
+
+def _text(value: object) -> str:
+    """A value as text that is equal for equal values; a tracker may return 0.001, "0.001" or "1e-3"
+    for one number.
+    """
+    text = str(value).strip()
+    if isinstance(value, bool):
+        return text.lower()
+    if re.fullmatch(r"-?[0-9]{1,80}", text):  # a seed may have more digits than a float keeps
+        return str(int(text))
+    try:
+        number = float(text)
+    except ValueError:
+        return text[:200]
+    if math.isfinite(number) and number == int(number) and abs(number) < 2**63:
+        return str(int(number))
+    return repr(number)
+
+
+def _key(parts: Sequence[str]) -> str:
+    """The last part, with the group before it where that gives the word another meaning:
+    parity.family, data.seed.
+    """
+    last_two = "_".join(parts[-2:])
+    if last_two in _GROUPED_KEYS:
+        return last_two
+    return parts[-1]
+
+
+def _stated(values: Mapping[str, set[str]], keys: Sequence[str]) -> tuple[str, list[str]]:
+    """The first of some keys that is there, with its values in order; no values where none is."""
+    return next(((key, sorted(values[key])) for key in keys if key in values), ("", []))

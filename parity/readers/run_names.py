@@ -29,13 +29,6 @@ def split_name(name: str) -> tuple[str, str | None]:
     return name, None
 
 
-def _exists(path: str) -> bool:
-    try:
-        return Path(path).exists()
-    except (OSError, ValueError):  # too long for a name, or a NUL in it
-        return False
-
-
 def run_name(name: str) -> str:
     """A short name for a run: its file's stem, the archive's or table's run, its name in the
     tracker, or "stdin".
@@ -64,3 +57,10 @@ def run_name(name: str) -> str:
     ):
         stem = stem.removesuffix(suffix)
     return offline_name(stem) or name
+
+
+def _exists(path: str) -> bool:
+    try:
+        return Path(path).exists()
+    except (OSError, ValueError):  # too long for a name, or a NUL in it
+        return False

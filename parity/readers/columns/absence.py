@@ -44,8 +44,8 @@ from parity.readers.errors import ReadError
 from parity.wording import count
 
 COMPANION_SHARE = 0.5  # of the rows with a loss: what has a value in as many comes with the loss
-# Of the rows with a loss, and the fewest of these: a column with so many values is in every row, but  # noqa: E501
-# for accidents.
+# Of the rows with a loss, and the fewest of these: a column with so many values is in every row,
+# but for accidents.
 ALWAYS_SHARE, ALWAYS_FROM = 0.95, 8
 _CLOCKS = frozenset(
     (

@@ -167,22 +167,6 @@ def other_losses(names: Iterable[str], taken: str) -> tuple[str, ...]:
     )
 
 
-def _first_known(
-    names: Sequence[str], aliases: Iterable[str], source: str, option: str
-) -> str | None:
-    plain = [(name, plain_name(name)) for name in names]
-    for alias in aliases:
-        hits = [name for name, short in plain if short == alias]
-        if len(hits) > 1:
-            raise ReadError(
-                f"{source}: {len(hits)} columns could be {alias!r}: {listed(hits)}; name one with "
-                f"{option}"
-            )
-        if hits:
-            return hits[0]
-    return None
-
-
 def is_held_out(column: str) -> bool:
     """Whether a column is named as a loss on held-out data, such as val_loss or eval/loss."""
     return bool(HELD_OUT & name_words(column))
@@ -219,3 +203,19 @@ def first_known_name(names: Sequence[str], aliases: Sequence[str]) -> str | None
     """The column that has the first of some known names, in any case; None where none has."""
     by_plain = {name.strip().lower(): name for name in reversed(names)}
     return next((by_plain[word] for word in aliases if word in by_plain), None)
+
+
+def _first_known(
+    names: Sequence[str], aliases: Iterable[str], source: str, option: str
+) -> str | None:
+    plain = [(name, plain_name(name)) for name in names]
+    for alias in aliases:
+        hits = [name for name, short in plain if short == alias]
+        if len(hits) > 1:
+            raise ReadError(
+                f"{source}: {len(hits)} columns could be {alias!r}: {listed(hits)}; name one with "
+                f"{option}"
+            )
+        if hits:
+            return hits[0]
+    return None

@@ -59,16 +59,16 @@ _SHOWN = {
 }
 _SUFFIXES = (".txt", ".log", ".out")
 _HEAD, _MOST_FILES = 1 << 16, 5000
-Series = dict[str, list[tuple[int, float]]]
+NamedSeries = dict[str, list[tuple[int, float]]]
 
 
 @frozen(eq=False)
-class Result:
+class MlperfResult:
     """One log: its series of (samples, value) by name, and what it states, by the keys of a
     config.
     """
 
-    series: Series
+    series: NamedSeries
     facts: Mapping[str, str]
 
 
@@ -80,11 +80,11 @@ def is_mlperf(text: str) -> bool:
     )
 
 
-def read_result(text: str, source: str) -> Result:
+def read_result(text: str, source: str) -> MlperfResult:
     """The events of a log; ReadError with the line of one that is not valid. A last line that is
     cut short is left out.
     """
-    series: Series = {}
+    series: NamedSeries = {}
     facts: dict[str, str] = {}
     # one for all: they may be of two units
     position = next((name for name in _POSITIONS if f'"{name}"' in text), _POSITIONS[0])
@@ -111,29 +111,7 @@ def read_result(text: str, source: str) -> Result:
             series.setdefault("learning_rate", []).append((at, rate))
     if facts.get("benchmark") in _BENCHMARKS_IN_NATS and _ACCURACY in series:
         series[EVALUATION] = series.pop(_ACCURACY)
-    return Result(series=series, facts=facts)
-
-
-def _events(text: str, source: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    lines = text.split("\n")
-    for number, line in enumerate(lines, 1):
-        _, mark, rest = line.partition(MARK)
-        if not mark:
-            continue
-        try:
-            event, _ = json.JSONDecoder(object_pairs_hook=object_of_values).raw_decode(
-                rest.lstrip()
-            )
-        except NameTwiceError as error:
-            raise ReadError(f"{source}, line {number}: {error}") from None
-        except (ValueError, RecursionError):
-            if number == len(lines):
-                return
-            raise ReadError(
-                f"{source}, line {number}: an MLPerf event that is not valid JSON; remove the line"
-            ) from None
-        if isinstance(event, dict):
-            yield number, event
+    return MlperfResult(series=series, facts=facts)
 
 
 def read_mlperf(text: str, source: str, named_columns: Mapping[str, str]) -> RunColumns:
@@ -194,3 +172,25 @@ def rows_of_folder(folder: Path) -> list[dict[str, object]]:
                 at.setdefault(samples, {})[name] = value
         rows += [{**about, SAMPLES: samples, **values} for samples, values in sorted(at.items())]
     return rows
+
+
+def _events(text: str, source: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    lines = text.split("\n")
+    for number, line in enumerate(lines, 1):
+        _, mark, rest = line.partition(MARK)
+        if not mark:
+            continue
+        try:
+            event, _ = json.JSONDecoder(object_pairs_hook=object_of_values).raw_decode(
+                rest.lstrip()
+            )
+        except NameTwiceError as error:
+            raise ReadError(f"{source}, line {number}: {error}") from None
+        except (ValueError, RecursionError):
+            if number == len(lines):
+                return
+            raise ReadError(
+                f"{source}, line {number}: an MLPerf event that is not valid JSON; remove the line"
+            ) from None
+        if isinstance(event, dict):
+            yield number, event

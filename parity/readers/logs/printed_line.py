@@ -186,37 +186,25 @@ def read_line(line: str) -> LogLine | None:
     )
 
 
-def _number(pair: re.Match[str]) -> float:
-    text = pair["number"].replace(",", "").lower()
-    return math.nan if text in MISSING else float(text)
-
-
-def _may_be_other(named: tuple[str, re.Match[str]]) -> bool:
-    """Whether what a name's number is depends on its digits: with commas, or the number of a step
-    that may be whole or not.
+def is_printed(lines: Iterable[str]) -> bool:
+    """Whether two or more lines have a training loss, on or behind a line with a step, or as a dict
+    that Python printed.
     """
-    name, pair = named
-    text, end = pair["number"], pair.end("number")
-    has_comma = "," in text or re.match(r",\d", pair.string[end : end + 2]) is not None
-    return has_comma or (
-        name in _STEPS and not (text.isascii() and text.isdigit() and len(text) <= _WHOLE)
-    )
+    number, has_step = 0, False
+    for line in lines:
+        if (record := read_line(line)) is not None:
+            has_step = has_step or record.step is not None
+            number += record.has_loss and (has_step or "{'" in line)
+        if number == 2:
+            return True
+    return False
 
 
-def _evaluation(values: Mapping[str, re.Match[str]], text: str) -> dict[str, re.Match[str]]:
-    """The loss of a line of an evaluation, under one name; none of a test at the end."""
-    losses = [
-        pair
-        for name, pair in values.items()
-        if "loss" in _words(name) and "ppl" not in _words(name)
-    ]
-    if losses and "test" not in _words(text):
-        return {"val_loss": losses[0]}
-    return {}
-
-
-def _words(name: str) -> set[str]:
-    return set(re.findall(r"[a-z]+", name.lower()))
+def printed_log(names: Collection[str], check: Callable[[float, str, int], object]) -> LineLog:
+    """A log that is read by the rule, with the numbers of names that tables know and of those that
+    are named.
+    """
+    return LineLog(read_line, {*_READ, *names}, check)
 
 
 def _named(raw: str) -> tuple[str, bool]:
@@ -244,22 +232,34 @@ def _named(raw: str) -> tuple[str, bool]:
     return raw, False
 
 
-def is_printed(lines: Iterable[str]) -> bool:
-    """Whether two or more lines have a training loss, on or behind a line with a step, or as a dict
-    that Python printed.
-    """
-    number, has_step = 0, False
-    for line in lines:
-        if (record := read_line(line)) is not None:
-            has_step = has_step or record.step is not None
-            number += record.has_loss and (has_step or "{'" in line)
-        if number == 2:
-            return True
-    return False
+def _evaluation(values: Mapping[str, re.Match[str]], text: str) -> dict[str, re.Match[str]]:
+    """The loss of a line of an evaluation, under one name; none of a test at the end."""
+    losses = [
+        pair
+        for name, pair in values.items()
+        if "loss" in _words(name) and "ppl" not in _words(name)
+    ]
+    if losses and "test" not in _words(text):
+        return {"val_loss": losses[0]}
+    return {}
 
 
-def printed_log(names: Collection[str], check: Callable[[float, str, int], object]) -> LineLog:
-    """A log that is read by the rule, with the numbers of names that tables know and of those that
-    are named.
+def _number(pair: re.Match[str]) -> float:
+    text = pair["number"].replace(",", "").lower()
+    return math.nan if text in MISSING else float(text)
+
+
+def _may_be_other(named: tuple[str, re.Match[str]]) -> bool:
+    """Whether what a name's number is depends on its digits: with commas, or the number of a step
+    that may be whole or not.
     """
-    return LineLog(read_line, {*_READ, *names}, check)
+    name, pair = named
+    text, end = pair["number"], pair.end("number")
+    has_comma = "," in text or re.match(r",\d", pair.string[end : end + 2]) is not None
+    return has_comma or (
+        name in _STEPS and not (text.isascii() and text.isdigit() and len(text) <= _WHOLE)
+    )
+
+
+def _words(name: str) -> set[str]:
+    return set(re.findall(r"[a-z]+", name.lower()))

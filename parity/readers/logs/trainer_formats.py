@@ -91,14 +91,6 @@ class TrainerFormat:
         )
 
 
-def _float(text: str) -> float:
-    return math.nan if text.lower() in MISSING else float(text)
-
-
-def _number_behind(pattern: str, line: str) -> re.Match[str] | None:
-    return re.search(pattern + r"\s*" + _NUMBER, line, re.IGNORECASE)
-
-
 TRAINER_FORMATS = (
     TrainerFormat(
         trainer="Megatron-LM",
@@ -163,3 +155,11 @@ TRAINER_FORMATS = (
         ),
     ),
 )
+
+
+def _float(text: str) -> float:
+    return math.nan if text.lower() in MISSING else float(text)
+
+
+def _number_behind(pattern: str, line: str) -> re.Match[str] | None:
+    return re.search(pattern + r"\s*" + _NUMBER, line, re.IGNORECASE)

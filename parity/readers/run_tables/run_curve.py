@@ -49,24 +49,6 @@ def quantities_of(cells: TableCells, layout: RunTable) -> dict[str, str]:
     }
 
 
-def _refuse_metrics(cells: TableCells, names: Sequence[str], loss: str) -> None:
-    """Raise ReadError where the values of several metrics stand in one column, because they would
-    be read as losses of one run.
-    """
-    if loss.strip().lower() not in VALUE_NAMES:
-        return
-    for name in names:
-        metrics = (
-            list(dict.fromkeys(cells.texts(name))) if name.strip().lower() in METRIC_NAMES else []
-        )
-        if len(metrics) > 1:
-            raise ReadError(
-                f"{cells.source}: the column {name!r} names {len(metrics)} metrics "
-                f"({listed(metrics[:_SHOWN])}); expected the loss alone; "
-                "remove the rows of other metrics, or export one column per metric"
-            )
-
-
 def run_curve(
     cells: TableCells, run: TableRun, quantities: Mapping[str, str], layout: RunTable
 ) -> Curve:
@@ -112,11 +94,22 @@ def run_curve(
     return curve_of(columns, where, label=run.label, stated=layout.loss is not None)
 
 
-def _steps(cells: TableCells, rows: Sequence[int], column: str) -> FloatArray:
-    return np.array(
-        [step_number(cells.number(row, column), cells.where(row), OPTION) for row in rows],
-        np.float64,
-    )
+def _refuse_metrics(cells: TableCells, names: Sequence[str], loss: str) -> None:
+    """Raise ReadError where the values of several metrics stand in one column, because they would
+    be read as losses of one run.
+    """
+    if loss.strip().lower() not in VALUE_NAMES:
+        return
+    for name in names:
+        metrics = (
+            list(dict.fromkeys(cells.texts(name))) if name.strip().lower() in METRIC_NAMES else []
+        )
+        if len(metrics) > 1:
+            raise ReadError(
+                f"{cells.source}: the column {name!r} names {len(metrics)} metrics "
+                f"({listed(metrics[:_SHOWN])}); expected the loss alone; "
+                "remove the rows of other metrics, or export one column per metric"
+            )
 
 
 def _refuse_sizes(cells: TableCells, run: TableRun, named: Collection[str]) -> None:
@@ -164,3 +157,10 @@ def _refuse_repeats(
             f"({cells.place}s {cells.lines[first]} and "
             f"{cells.lines[row]}); expected one row per run and step; {remedy}"
         )
+
+
+def _steps(cells: TableCells, rows: Sequence[int], column: str) -> FloatArray:
+    return np.array(
+        [step_number(cells.number(row, column), cells.where(row), OPTION) for row in rows],
+        np.float64,
+    )

@@ -95,6 +95,24 @@ def runs_of(cells: TableCells, layout: RunTable) -> list[TableRun]:
     return runs
 
 
+def only_value(cells: TableCells, run: TableRun, column: str, *, may_be_empty: bool = False) -> str:
+    """A column's one value in a run; raises ReadError where a row has another value, or none."""
+    first = cells.text(run.rows[0], column)
+    for row in run.rows:
+        value = cells.text(row, column)
+        if not value and not may_be_empty:
+            raise ReadError(
+                f"{cells.where(row)}: the column {column!r} is empty; expected a value in every row"
+            )
+        if value != first:
+            raise ReadError(
+                f"{cells.where(row)}: run {run.label} of {run.arm} has {first!r} and {value!r} in "
+                f"the column {column!r}; "
+                f"expected one value per run; if these are two runs, add {column} to --run-by"
+            )
+    return first
+
+
 def _seeds(cells: TableCells, layout: RunTable, runs: Sequence[TableRun]) -> list[int]:
     """The seed of each run: whole numbers as they are, other values numbered in their natural
     order; 0 without a column of seeds.
@@ -124,24 +142,6 @@ def _context(cells: TableCells, run: TableRun, layout: RunTable) -> dict[str, st
             if len(values) == 1 and "" not in values:
                 context.setdefault(HOST if key == "hostname" else key, values.pop())
     return context
-
-
-def only_value(cells: TableCells, run: TableRun, column: str, *, may_be_empty: bool = False) -> str:
-    """A column's one value in a run; raises ReadError where a row has another value, or none."""
-    first = cells.text(run.rows[0], column)
-    for row in run.rows:
-        value = cells.text(row, column)
-        if not value and not may_be_empty:
-            raise ReadError(
-                f"{cells.where(row)}: the column {column!r} is empty; expected a value in every row"
-            )
-        if value != first:
-            raise ReadError(
-                f"{cells.where(row)}: run {run.label} of {run.arm} has {first!r} and {value!r} in "
-                f"the column {column!r}; "
-                f"expected one value per run; if these are two runs, add {column} to --run-by"
-            )
-    return first
 
 
 def _natural(name: Sequence[str]) -> list[list[tuple[int, str]]]:

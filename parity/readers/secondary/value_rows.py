@@ -8,12 +8,12 @@ from typing import Any
 from parity.readers.errors import ReadError
 from parity.readers.files.json_values import json_value
 
-Row = Mapping[str, Any]
+ValueRow = Mapping[str, Any]
 
 
 def rows_of(
     text: str, name: str, object_rows: Callable[[Mapping[str, Any]], list[Any]]
-) -> list[tuple[int, Row]]:
+) -> list[tuple[int, ValueRow]]:
     """Rows of CSV (numbered as lines) or of JSON (from 1): a list of objects, or an object that
     `object_rows` turns into one.
 

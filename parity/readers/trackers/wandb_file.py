@@ -49,16 +49,6 @@ _UPDATE, _REMOVE, _RUN_CONFIG = 1, 2, 4  # of ConfigRecord, RunRecord
 _EXIT_CODE = 1  # of RunExitRecord
 
 
-@dataclass(slots=True)
-class _Contents:
-    """What a file has: the run's config, the rows, and how it ended (None: no exit on record)."""
-
-    config: dict[str, Any] = field(default_factory=dict)
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    exit_code: int | None = None
-    notes: list[str] = field(default_factory=list)
-
-
 def run_id(file: Path) -> str:
     """The id of a file's run, which W&B writes into its name."""
     return file.name.removesuffix(SUFFIX).removeprefix("run-")
@@ -90,12 +80,14 @@ def read_files(source: str, files: Sequence[Path], named_columns: Mapping[str, s
     )
 
 
-def _ended(last: _Contents) -> str:
-    if last.exit_code is None:
-        return "W&B recorded no end of the run: its process was killed, or still writes"
-    if last.exit_code == 0:
-        return "the run is finished"
-    return f"the run ended with exit code {last.exit_code}"
+@dataclass(slots=True)
+class _Contents:
+    """What a file has: the run's config, the rows, and how it ended (None: no exit on record)."""
+
+    config: dict[str, Any] = field(default_factory=dict)
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    exit_code: int | None = None
+    notes: list[str] = field(default_factory=list)
 
 
 def _contents(file: Path) -> _Contents:
@@ -120,6 +112,14 @@ def _contents(file: Path) -> _Contents:
                 f"({type(error).__name__}); export the run as CSV"
             ) from None
     return contents
+
+
+def _ended(last: _Contents) -> str:
+    if last.exit_code is None:
+        return "W&B recorded no end of the run: its process was killed, or still writes"
+    if last.exit_code == 0:
+        return "the run is finished"
+    return f"the run ended with exit code {last.exit_code}"
 
 
 def _records(data: bytes, file: Path, notes: list[str]) -> Iterator[bytes]:
@@ -202,6 +202,18 @@ def _update(config: dict[str, Any], message: bytes) -> None:
             place[keys[-1]] = item
 
 
+def _number(message: bytes, field: int) -> int:
+    """The whole number in a field of a message; 0 where it is left out."""
+    return next(
+        (
+            signed_64(value)
+            for key, value in message_fields(message)
+            if key == field and isinstance(value, int)
+        ),
+        0,
+    )
+
+
 def _item(message: bytes) -> tuple[tuple[str, ...], Any]:
     """Key, in its parts, and value of a HistoryItem or a ConfigItem; raises ValueError where it has
     no key.
@@ -224,15 +236,3 @@ def _item(message: bytes) -> tuple[tuple[str, ...], Any]:
     if not keys:
         raise ValueError("an item without a key")
     return tuple(keys), item
-
-
-def _number(message: bytes, field: int) -> int:
-    """The whole number in a field of a message; 0 where it is left out."""
-    return next(
-        (
-            signed_64(value)
-            for key, value in message_fields(message)
-            if key == field and isinstance(value, int)
-        ),
-        0,
-    )

@@ -35,14 +35,6 @@ def offline_files(path: str) -> tuple[Path, ...]:
     return tuple(sorted(files.values(), key=lambda file: (_begun(file), file)))
 
 
-def _begun(file: Path) -> str:
-    """When W&B began a file, as its folder's name has it: a run may go on offline after a part that
-    was sent, or the other way round.
-    """
-    date = re.search(r"run-(\d{8}_\d{6})-", file.resolve().parent.name)
-    return date[1] if date else ""
-
-
 def read_offline(path: str, run: str | None, named_columns: Mapping[str, str]) -> TrackerRun:
     """The run that W&B wrote to the files of a path; a resumed run has several, of which the later
     ones replace what they repeat.
@@ -55,3 +47,11 @@ def read_offline(path: str, run: str | None, named_columns: Mapping[str, str]) -
         by_run.setdefault(wandb_file.run_id(file), []).append(file)
     chosen = choose_run(by_run, run, path if not is_source(f"{path}:") else f"./{path}")
     return wandb_file.read_files(path, by_run[chosen], named_columns)
+
+
+def _begun(file: Path) -> str:
+    """When W&B began a file, as its folder's name has it: a run may go on offline after a part that
+    was sent, or the other way round.
+    """
+    date = re.search(r"run-(\d{8}_\d{6})-", file.resolve().parent.name)
+    return date[1] if date else ""

@@ -29,10 +29,6 @@ def is_json(text: str) -> bool:
     return re.match(r"\s*\{(?!\s*')", text) is not None or _is_list(text)
 
 
-def _is_list(text: str) -> bool:
-    return re.match(r"\s*\[\s*(\{|\[\s*[-\d])", text) is not None
-
-
 def document_records(text: str, source: str) -> list[Record] | None:
     """The records of a text that is one JSON document, numbered from 1; None where each line is an
     object of its own.
@@ -68,14 +64,8 @@ def document_records(text: str, source: str) -> list[Record] | None:
     return list(enumerate(records, 1))
 
 
-def _printed_list(text: str, source: str) -> Any:
-    """A list of dicts as Python prints it, with NaN and infinity as words."""
-    try:
-        return ast.literal_eval(re.sub(r"(?<=[\s:])(-?(?:nan|inf))(?=[,}])", r"'\1'", text.strip()))
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        raise ReadError(
-            f"{source}: not a list of dicts as Python prints it; write it with json.dump"
-        ) from None
+def _is_list(text: str) -> bool:
+    return re.match(r"\s*\[\s*(\{|\[\s*[-\d])", text) is not None
 
 
 def _row_object(row: Any) -> Any:
@@ -84,6 +74,16 @@ def _row_object(row: Any) -> Any:
         return row
     has_time = len(row) == 3 and isinstance(row[0], (int, float)) and row[0] > _EARLIEST
     return dict(zip((STEP, LOSS), row[1:] if has_time else row, strict=False))
+
+
+def _printed_list(text: str, source: str) -> Any:
+    """A list of dicts as Python prints it, with NaN and infinity as words."""
+    try:
+        return ast.literal_eval(re.sub(r"(?<=[\s:])(-?(?:nan|inf))(?=[,}])", r"'\1'", text.strip()))
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        raise ReadError(
+            f"{source}: not a list of dicts as Python prints it; write it with json.dump"
+        ) from None
 
 
 def _step_records(document: Any) -> list[dict[str, Any]] | None:

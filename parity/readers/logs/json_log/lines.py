@@ -107,6 +107,14 @@ class JsonLines(Growing):
         return _records("".join((*texts, *self._tail)), self._source, 1)
 
 
+def json_records(text: str, source: str) -> tuple[list[Record], str]:
+    """The objects of a JSON text with their numbers, and what is numbered: a record or a line."""
+    history = document_records(text, source)
+    if history is None:
+        return _records(text, source, 1), "line"
+    return history, "record"
+
+
 def _columns_of_run(
     records: Sequence[Record],
     named_columns: Mapping[str, str],
@@ -131,14 +139,6 @@ def _columns_of_run(
             "as run_id"
         )
     return columns_of_records(records, names, named_columns, source, place)
-
-
-def json_records(text: str, source: str) -> tuple[list[Record], str]:
-    """The objects of a JSON text with their numbers, and what is numbered: a record or a line."""
-    history = document_records(text, source)
-    if history is None:
-        return _records(text, source, 1), "line"
-    return history, "record"
 
 
 def _records(text: str, source: str, first: int) -> list[Record]:

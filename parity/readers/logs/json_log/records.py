@@ -125,14 +125,6 @@ class RecordRows:
         return columns
 
 
-def _has_value(value: Any) -> bool:
-    return (
-        not is_nothing(value)
-        and value == value
-        and not (isinstance(value, str) and value.strip().lower() == "nan")
-    )
-
-
 def is_nothing(value: Any) -> bool:
     """Whether a record has no value: null, or a text that says so; NaN is one."""
     return value is None or (isinstance(value, str) and value.strip().lower() in _NOTHING)
@@ -153,4 +145,12 @@ def _value(record: Mapping[str, Any], name: str, quantity: str, where: str) -> f
         return _WORDS[value.strip().lower()]
     raise ReadError(
         f"{where}: {name!r} is {value!r:.60}; expected a number (NaN and Infinity are allowed)"
+    )
+
+
+def _has_value(value: Any) -> bool:
+    return (
+        not is_nothing(value)
+        and value == value
+        and not (isinstance(value, str) and value.strip().lower() == "nan")
     )
