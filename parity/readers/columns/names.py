@@ -127,7 +127,8 @@ def find_columns(
     for quantity, aliases in KNOWN_NAMES.items():
         if (
             quantity not in columns
-            and (guess := _first_known(names, aliases, source, option.format(quantity))) is not None
+            and (guess := _known_column(names, aliases, source, option.format(quantity)))
+            is not None
         ):
             columns[quantity] = guess
     for quantity, column in columns.items():
@@ -205,7 +206,7 @@ def first_known_name(names: Sequence[str], aliases: Sequence[str]) -> str | None
     return next((by_plain[word] for word in aliases if word in by_plain), None)
 
 
-def _first_known(
+def _known_column(
     names: Sequence[str], aliases: Iterable[str], source: str, option: str
 ) -> str | None:
     plain = [(name, plain_name(name)) for name in names]
