@@ -28,7 +28,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
-class AnArm(Protocol):
+class CommandArm(Protocol):
     """What is asked of an arm here; `against` names the arm that it is judged against, "" leaves
     that to `comparisons`.
     """
@@ -105,7 +105,7 @@ def check_revision(where: str, revision: str) -> None:
         )
 
 
-def comparisons(arms: Sequence[AnArm]) -> dict[str, tuple[str, Compared]]:
+def comparisons(arms: Sequence[CommandArm]) -> dict[str, tuple[str, Compared]]:
     """By candidate: the arm that it is judged against, and in what the two differ. `arms`: the
     baseline first.
 
@@ -172,7 +172,7 @@ def _check_leads_to(baseline: str, name: str, found: Mapping[str, tuple[str, Com
         seen.append(following)
 
 
-def _differences(one: AnArm, other: AnArm) -> list[Compared]:
+def _differences(one: CommandArm, other: CommandArm) -> list[Compared]:
     """In which of the three two arms differ."""
     things: tuple[Compared, ...] = ("recipe", "revision", "environment")
     return [thing for thing in things if getattr(one, thing) != getattr(other, thing)]

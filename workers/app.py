@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 @app.task(name=TRAIN_TASK)
 def train() -> None:
     """Wake the worker's free slots, which then look for due runs; twice is harmless."""
-    _runtimes[-1].ring()
+    _runtimes[-1].wake()
 
 
 @setup_logging.connect

@@ -1,7 +1,7 @@
 """A running worker: registered with its device, with a thread for each slot, for heartbeats and for
 housekeeping.
 
-A slot looks for a run when the doorbell rings, after each run, and periodically; a message only
+A slot looks for a run when a message wakes it, after each run, and periodically; a message only
 makes it look sooner. So a worker also works while the broker is unreachable, or if the broker's
 client does not reconnect.
 """
@@ -59,8 +59,8 @@ class Runtime:
             DatabaseRetention(settings, self._database),
             FileRetention(settings, self._database),
         )
-        self._bell = threading.Condition()
-        self._rings = 0
+        self._wakeup = threading.Condition()
+        self._wakes = 0
         self._left: set[str] = set()  # jobs for workers that may read their paths
         self._worker = Worker(
             id=tables.new_id("w"),
@@ -103,17 +103,17 @@ class Runtime:
         for thread in self._threads:
             thread.start()
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Make the free slots look for a run now."""
-        with self._bell:
-            self._rings += 1
-            self._bell.notify_all()
-        self._submitter.ring()
+        with self._wakeup:
+            self._wakes += 1
+            self._wakeup.notify_all()
+        self._submitter.wake()
 
     def stop(self) -> None:
         """Stop the trainers; their runs are queued again."""
         self._stopping.set()
-        self.ring()
+        self.wake()
 
     def sign_off(self) -> None:
         """Register that this worker is gone; call it after its last trainer has stopped."""
@@ -125,20 +125,20 @@ class Runtime:
         self._database.close()
 
     def _keep_training(self, slot: Slot) -> None:
-        """Train run after run in this slot; look for a run at each ring and periodically."""
+        """Train run after run in this slot; look for a run at each wake-up and periodically."""
         while not self._stopping.is_set():
-            heard = self._rings
+            seen = self._wakes
             try:
                 while not self._stopping.is_set() and self._train_next(slot):
                     pass
             except Exception:  # noqa: BLE001
                 _log.exception("no run could be claimed or concluded; retrying")
-            self._wait_for_ring(heard)
+            self._wait_for_wake(seen)
 
-    def _wait_for_ring(self, heard: int) -> None:
-        """Wait for a ring after the first `heard` ones, at most for one period."""
-        with self._bell:
-            self._bell.wait_for(lambda: self._rings != heard, self._settings.reconcile_seconds)
+    def _wait_for_wake(self, seen: int) -> None:
+        """Wait for a wake-up after the first `seen` ones, at most for one period."""
+        with self._wakeup:
+            self._wakeup.wait_for(lambda: self._wakes != seen, self._settings.reconcile_seconds)
 
     def _train_next(self, slot: Slot) -> bool:
         """Claim a run, train it to its end and conclude its job if it was the last; False if there
@@ -206,7 +206,7 @@ class Runtime:
 
     def _keep_house(self) -> None:
         if give_back_expired(self._settings, self._database):
-            self.ring()
+            self.wake()
         mark_or_fail_stale(self._settings, self._database)
         self._live.look(self._database)
         self._ended.conclude(self._database)

@@ -101,13 +101,13 @@ class Submitter:
         )
         self.schedulers = Schedulers(settings, database, worker)
         self._runs: dict[str, _Submitted] = {}
-        self._bell = threading.Event()
+        self._wakeup = threading.Event()
         self._look = threading.Event()
         self._next_claim = 0.0
 
-    def ring(self) -> None:
+    def wake(self) -> None:
         """Look for runs now."""
-        self._bell.set()
+        self._wakeup.set()
 
     def work(self) -> None:
         """Claim, submit and follow runs until the worker stops; then leave their jobs to the next
@@ -140,17 +140,17 @@ class Submitter:
         self._runs.clear()
 
     def _claim(self, pool: ThreadPoolExecutor) -> None:
-        """Claim what waits: at a ring, and periodically."""
+        """Claim what waits: at a wake-up, and periodically."""
         now = time.monotonic()
-        if not self._bell.is_set() and now < self._next_claim:
+        if not self._wakeup.is_set() and now < self._next_claim:
             return
-        self._bell.clear()
+        self._wakeup.clear()
         self._next_claim = now + self.settings.reconcile_seconds
         until = now + _CLAIM_SECONDS
         while len(self._runs) < MOST_RUNS and not self.stopping.is_set():
             # those that are followed do not wait for hundreds of claims
             if time.monotonic() > until:
-                self.ring()
+                self.wake()
                 return
             with self.database.write() as session:
                 claim = lease.claim(
@@ -239,7 +239,7 @@ class Submitter:
 
     def _drop(self, run_id: str) -> None:
         if len(self._runs) == MOST_RUNS:
-            self.ring()
+            self.wake()
         self._runs.pop(run_id).close()
 
     def _conclude(self, run: "_Submitted") -> None:

@@ -48,7 +48,7 @@ def test_a_worker_follows_400_submitted_runs(worker, monkeypatch, running):
         lease, "claim", lambda *_, **__: SimpleNamespace(run_id=f"r{next(waiting)}")
     )
     worker._runs = {f"run {at}": None for at in range(running)}
-    worker.ring()
+    worker.wake()
     worker._claim(SimpleNamespace(submit=lambda _: None))
     assert (len(worker._runs), next(waiting)) == (400, 400 - running)
 
@@ -57,7 +57,7 @@ def test_a_worker_follows_400_submitted_runs(worker, monkeypatch, running):
 def test_it_looks_for_another_run_once_one_of_400_has_ended(worker, running, looks):
     worker._runs = {f"r{at}": SimpleNamespace(close=lambda: None) for at in range(running)}
     worker._drop("r0")
-    assert (len(worker._runs), worker._bell.is_set()) == (running - 1, looks)
+    assert (len(worker._runs), worker._wakeup.is_set()) == (running - 1, looks)
 
 
 @pytest.mark.parametrize("size", [99, 100, 101])

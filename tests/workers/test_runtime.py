@@ -151,7 +151,7 @@ def test_a_trainer_that_changes_under_a_worker_is_registered(database, runtime, 
 
 def test_a_worker_that_is_stopped_gives_its_run_back_and_signs_off(database, submit, runtime):
     submit(steps=100_000)
-    runtime.ring()
+    runtime.wake()
     _wait(database, 120, lambda job: any(run.steps_done for run in job.runs))
     runtime.stop()
     runtime.sign_off()

@@ -196,7 +196,7 @@ class Stepping:
         self._pool = AtOnce()
 
     def round(self) -> None:
-        self.submitter.ring()
+        self.submitter.wake()
         self.submitter._claim(self._pool)
         self.submitter._renew()
         self.submitter._follow(self._pool)
