@@ -12,7 +12,7 @@ from parity.readers.errors import ReadError, SeveralRunsError
 from parity.readers.files.text import STDIN
 from parity.readers.formats import is_text_file, read_columns
 from parity.readers.logs.pattern import PATTERN
-from parity.readers.run_config import ConfigFacts, config_facts, with_config
+from parity.readers.run_config import ConfigFacts, apply_config, config_facts
 from parity.readers.run_names import run_name, split_name
 from parity.readers.tables.npz import NPZ, read_npz
 from parity.readers.trackers.sources import is_source, read_source
@@ -77,7 +77,7 @@ def read_with_config(
         taken = read_columns(path, run, named_columns)
         facts = config_facts(taken.config, name)
     curve = curve_of(taken, name, label=label or run_name(name), stated=LOSS in named_columns)
-    return with_config(dataclasses.replace(curve, replicate=replicate), facts, recipe), facts
+    return apply_config(dataclasses.replace(curve, replicate=replicate), facts, recipe), facts
 
 
 def read_runs(name: str, *, columns: Mapping[str, str] | None = None) -> tuple[Curve, ...]:

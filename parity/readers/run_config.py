@@ -178,7 +178,7 @@ def config_facts(config: Mapping[str, Any], source: str) -> ConfigFacts:
     return dataclasses.replace(facts, notes=(*_taken(facts), *notes))
 
 
-def with_config(curve: Curve, facts: ConfigFacts, recipe: str | None) -> Curve:
+def apply_config(curve: Curve, facts: ConfigFacts, recipe: str | None) -> Curve:
     """The curve with what its config states. A recipe that an option states counts more; `recipe`
     is that option's, or None.
 

@@ -178,7 +178,7 @@ def read_line(line: str) -> LogLine | None:
         rank="" if rank is None else rank[rank.lastindex or 0],
         step=step,
         planned=planned,
-        of_bar=bar is not None,
+        is_bar=bar is not None,
         values={name: _number(pair) for name, pair in values.items()},
         has_loss=not _TRAINING.isdisjoint(values),
         places=None if is_open else places,

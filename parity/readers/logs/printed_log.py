@@ -9,7 +9,7 @@ from parity.readers.columns.number import step_number
 from parity.readers.columns.series import columns_from_series
 from parity.readers.files.growing import GrowingLog
 from parity.readers.logs.lines.line import HEAD, numbered_lines
-from parity.readers.logs.lines.planned_length import with_planned_length
+from parity.readers.logs.lines.planned_length import add_planned_length
 from parity.readers.logs.lines.ranks import agreed_series
 from parity.readers.logs.printed_line import is_printed, printed_log
 
@@ -80,4 +80,4 @@ class PrintedLog(GrowingLog):
             if name in names
         ]
         columns = dataclasses.replace(columns, unread=self._log.alike.unread)
-        return with_planned_length(columns, self._log.planned).noted(*notes)
+        return add_planned_length(columns, self._log.planned).noted(*notes)

@@ -17,7 +17,7 @@ from parity.readers.errors import ReadError
 from parity.readers.files.growing import GrowingLog
 from parity.readers.logs.lines.line import COLOUR, HEAD
 from parity.readers.logs.lines.line_log import LineLog
-from parity.readers.logs.lines.planned_length import with_planned_length
+from parity.readers.logs.lines.planned_length import add_planned_length
 from parity.readers.logs.lines.ranks import agreed_series
 from parity.readers.logs.trainer_formats import TRAINER_FORMATS
 from parity.wording import count
@@ -123,4 +123,4 @@ class TrainLog(GrowingLog):
         columns = dataclasses.replace(
             columns, names=read, found=(), unread=self._log.alike.unread
         ).noted(*notes)
-        return with_planned_length(columns, self._planned)
+        return add_planned_length(columns, self._planned)

@@ -81,7 +81,7 @@ class TrainerFormat:
             rank="" if rank is None else rank[rank.lastindex or 0],
             step=math.nan if "e" in step[1] else float(step[1]),
             planned=None,
-            of_bar=False,
+            is_bar=False,
             values=values,
             has_loss=LOSS in values,
             places={STEP: NumberPlace(*step.span(1)), **places}

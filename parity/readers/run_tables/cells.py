@@ -63,9 +63,9 @@ class TableCells:
             raise ReadError(
                 f"{self.source}: no row has {column}={' or '.join(values)}; the column has {there}"
             )
-        return self.of_rows(rows)
+        return self.select_rows(rows)
 
-    def of_rows(self, rows: Sequence[int]) -> "TableCells":
+    def select_rows(self, rows: Sequence[int]) -> "TableCells":
         """These rows alone."""
         columns = {name: [cells[row] for row in rows] for name, cells in self.columns.items()}
         return TableCells(

@@ -58,7 +58,7 @@ def read_sizes(
         )
     sizes: dict[str, dict[str, list[Curve]]] = {}
     for label, size_rows in rows.items():
-        part = cells.of_rows(size_rows)
+        part = cells.select_rows(size_rows)
         for run in runs_of(part, layout):
             if len(run.rows) > 1:
                 _refuse_two_losses(part, run, label, size, loss)

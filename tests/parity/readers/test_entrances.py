@@ -91,10 +91,10 @@ def _golden(folder: Path, columns: Mapping[str, np.ndarray]) -> Curve:
         name: {
             "values": {
                 str(step): "nan" if np.isnan(value) else float(value)
-                for step, value in zip(STEPS, own, strict=True)
+                for step, value in zip(STEPS, values, strict=True)
             }
         }
-        for name, own in columns.items()
+        for name, values in columns.items()
         if name != "step"
     }
     return _read(folder, "golden.json", json.dumps(series))
@@ -102,7 +102,7 @@ def _golden(folder: Path, columns: Mapping[str, np.ndarray]) -> Curve:
 
 def _parquet(folder: Path, columns: Mapping[str, np.ndarray]) -> Curve:
     table = pyarrow.table(
-        {name: pyarrow.array(own, from_pandas=True) for name, own in columns.items()}
+        {name: pyarrow.array(values, from_pandas=True) for name, values in columns.items()}
     )
     pyarrow.parquet.write_table(table, folder / "run.parquet")
     return read_run(str(folder / "run.parquet"))
@@ -110,10 +110,10 @@ def _parquet(folder: Path, columns: Mapping[str, np.ndarray]) -> Curve:
 
 def _long_table(folder: Path, columns: Mapping[str, np.ndarray]) -> Curve:
     lines = ["key,value,step"]
-    for name, own in columns.items():
+    for name, values in columns.items():
         lines += [
             f"{name},{'' if np.isnan(value) else value},{step}"
-            for step, value in zip(STEPS, own, strict=True)
+            for step, value in zip(STEPS, values, strict=True)
             if name != "step"
         ]
     return _read(folder, "long.csv", "\n".join(lines) + "\n")

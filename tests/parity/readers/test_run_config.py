@@ -9,7 +9,7 @@ import pytest
 
 from parity.judging.curves.curve import curve_from_arrays
 from parity.readers.errors import ReadError
-from parity.readers.run_config import config_facts, with_config
+from parity.readers.run_config import apply_config, config_facts
 
 
 def facts(**config):
@@ -17,7 +17,7 @@ def facts(**config):
 
 
 def curve(option=None, **config):
-    return with_config(curve_from_arrays(np.arange(3), np.ones(3)), facts(**config), option)
+    return apply_config(curve_from_arrays(np.arange(3), np.ones(3)), facts(**config), option)
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def curve(option=None, **config):
     ],
 )
 def test_one_thing_is_read_alike_however_a_tracker_stores_it(config):
-    run = with_config(curve_from_arrays(np.arange(3), np.ones(3)), config_facts(config, "x"), None)
+    run = apply_config(curve_from_arrays(np.arange(3), np.ones(3)), config_facts(config, "x"), None)
     assert (run.recipe, run.seed, run.context) == ("nvfp4", 1, {"learning_rate": "0.0003"})
     assert run.notes == ("from the run's config: recipe nvfp4, seed 1, learning_rate 0.0003",)
 

@@ -46,7 +46,7 @@ class NumberPlace(NamedTuple):
 
 
 class LogLine(NamedTuple):
-    """What one line says: its rank, its step (of a bar: `of_bar`) with the planned steps, and its
+    """What one line says: its rank, its step (of a bar: `is_bar`) with the planned steps, and its
     other numbers by name.
 
     `places` are those of the step and of the numbers, where a line with other digits has its
@@ -57,7 +57,7 @@ class LogLine(NamedTuple):
     rank: str
     step: float | None
     planned: int | None
-    of_bar: bool
+    is_bar: bool
     values: Mapping[str, float]
     has_loss: bool
     places: Mapping[str, NumberPlace] | None = None

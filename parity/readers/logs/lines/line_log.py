@@ -118,7 +118,7 @@ class LineLog:
         if line.step is not None:
             self._check(line.step, text, self._lines + int(lines.numbers[row]) + 1)
             rank.steps.add(key, line.step)
-            if line.of_bar:
+            if line.is_bar:
                 rank.bars.add(key, line.planned or 0)
         if line.has_loss:
             rank.losses.add(key, 0.0)
@@ -137,7 +137,7 @@ class LineLog:
 
     def _plan(self, line: LogLine) -> None:
         # a bar may be that of one epoch
-        if line.planned is not None and line.has_loss and not line.of_bar:
+        if line.planned is not None and line.has_loss and not line.is_bar:
             self.planned.add(line.planned)
 
     def _take_alike(

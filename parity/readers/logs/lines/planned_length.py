@@ -7,7 +7,7 @@ from parity.readers.columns.columns import RunColumns
 from parity.wording import count
 
 
-def with_planned_length(columns: RunColumns, planned: Set[int]) -> RunColumns:
+def add_planned_length(columns: RunColumns, planned: Set[int]) -> RunColumns:
     """The columns with the planned length that a log states, if it states one alone."""
     if len(planned) > 1:
         lengths = " and ".join(f"{number:,}" for number in sorted(planned))

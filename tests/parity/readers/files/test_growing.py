@@ -84,7 +84,7 @@ def outcome(call: Callable[[], RunColumns]) -> str:
         columns = call()
     except ReadError as error:
         return str(error)
-    values = {name: own.tolist() for name, own in sorted(columns.values.items())}
+    values = {name: column.tolist() for name, column in sorted(columns.values.items())}
     # NaN is NaN
     return repr((values, columns.names, [*columns.found], columns.notes, columns.planned_steps))
 
@@ -94,11 +94,11 @@ def outcome(call: Callable[[], RunColumns]) -> str:
 def test_any_pieces_give_what_the_whole_file_gives(name: str, data: st.DataObject) -> None:
     form = form_of(name)
     assume(form is not None and len(form[0]) > 1)
-    text, wanted = form
+    text, named_columns = form
     cuts = data.draw(
         st.lists(st.tuples(st.integers(1, len(text) - 1), st.booleans()), max_size=12).map(sorted)
     )
-    reader, is_revised = growing_reader(text, "train.log", wanted), False
+    reader, is_revised = growing_reader(text, "train.log", named_columns), False
 
     def in_pieces() -> RunColumns:
         nonlocal is_revised
@@ -115,7 +115,7 @@ def test_any_pieces_give_what_the_whole_file_gives(name: str, data: st.DataObjec
         return reader.read("")
 
     assert outcome(in_pieces) == outcome(
-        lambda: growing_reader(text, "train.log", wanted).read(text)
+        lambda: growing_reader(text, "train.log", named_columns).read(text)
     )
     assert not is_revised or isinstance(reader, REVISED)
 

@@ -176,8 +176,8 @@ def test_a_pattern_for_what_is_not_one_log_of_text_is_refused_and_not_left_out(
 ):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "folder").mkdir()
-    for each in ("run.npz", "run.parquet", "events.out.tfevents.1.host", "log.txt"):
-        (tmp_path / each).write_bytes(b"it=1 L=2.5\n")
+    for file in ("run.npz", "run.parquet", "events.out.tfevents.1.host", "log.txt"):
+        (tmp_path / file).write_bytes(b"it=1 L=2.5\n")
     with pytest.raises(ReadError, match="a pattern finds lines of a log, a text file"):
         read_run(name, columns={PATTERN: BOTH})
     assert read_run("log.txt", columns={PATTERN: BOTH}).loss[0] == 2.5

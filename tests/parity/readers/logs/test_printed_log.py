@@ -63,8 +63,8 @@ def check_twin(lines: list[str]) -> None:
         found = printed_log({"loss2", "time"}, lambda step, _line, _number: int(step))
         found.take(text)
         ranks = {
-            rank: {name: [*track] for name, track in sorted(own.items())}
-            for rank, own in sorted(found.series().items())
+            rank: {name: [*track] for name, track in sorted(tracks.items())}
+            for rank, tracks in sorted(found.series().items())
         }
         return repr((ranks, found.planned, found.is_numbered))  # NaN is NaN
 

@@ -20,8 +20,8 @@ def test_a_full_page_of_trackios_rows_is_followed_by_another(rows: int, asked: i
         after = int(query.partition("id > ")[2].split()[0])
         pages.append(after)
         left = range(after + 1, rows)
-        each = {"timestamp": "1", "step": 1, "metrics": "{}"}
-        return {"rows": [{"id": at, **each} for at in left[:5000]]}
+        row = {"timestamp": "1", "step": 1, "metrics": "{}"}
+        return {"rows": [{"id": at, **row} for at in left[:5000]]}
 
     assert len(_rows(call, "p", "r")) == rows
     assert pages == [-1, 4999][:asked]

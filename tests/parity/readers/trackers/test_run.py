@@ -11,10 +11,10 @@ from parity.readers.trackers.run import columns_of_rows, first_line
 COUNTER = "_step"
 
 
-def columns(rows, **wanted):
+def columns(rows, **named_columns):
     return columns_of_rows(
         [{COUNTER: number, **row} for number, row in enumerate(rows)],
-        wanted,
+        named_columns,
         "wandb:a/b/c",
         COUNTER,
     )
