@@ -9,7 +9,6 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from parity.canonical_json import picked
 from parity_lab.forks import ForkPlan, ForkRequest
 from parity_lab.server.replays import record_requests
 from parity_lab.server.tables import AnalysisResult
@@ -22,17 +21,6 @@ from training.spec import JobSpec
 
 DEFAULT_SHARE = 0.6  # of the steps: the checkpoint from which to fork
 MOST_PARENTS = 3  # runs of an arm that are forked
-SAME_AS_ORIGIN = (
-    "engine",
-    "capability",
-    "devices",
-    "policy",
-    "revision",
-    "branch",
-    "model",
-    "device_class",
-    "threads",
-)
 
 
 def fork_parents(session: Session, arm: Arm, step: int) -> Sequence[Run]:
@@ -114,7 +102,16 @@ def derived_job(
         max_run_seconds=order.max_run_seconds,
         reuse=False,
         created_at=time.time(),
-        **picked(origin, *SAME_AS_ORIGIN),
+        # the same as the origin's
+        engine=origin.engine,
+        capability=origin.capability,
+        devices=origin.devices,
+        policy=origin.policy,
+        revision=origin.revision,
+        branch=origin.branch,
+        model=origin.model,
+        device_class=origin.device_class,
+        threads=origin.threads,
     )
     row.arms.extend(arm_rows(spec))
     fork_run = Run(

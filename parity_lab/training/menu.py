@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from parity.canonical_json import picked
 from parity.frozen import frozen
 from training.overrides import GEMMS, Gemm
 from training.segments import Arithmetic, Segment, gemm_key
@@ -219,7 +218,11 @@ def _without_ingredient(arithmetic: Arithmetic, name: str) -> Arithmetic | None:
         return Arithmetic(
             "mxfp4",
             Switches(
-                **picked(parts, "stochastic_rounding", "rht", "weight_scaling", "block_size", "nan")
+                stochastic_rounding=parts.stochastic_rounding,
+                rht=parts.rht,
+                weight_scaling=parts.weight_scaling,
+                block_size=parts.block_size,
+                nan=parts.nan,
             ),
         )
     has = {
