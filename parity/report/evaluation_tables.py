@@ -7,7 +7,7 @@ from parity.report.number_words import ends_words
 from parity.report.view import EvaluationView
 from parity.wording import DECIMALS, TOKEN_UNITS, count, interval_words, level_percent, signed
 
-AGAINST_MARGIN: Mapping[str | None, str] = {
+MARGIN_SIDES: Mapping[str | None, str] = {
     "WITHIN_MARGIN": "within the margin",
     "GAP_EXCEEDS_MARGIN": "above the margin",
     "CI_STRADDLES_MARGIN": "straddles the margin",
@@ -77,7 +77,7 @@ def _sides(document: EvaluationDocument) -> list[str]:
     """Where the interval over runs and the one over clusters lie; "no margin" without one."""
     gap = document["gap"]
     intervals = [interval for interval in (gap["over_runs"], gap["over_clusters"]) if interval]
-    return [AGAINST_MARGIN.get(interval["against_margin"], "no margin") for interval in intervals]
+    return [MARGIN_SIDES.get(interval["against_margin"], "no margin") for interval in intervals]
 
 
 def _runs(view: EvaluationView) -> int:

@@ -28,7 +28,7 @@ def verdict_gap(document: VerdictDocument, case: Case, steps: StepRange = WHOLE)
     )
 
 
-def on_edges(gap: BinnedGap, edges: IntArray) -> tuple[FloatArray, FloatArray, IntArray]:
+def gap_in_ranges(gap: BinnedGap, edges: IntArray) -> tuple[FloatArray, FloatArray, IntArray]:
     """Mean and half width (nats) and common steps of a gap in ranges that begin at `edges` (b,):
     NaN, NaN and 0 where it has none.
     """

@@ -156,7 +156,9 @@ def _measure(view: View) -> str:
     side = "above" if gap.mean > 0.0 else "below"
     at = f"{digits} nats {side}" if float(digits) else "level with"
     where = f"It ends {at}" if view.finished else f"As of {view.point} it is {at}"
-    return f"{where} {view.baseline.title}{_in_margins(size, margin) if float(digits) else ''}."
+    return (
+        f"{where} {view.baseline.title}{_margin_multiple(size, margin) if float(digits) else ''}."
+    )
 
 
 def _equal_runs(view: TrainingView) -> str:
@@ -176,7 +178,7 @@ def _fails_apart(view: View) -> bool:
     return not (gap and margin and gap.against(margin["nats"]) == "above")
 
 
-def _in_margins(size: float, margin: MarginDocument | None) -> str:
+def _margin_multiple(size: float, margin: MarginDocument | None) -> str:
     """A size in margins: ", 3.1 times the margin", ", 22 % of the margin"; never across the
     margin.
     """

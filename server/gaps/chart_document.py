@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from parity.frozen import frozen
 from parity.judging.live.gap_chart import StepRange, step_edges
-from parity.report.verdict_gap import on_edges
+from parity.report.verdict_gap import gap_in_ranges
 from server.concurrency.cache import Cache
 from server.database.tables import Arm, Job
 from server.gaps.candidate_gaps import CandidateGap, candidate_gaps, common_range
@@ -83,7 +83,7 @@ def gaps_of(
         gaps = candidate_gaps(
             cache, session, job, arms, dataclasses.replace(step_range, edges=first)
         )
-        binned = [on_edges(gap.binned, first) for gap in gaps]
+        binned = [gap_in_ranges(gap.binned, first) for gap in gaps]
         has_runs = np.any([n > 0 for _, _, n in binned], axis=0)
         steps = np.stack([first, np.append(first[1:] - 1, common[1])])[:, has_runs]
         candidates = [

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from parity.cli.inputs.arm_options import ArmOptions
-from parity.cli.inputs.kept_options import filled, from_folder
+from parity.cli.inputs.kept_options import filled, resolved_file
 from parity.cli.inputs.policy import PolicyOptions
 from parity.cli.inputs.table_arms import TableOptions
 from parity.cli.terminal.option_words import EVIDENCE
@@ -124,4 +124,4 @@ def _kept(file: str, name: str, section: object, typed: ComparisonRequest) -> Co
     made: dict[str, Any] = {
         key: filled(group, section, folder, where) for key, group in groups.items()
     }
-    return replace(typed, runs=[from_folder(str(run), folder) for run in runs], **made)
+    return replace(typed, runs=[resolved_file(str(run), folder) for run in runs], **made)

@@ -15,7 +15,7 @@ from rich.console import Console
 from parity.canonical_json import canonical_json
 from parity.cli.connection import ServerConnection
 from parity.cli.gate import report
-from parity.cli.gate.commits import at_commits, elsewhere, revision_of
+from parity.cli.gate.commits import foreign_commits, job_with_commits, revision_of
 from parity.cli.gate.second_look import verdict_with_second_look
 from parity.cli.gate.server_answer import GateQuestion
 from parity.cli.gate.verdict_files import gate_file, judged_files
@@ -157,7 +157,7 @@ def gate(
     )
     commits = {"base": earlier.base, "head": earlier.head}
     if file is not None and earlier.verdicts is None:
-        content, revision = at_commits(
+        content, revision = job_with_commits(
             file, content, commits, revision if earlier.revision is not None else None
         ) or (content, revision)
     if earlier.verdicts is not None:
@@ -185,7 +185,7 @@ def gate(
         lookup=earlier.lookup,
         asked_at=time.monotonic(),
         timeout_seconds=rules.timeout_seconds,
-        elsewhere=elsewhere(content["job"], commits),
+        foreign_commits=foreign_commits(content["job"], commits),
     )
     with at.client() as client:
         outcome = verdict_with_second_look(client, question, rules, following.progress())

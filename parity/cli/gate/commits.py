@@ -11,7 +11,7 @@ from parity.cli.terminal.wrong_calls import UsageError
 from parity.client.rest import Document
 
 
-def at_commits(
+def job_with_commits(
     file: str, content: Document, options: Mapping[str, str | None], revision: str | None
 ) -> tuple[Document, str] | None:
     """The job file with full commit ids in place of `revision: base` and `head`, and the revision
@@ -51,7 +51,7 @@ def at_commits(
     return {**content, "job": job}, revision or commits.get("head", "")
 
 
-def elsewhere(job: Document, options: Mapping[str, str | None]) -> str | None:
+def foreign_commits(job: Document, options: Mapping[str, str | None]) -> str | None:
     """Which other commits a job with engine command trains than options or the pull request name;
     None where it trains these alone.
 

@@ -34,8 +34,8 @@ class GateQuestion:
     """What the server is asked: `body` as `Client.gate` takes it, from a job file; the wait ends
     `timeout_seconds` after `asked_at` (`time.monotonic()`).
 
-    `elsewhere` says which commits the job file names in place of the pull request's, which no gate
-    with pinned rules takes.
+    `foreign_commits` says which commits the job file names in place of the pull request's, which no
+    gate with pinned rules takes.
     """
 
     file: str
@@ -43,7 +43,7 @@ class GateQuestion:
     lookup: bool
     asked_at: float
     timeout_seconds: float | None
-    elsewhere: str | None = None
+    foreign_commits: str | None = None
 
 
 def verdict_for(client: Client, question: GateQuestion, progress: Console) -> Outcome:
@@ -53,10 +53,10 @@ def verdict_for(client: Client, question: GateQuestion, progress: Console) -> Ou
         with _sigterm_as_keyboard_interrupt():
             answer = _submit(client, question, progress)
             outcome = replace(outcome, pinned=answer.get("pinned"))  # an earlier server has none
-            if outcome.pinned is not None and question.elsewhere is not None:
+            if outcome.pinned is not None and question.foreign_commits is not None:
                 raise UsageError(
-                    f"{question.file}: {question.elsewhere}: the operator pinned the gates of "
-                    f"{outcome.pinned['repository']}"
+                    f"{question.file}: {question.foreign_commits}: the operator pinned the "
+                    f"gates of {outcome.pinned['repository']}"
                 )
             job = answer["job"]
             if job is None:

@@ -26,16 +26,16 @@ def filled(group: _Filled, section: Mapping[str, object], folder: Path, where: s
     values: dict[str, Any] = {}
     for option in fields(group):
         if option.name in section and getattr(group, option.name) == getattr(untyped, option.name):
-            value = _of_kind(
+            value = _option_value(
                 section[option.name], str(hints[option.name]), f"{where}: {option.name}"
             )
             metavar = str(option.metadata.get("more", {}).get("metavar"))
             names_file = any(mark in metavar for mark in ("FILE", ".yaml"))
-            values[option.name] = _in_folder(value, folder) if names_file else value
+            values[option.name] = _resolved_files(value, folder) if names_file else value
     return replace(group, **values)
 
 
-def _of_kind(value: object, kind: str, where: str) -> object:
+def _option_value(value: object, kind: str, where: str) -> object:
     """A value of a file as the option has it."""
     if "list" in kind:
         items = [value] if isinstance(value, (str, int, float)) else value
@@ -62,13 +62,13 @@ def _of_kind(value: object, kind: str, where: str) -> object:
     return str(value) if expected == "str" else value
 
 
-def _in_folder(value: object, folder: Path) -> object:
+def _resolved_files(value: object, folder: Path) -> object:
     if isinstance(value, list):
-        return [from_folder(item, folder) for item in value]
-    return from_folder(str(value), folder)
+        return [resolved_file(item, folder) for item in value]
+    return resolved_file(str(value), folder)
 
 
-def from_folder(item: str, folder: Path) -> str:
+def resolved_file(item: str, folder: Path) -> str:
     """FILE or NAME=FILE with the file named from a folder; a number, stdin or a tracker's run as it
     is.
     """

@@ -130,10 +130,10 @@ def _columns(text: str, option: str, example: str) -> tuple[str, ...]:
 
 def read_table(files: Sequence[str], options: TableOptions) -> dict[str, list[Curve]]:
     """The runs of each arm of the one table; raises UsageError for several files, and ReadError."""
-    return read_run_table(*_of_table(files, options))
+    return read_run_table(*_single_table(files, options))
 
 
-def _of_table(files: Sequence[str], options: TableOptions) -> tuple[str, RunTable]:
+def _single_table(files: Sequence[str], options: TableOptions) -> tuple[str, RunTable]:
     """The one table and its layout."""
     layout = options.layout()
     if len(files) != 1:
@@ -179,7 +179,7 @@ def read_table_arms(
             )
         ]
     sizes = read_sizes(
-        *_of_table(files, options), _columns(options.size_by, "--size-by", "params,tokens")
+        *_single_table(files, options), _columns(options.size_by, "--size-by", "params,tokens")
     )
     names = dict.fromkeys(name for by_name in sizes.values() for name in by_name)
     baseline = chosen_arm(names, "--baseline", options.baseline)

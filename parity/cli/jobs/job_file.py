@@ -87,12 +87,12 @@ def lines_named(file: str, *below: str) -> Iterator[None]:
         # the sentence of the whole request also says which candidate is meant
         if len(findings) < 2:
             findings = [(findings[0][0] if findings else (), str(error))]
-        first, *others = [_at(file, keys, words, below) for keys, words in findings]
+        first, *others = [_sentence_with_line(file, keys, words, below) for keys, words in findings]
         sentences = [first, *(sentence.removeprefix(f"{file}, ") for sentence in others)]
         raise UsageError(first_few(sentences, _MOST_TOLD, "; ")) from None
 
 
-def _at(file: str, keys: Sequence[str], words: str, below: Sequence[str]) -> str:
+def _sentence_with_line(file: str, keys: Sequence[str], words: str, below: Sequence[str]) -> str:
     """The sentence with the line of its keys, else of those that it begins with ("schedule.steps is
     0").
     """

@@ -9,7 +9,7 @@ from parity.cli.terminal.wrong_calls import UsageError
 from parity.client.rest import Document
 
 # GitHub (pull request, push) and GitLab; Jenkins and others have BRANCH_NAME.
-_IN_CI = ("GITHUB_HEAD_REF", "GITHUB_REF_NAME", "CI_COMMIT_REF_NAME", "BRANCH_NAME")
+_CI_BRANCH_VARIABLES = ("GITHUB_HEAD_REF", "GITHUB_REF_NAME", "CI_COMMIT_REF_NAME", "BRANCH_NAME")
 
 
 def labels_of(file: str, content: Document, labels: LabelOptions) -> Document:
@@ -31,7 +31,7 @@ def _branch(file: Path) -> str:
     """The branch that CI states, else git's where the file is; empty without a branch, as at a
     detached commit.
     """
-    for name in _IN_CI:
+    for name in _CI_BRANCH_VARIABLES:
         if value := os.environ.get(name):
             return value
     return git(file, "symbolic-ref", "--quiet", "--short", "HEAD").strip()

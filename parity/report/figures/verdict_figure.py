@@ -126,7 +126,7 @@ def _losses(axes: Any, document: VerdictDocument, case: Case, window: tuple[int,
     bottom, top = _loss_limits(shown)
     axes.set_ylim(bottom, top)
     for (name, colour, _), y in zip(
-        ends, _apart([(end - bottom) / (top - bottom) for _, _, end in ends]), strict=True
+        ends, _spread_heights([(end - bottom) / (top - bottom) for _, _, end in ends]), strict=True
     ):
         axes.text(
             1.01,
@@ -157,7 +157,7 @@ def _loss_limits(shown: Sequence[tuple[FloatArray, FloatArray, FloatArray]]) -> 
     return bottom - pad, top + 2 * pad
 
 
-def _apart(heights: Sequence[float], least: float = 1.2 * LEAST_DISTANCE) -> list[float]:
+def _spread_heights(heights: Sequence[float], least: float = 1.2 * LEAST_DISTANCE) -> list[float]:
     """Label heights (share of the panel) at least so far apart, none outside."""
     placed = [min(max(height, 0.02), 0.98) for height in heights]
     if len(placed) == 2 and abs(placed[0] - placed[1]) < least:
@@ -255,7 +255,7 @@ def _events(axes: Any, document: VerdictDocument, gap: BinnedGap) -> None:
     for at, bad, colour, marker, height in rows:
         drawn = {"color": colour, "transform": axes.get_xaxis_transform(), "clip_on": False}
         axes.plot(at, np.full(len(at), height), marker, markersize=5, zorder=6, **drawn)
-        for first, last in _together(bad, MARKER_SHARE * width):
+        for first, last in _grouped_steps(bad, MARKER_SHARE * width):
             axes.plot([first, last], [height, height], linewidth=2.0, zorder=6, **drawn)
             axes.plot(
                 [first], [height], marker, markersize=5, zorder=7, markerfacecolor="white", **drawn
@@ -264,7 +264,7 @@ def _events(axes: Any, document: VerdictDocument, gap: BinnedGap) -> None:
     axes.annotate(key, (0.0, 1.01), xycoords="axes fraction", fontsize=TINY, ha="left", va="bottom")
 
 
-def _together(steps: IntArray, near: float) -> list[tuple[int, int]]:
+def _grouped_steps(steps: IntArray, near: float) -> list[tuple[int, int]]:
     """First and last of each group of (n,) increasing steps that lie no further apart than
     `near`.
     """

@@ -82,7 +82,9 @@ def _suite(
     cases = [(str(check), *_outcome(view, check)) for check in CHECKS]
     if isinstance(view, TrainingView):  # evaluations have nothing beside the loss
         beside = view.document.get("checks", ())
-        cases += [(f"beside the loss: {check['name']}", *_beside(check)) for check in beside]
+        cases += [
+            (f"beside the loss: {check['name']}", *_additional_outcome(check)) for check in beside
+        ]
     if sign_off is not None:
         words = f"{NOT_A_PASS}: {accepted_words(sign_off)}"
         cases = [
@@ -116,7 +118,7 @@ def _case(suite: ElementTree.Element, view: View, check: str, outcome: str, text
     return outcome
 
 
-def _beside(check: Mapping[str, Any]) -> tuple[str, str]:
+def _additional_outcome(check: Mapping[str, Any]) -> tuple[str, str]:
     """Outcome and text of a check in addition to the loss: only one that decides can be a failure
     or an error.
     """

@@ -143,14 +143,14 @@ def interval_bars(views: Sequence[View], width: int = 80) -> list[str]:
             cells[high] = "┤" if estimate.hi <= axis.high else "▸"
             cells[middle] = MARKS[view.state]
         if len(views) == 1:
-            behind = _behind(view)
+            behind = _gap_text(view)
         else:
             behind = f"{minus(mean_words(view)):>9}  {view.state}"
         lines.append(f"{name:<{left}}{''.join(cells)} {behind}".rstrip())
     return lines
 
 
-def _behind(view: View) -> str:
+def _gap_text(view: View) -> str:
     """The gap in nats, and as a share of the loss."""
     gap = view.gap
     if gap is None:

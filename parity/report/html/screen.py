@@ -28,7 +28,7 @@ KEYS = (
     ("/", "find a job, on the server"),
     ("Esc", "close"),
 )
-_OF = 20  # characters of a candidate's name in the strip
+_NAME_CHARACTERS = 20  # characters of a candidate's name in the strip
 _LONG = 80  # characters of a lead, from which its letters are smaller
 
 
@@ -217,7 +217,11 @@ def _strip(answer: ScreenAnswer) -> str:
     for fact in facts:
         why = f"<small>{escape(minus(fact.why))}</small>" if fact.why else ""
         is_own = answer.about and fact in candidate_items(facts)
-        about = f'<span class="of"> · {escape(cut(answer.about, _OF))}</span>' if is_own else ""
+        about = (
+            f'<span class="of"> · {escape(cut(answer.about, _NAME_CHARACTERS))}</span>'
+            if is_own
+            else ""
+        )
         look = ' class="own"' if is_own else ""
         parts.append(
             f"<div{look}><dt>{escape(fact.name)}{about}</dt><dd>{escape(minus(fact.value))}{why}</dd></div>"

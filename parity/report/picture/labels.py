@@ -9,7 +9,7 @@ from parity.report.picture.scene import Marks, Scene
 from parity.report.picture.svg_parts import NAME_CHARACTERS, percent_text, placed
 from parity.wording import cut, minus, nats_decimals, signed
 
-_TOGETHER = 4.0  # % of the width, 6 px and more of any plot: nearer marks become one
+_MARK_DISTANCE = 4.0  # % of the width, 6 px and more of any plot: nearer marks become one
 
 
 # % of the height: above and below, a line's label and those at the edges would meet
@@ -142,11 +142,13 @@ def mark_kinds(
     return ("spike", "spike", "spikes", marks.spikes), ("bad", "NaN", "NaN", marks.nonfinite)
 
 
-def near_steps(steps: Iterable[int], axes: Axes, together: float = _TOGETHER) -> list[list[int]]:
+def near_steps(
+    steps: Iterable[int], axes: Axes, distance: float = _MARK_DISTANCE
+) -> list[list[int]]:
     """Steps that are nearer to the one before than a share of the width, %."""
     groups = list[list[int]]()
     for step in sorted(steps):
-        if groups and axes.x(step) - axes.x(groups[-1][-1]) < together:
+        if groups and axes.x(step) - axes.x(groups[-1][-1]) < distance:
             groups[-1].append(step)
         else:
             groups.append([step])

@@ -84,7 +84,9 @@ def test_the_job_of_the_page_is_that_of_the_example_and_asks_two_questions(pull_
     file = EXAMPLES / "parity.yaml"
     content = yaml.safe_load(file.read_text(encoding="utf-8"))
     assert yaml.safe_load(_block("yaml")) == content
-    filled, revision = commits.at_commits(str(file), content, {"base": None, "head": None}, None)
+    filled, revision = commits.job_with_commits(
+        str(file), content, {"base": None, "head": None}, None
+    )
     job = TypeAdapter(JobSpec).validate_python(filled["job"])
     assert revision == HEAD
     assert [arm.revision for arm in job.arms] == [BASE, HEAD, HEAD]
@@ -103,7 +105,7 @@ def test_options_count_more_than_the_event_and_a_commit_that_nobody_names_is_ask
             "candidates": [{"revision": "head"}, {"revision": "d" * 40}],
         }
     }
-    filled, revision = commits.at_commits(
+    filled, revision = commits.job_with_commits(
         "p.yaml", content, {"base": "e" * 40, "head": None}, "mine"
     )
     assert [
@@ -113,12 +115,16 @@ def test_options_count_more_than_the_event_and_a_commit_that_nobody_names_is_ask
     assert revision == "mine"
     monkeypatch.delenv("GITHUB_EVENT_PATH")
     with pytest.raises(UsageError, match="--base"):
-        commits.at_commits(str(tmp_path / "p.yaml"), content, {"base": None, "head": HEAD}, None)
+        commits.job_with_commits(
+            str(tmp_path / "p.yaml"), content, {"base": None, "head": HEAD}, None
+        )
     with pytest.raises(UsageError, match="engine: command"):
-        commits.at_commits(
+        commits.job_with_commits(
             "p.yaml", {"job": {"engine": "emulated"}}, {"base": BASE, "head": None}, None
         )
-    assert commits.at_commits("p.yaml", {"job": {}}, {"base": None, "head": None}, None) is None
+    assert (
+        commits.job_with_commits("p.yaml", {"job": {}}, {"base": None, "head": None}, None) is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -139,13 +145,13 @@ def test_a_job_file_that_trains_other_commits_than_the_pull_requests_is_told(
 ):
     first, *others = ({"revision": revision} for revision in revisions)
     none = {"base": None, "head": None}
-    filled, _ = commits.at_commits(
+    filled, _ = commits.job_with_commits(
         "p.yaml",
         {"job": {"engine": "command", "baseline": first, "candidates": others}},
         none,
         None,
     )
-    sentence = commits.elsewhere(filled["job"], none)
+    sentence = commits.foreign_commits(filled["job"], none)
     assert sentence is None if refused is None else refused in sentence
 
 
@@ -156,6 +162,6 @@ def test_without_a_pull_request_a_job_file_names_the_commits_that_it_likes(monke
         "baseline": {"revision": "c" * 40},
         "candidates": [{"revision": "d" * 40}],
     }
-    assert commits.elsewhere(job, {"base": None, "head": None}) is None
-    assert "d" * 40 not in commits.elsewhere(job, {"base": None, "head": HEAD})
-    assert commits.elsewhere({"engine": "emulated"}, {"base": None, "head": HEAD}) is None
+    assert commits.foreign_commits(job, {"base": None, "head": None}) is None
+    assert "d" * 40 not in commits.foreign_commits(job, {"base": None, "head": HEAD})
+    assert commits.foreign_commits({"engine": "emulated"}, {"base": None, "head": HEAD}) is None

@@ -25,7 +25,7 @@ def test_tags_of_the_file_and_the_options_add_up() -> None:
 def test_the_branch_is_that_of_ci_else_of_git(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in labels._IN_CI:
+    for name in labels._CI_BRANCH_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     file = tmp_path / "parity.yaml"
     assert labels_of(str(file), {}, LabelOptions()) == {}

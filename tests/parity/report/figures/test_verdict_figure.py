@@ -10,7 +10,7 @@ from parity.judging.live.gap_chart import binned_gap
 from parity.judging.policy import Policy
 from parity.judging.verdict.verdict import judge
 from parity.report.figures.figure_file import PAD, FigureError
-from parity.report.figures.verdict_figure import _apart, _together, draw_figure
+from parity.report.figures.verdict_figure import _grouped_steps, _spread_heights, draw_figure
 from parity.report.picture.buckets import loss_buckets
 from parity.report.verdict_gap import gap_limits
 
@@ -92,9 +92,9 @@ def test_an_early_transient_does_not_dwarf_the_window(
 
 
 def test_labels_keep_apart_and_near_events_become_one() -> None:
-    high, low = _apart([0.51, 0.50])
+    high, low = _spread_heights([0.51, 0.50])
     assert high - low == pytest.approx(0.072)
-    assert _apart([0.2, 0.9]) == [0.2, 0.9]
-    assert _apart([1.4, -3.0]) == [0.98, 0.02]
-    assert _together(np.array([3, 4, 5, 40, 90, 91]), 2.0) == [(3, 5), (40, 40), (90, 91)]
-    assert _together(np.empty(0, np.int64), 2.0) == []
+    assert _spread_heights([0.2, 0.9]) == [0.2, 0.9]
+    assert _spread_heights([1.4, -3.0]) == [0.98, 0.02]
+    assert _grouped_steps(np.array([3, 4, 5, 40, 90, 91]), 2.0) == [(3, 5), (40, 40), (90, 91)]
+    assert _grouped_steps(np.empty(0, np.int64), 2.0) == []
