@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from parity.canonical_json import json_value, picked
+from parity.canonical_json import json_value
 from parity.cli.connection import ServerConnection, ServerQuery
 from parity.cli.inputs.families import expected_family
 from parity.cli.terminal.help import Group
@@ -253,19 +253,20 @@ def _group_row(group: RerunGroup, outliers: set[str]) -> tuple[str, ...]:
 
 def _family_document(noise_table: NoiseTable, family: Family) -> Any:
     outliers = outliers_of(noise_table, family.name)
-    same = (
-        "group",
-        "runs",
-        "mean_loss",
-        "sd",
-        "interval",
-        "rounding",
-        "varies",
-        "source",
-        "licence",
-    )
     groups = [
-        {**picked(group, *same), "rel": group.share, "outlier": group.group in outliers}
+        {
+            "group": group.group,
+            "runs": group.runs,
+            "mean_loss": group.mean_loss,
+            "sd": group.sd,
+            "interval": group.interval,
+            "rounding": group.rounding,
+            "varies": group.varies,
+            "source": group.source,
+            "licence": group.licence,
+            "rel": group.share,
+            "outlier": group.group in outliers,
+        }
         for group in family.groups
     ]
     document = _lends(noise_table, family.name) | {"groups": groups}

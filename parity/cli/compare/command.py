@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from parity.canonical_json import json_value, picked
+from parity.canonical_json import json_value
 from parity.cli.compare.comparisons import ComparisonRequest, Evidence, questions
 from parity.cli.compare.evaluations import (
     NOT_BY_SIZE,
@@ -246,7 +246,9 @@ def _case(
             read_run(file, columns=columns.of_run("", file)) for file in stated.shorter_baseline
         ],
         short_reruns=short_reruns,
-        **picked(stated, "planned_steps", "assume_complete", "layer_policy"),
+        planned_steps=stated.planned_steps,
+        assume_complete=stated.assume_complete,
+        layer_policy=stated.layer_policy,
         layer_snr_db=read_layer_snrs(evidence.layer_snr, names[1:]),
         evaluations={arm: read_accuracy(file) for arm, file in evaluation_files.items()},
         noise_table=read_rerun_table(evidence.noise_table) if families else None,

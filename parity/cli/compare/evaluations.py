@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Collection, Sequence
 
-from parity.canonical_json import picked
 from parity.cli.inputs.table_arms import TableOptions
 from parity.cli.inputs.table_times import read_times
 from parity.cli.terminal.option_words import OUTPUT, SERVER
@@ -127,7 +126,9 @@ def judge_evaluations(
             baseline_name=name,
             paired=paired,
             at=_steps(options.at),
-            **picked(options, "cluster", "target", "tokens_per_step"),
+            cluster=options.cluster,
+            target=options.target,
+            tokens_per_step=options.tokens_per_step,
             planned_steps=planned_steps,
             times=times,
             multiplicity=stated_multiplicity(look, "--look", policy.looks, len(candidates)),

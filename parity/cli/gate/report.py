@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from parity.canonical_json import canonical_json, picked
+from parity.canonical_json import canonical_json
 from parity.cli.terminal.option_words import OUTPUT
 from parity.cli.terminal.options import Options, option
 from parity.cli.terminal.wrong_calls import UsageError
@@ -57,21 +57,18 @@ class ReportFiles(Options, panel=OUTPUT):
 def document(outcome: Outcome, rules: GateRules) -> dict[str, Any]:
     """The outcome as JSON-able values, with every verdict whole."""
     code, note = exit_code_under(outcome, rules)
-    same = (
-        "result",
-        "trouble",
-        "age_seconds",
-        "expires_at",
-        "reused",
-        "confirms",
-        "unconfirmed",
-        "job",
-        "url",
-        "config_hash",
-        "revision",
-    )
     return {
-        **picked(outcome, *same),
+        "result": outcome.result,
+        "trouble": outcome.trouble,
+        "age_seconds": outcome.age_seconds,
+        "expires_at": outcome.expires_at,
+        "reused": outcome.reused,
+        "confirms": outcome.confirms,
+        "unconfirmed": outcome.unconfirmed,
+        "job": outcome.job,
+        "url": outcome.url,
+        "config_hash": outcome.config_hash,
+        "revision": outcome.revision,
         "trained": list(outcome.trained),
         "schema": SCHEMA,
         "engine_version": judge_of(outcome.verdicts),

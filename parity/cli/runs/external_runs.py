@@ -5,7 +5,6 @@ from typing import Annotated, Any
 
 import typer
 
-from parity.canonical_json import picked
 from parity.cli.connection import JobId, ServerQuery, VerdictQuery
 from parity.cli.inputs.pairs import pairs
 from parity.cli.jobs import watching
@@ -54,8 +53,14 @@ class RunStatements(Options, panel=ARMS):
             "rounding": pairs(self.rounding, "--rounding"),
             "seeds": seeds,
         }
-        of_job = picked(self, "planned_steps", "tokens_per_step", "family")
-        return {fact: value for fact, value in (by_arm | of_job).items() if value not in (None, {})}
+        job_facts = {
+            "planned_steps": self.planned_steps,
+            "tokens_per_step": self.tokens_per_step,
+            "family": self.family,
+        }
+        return {
+            fact: value for fact, value in (by_arm | job_facts).items() if value not in (None, {})
+        }
 
 
 @runs.command(

@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from parity.canonical_json import picked
 from parity.cli.connection import ServerQuery
 from parity.cli.inputs.columns import pattern_option, stated_columns
 from parity.cli.inputs.pairs import pairs
@@ -125,13 +124,16 @@ def import_runs(
                     f"{file}: {different}; the run is not finished: import it again"
                 )
             steps = curve.completeness
-            counts = picked(steps, "first", "last", "stride", "gaps", "duplicates")
             imported.append(
                 {
                     "run": run,
                     "file": file,
                     "steps": steps.count,
-                    **counts,
+                    "first": steps.first,
+                    "last": steps.last,
+                    "stride": steps.stride,
+                    "gaps": steps.gaps,
+                    "duplicates": steps.duplicates,
                     "notes": list(curve.notes),
                 }
             )
