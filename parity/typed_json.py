@@ -40,7 +40,7 @@ def shown(value: object) -> str:
     return f"{text[: _MAX_SHOWN - 3]}..."
 
 
-def of_manifest(place: str, value: object, expected: str) -> ManifestError:
+def manifest_error(place: str, value: object, expected: str) -> ManifestError:
     """The error about a part of a manifest."""
     return ManifestError(f"{place} is {shown(value)}; expected {expected}")
 
@@ -50,7 +50,7 @@ def typed(
     kind: type[_T],
     place: str,
     expected: str | None = None,
-    refuse: Refusal = of_manifest,
+    refuse: Refusal = manifest_error,
 ) -> _T:
     """The value if it is of that kind. `bool` is no number here; a whole number is a `float`,
     too.

@@ -165,10 +165,10 @@ def did_you_mean(word: str, words: Iterable[str], most: int = 1) -> str:
     """ "; did you mean X?" where a known word is close, with up to `most` of them, nearest first;
     else "".
     """
-    by_lower = {name.lower(): name for name in words}
+    spellings = {name.lower(): name for name in words}
     close = [
-        by_lower[name]
-        for name in difflib.get_close_matches(word.lower(), by_lower, n=most, cutoff=_NEAR)
+        spellings[name]
+        for name in difflib.get_close_matches(word.lower(), spellings, n=most, cutoff=_NEAR)
     ]
     if not close:
         return ""

@@ -59,7 +59,7 @@ def read_arm(
     curves: list[Curve] = []
     for number, run in enumerate(runs):
         called = name if len(runs) == 1 else f"{name}, run {number + 1}"
-        curve = with_facts(read_one(run, called, columns(run)), called, stated)
+        curve = stated_curve(read_one(run, called, columns(run)), called, stated)
         seed = seeds[number] if seeds is not None else curve.seed
         replicate = sum(earlier.seed == seed for earlier in curves)
         curves.append(
@@ -86,7 +86,7 @@ def read_one(run: Any, name: str, columns: Mapping[str, str]) -> Curve:
     return curve_in_memory(run, name, columns)
 
 
-def with_facts(curve: Curve, name: str, stated: Stated) -> Curve:
+def stated_curve(curve: Curve, name: str, stated: Stated) -> Curve:
     """The curve with what is stated of it, which counts more than what its source has; a recipe of
     another precision stays on record.
 
@@ -138,7 +138,7 @@ def check_parameters(parameters: object, name: str) -> str | None:
     return text
 
 
-def with_common_facts(
+def stated_arms(
     arms: Sequence[Arm], parameters: str | None, name: str, loss_is: str | None
 ) -> list[Arm]:
     """The arms with what is stated of all runs: the model's parameters, and that the losses are one
@@ -148,12 +148,12 @@ def with_common_facts(
     it calls the statement.
     """
     return [
-        (arm, [_with_common_facts(run, arm, parameters, name, loss_is) for run in runs])
+        (arm, [_stated_run(run, arm, parameters, name, loss_is) for run in runs])
         for arm, runs in arms
     ]
 
 
-def _with_common_facts(
+def _stated_run(
     run: Curve, arm: str, parameters: str | None, name: str, loss_is: str | None
 ) -> Curve:
     context = dict(run.context)
@@ -173,7 +173,7 @@ def read_short_rerun(run: Any, arm: Arm, stated: Stated, columns: Mapping[str, s
     """A rerun of an arm that was stopped early, with what is stated of the arm and its first run's
     seed.
     """
-    curve = with_facts(read_one(run, f"{arm[0]}, short rerun", columns), arm[0], stated)
+    curve = stated_curve(read_one(run, f"{arm[0]}, short rerun", columns), arm[0], stated)
     return dataclasses.replace(curve, seed=arm[1][0].seed)
 
 

@@ -17,7 +17,7 @@ from parity.comparing.arms import (
     read_one,
     read_short_rerun,
     refuse_same_file,
-    with_common_facts,
+    stated_arms,
 )
 from parity.comparing.case import check_arm, complete_case
 from parity.comparing.comparison import Comparison
@@ -116,9 +116,12 @@ def compare(
     multiplicity = stated_multiplicity(look, "look", case_policy.looks, candidates)
     runs_by_role = {BASELINE: _runs(base, BASELINE), CANDIDATE: _runs(candidate, CANDIDATE)}
     called = _names(runs_by_role, names)
-    recipes = _by_arm(recipe, "recipe", called)
-    roundings = _by_arm(rounding, "rounding", called)
-    contexts, columns_of = _by_arm(context, "context", called), _by_arm(columns, "columns", called)
+    recipes = _values_by_arm(recipe, "recipe", called)
+    roundings = _values_by_arm(rounding, "rounding", called)
+    contexts, columns_of = (
+        _values_by_arm(context, "context", called),
+        _values_by_arm(columns, "columns", called),
+    )
     stated = {}
     for name in called:
         check_recipe(recipes.get(name), f"recipe of {name}")
@@ -132,7 +135,7 @@ def compare(
             name, runs, stated[name], partial(_same_columns, columns_of.get(name, {})), own_seeds
         )
     early: dict[str, list[Curve]] = {}
-    for name, reruns in _by_arm(short_reruns, "short_reruns", called).items():
+    for name, reruns in _values_by_arm(short_reruns, "short_reruns", called).items():
         for run in _runs(reruns, f"short_reruns of {name}"):
             early.setdefault(name, []).append(
                 read_short_rerun(run, (name, arms[name]), stated[name], columns_of.get(name, {}))
@@ -140,9 +143,7 @@ def compare(
     reruns = [] if controls is None else _runs(controls, "controls")
     shorter = [] if shorter_baseline is None else _runs(shorter_baseline, "shorter_baseline")
     check_noise_table(noise_table, "noise_table", family, "family")
-    (baseline_name, baseline), *others = with_common_facts(
-        [*arms.items()], size, "parameters", loss_is
-    )
+    (baseline_name, baseline), *others = stated_arms([*arms.items()], size, "parameters", loss_is)
     case = Case(
         baseline=baseline,
         candidates=dict(others),
@@ -161,7 +162,7 @@ def compare(
         assume_complete=assume_complete,
         layer_policy=layer_policy,
         noise_table=_noise_table(noise_table),
-        families=_by_arm(family, "family", called),
+        families=_values_by_arm(family, "family", called),
         multiplicity=multiplicity,
     )
     case = complete_case(case, step_option=_STEP_OPTION, noise_option="short_reruns")
@@ -303,7 +304,7 @@ def _arm_of(key: str, parameter: str, names: Sequence[str]) -> str:
     return key
 
 
-def _by_arm(value: Any, parameter: str, names: Sequence[str]) -> dict[str, Any]:
+def _values_by_arm(value: Any, parameter: str, names: Sequence[str]) -> dict[str, Any]:
     """What is stated of each arm: one value for both, or a mapping by arm."""
     if value is None:
         return {}

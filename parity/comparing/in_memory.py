@@ -125,10 +125,10 @@ def _table(data: Any, name: str) -> tuple[list[str] | None, Callable[[str], Any]
         )
     if not hasattr(data, "__array__") or isinstance(data, np.generic):
         raise TypeError(f"{name} is {type(data).__name__}; expected {EXPECTED}")
-    return None, _no_column
+    return None, _missing_column
 
 
-def _no_column(name: str) -> Any:
+def _missing_column(name: str) -> Any:
     raise KeyError(name)
 
 

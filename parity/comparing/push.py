@@ -24,7 +24,7 @@ from parity.version import VERSION
 from parity.wording import count
 
 _LONGEST_NAME = 64
-_NOT_A_JOBS = ("fp8",)  # words of parity.recipes that say too little for a job
+_VAGUE_RECIPES = ("fp8",)  # words of parity.recipes that say too little for a job
 _ENGINE = "engine"  # in the manifest of a run the server writes it
 _WAIT_SECONDS, _LOOK_SECONDS = 60.0, 0.2
 _ENDED = ("concluded", "failed", "cancelled")
@@ -158,7 +158,7 @@ def _recipe(run: Curve) -> str:
     recipe = run.recipe
     if recipe is None:
         return UNSTATED
-    if recipe.startswith(OTHER) or (recipe in RECIPES and recipe not in _NOT_A_JOBS):
+    if recipe.startswith(OTHER) or (recipe in RECIPES and recipe not in _VAGUE_RECIPES):
         return recipe
     return f"{OTHER}{recipe}"
 
@@ -168,7 +168,7 @@ def _rounding(run: Curve) -> str | None:
     not.
     """
     return run.rounding or (
-        "nearest" if rounds_to_nearest(run.recipe) and run.recipe in _NOT_A_JOBS else None
+        "nearest" if rounds_to_nearest(run.recipe) and run.recipe in _VAGUE_RECIPES else None
     )
 
 

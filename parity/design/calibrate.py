@@ -75,7 +75,7 @@ def calibrate(
         raise ValueError(
             f"{len(runs)} run was given; expected at least 2 reruns of one configuration"
         )
-    policies = {rel: _at_margin(policy, rel) for rel in margins}
+    policies = {rel: _margin_policy(policy, rel) for rel in margins}
     plan = _plan(runs, planned_steps)
     means = _run_means(runs, plan, policies[margins[0]])
     level = float(means.mean())
@@ -105,7 +105,7 @@ def calibrate(
     )
 
 
-def _at_margin(policy: Policy | None, rel: float) -> Policy:
+def _margin_policy(policy: Policy | None, rel: float) -> Policy:
     margin = Amount(value=rel, unit="relative")
     if policy:
         return dataclasses.replace(policy, margin=margin, profile=None)

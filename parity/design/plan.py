@@ -151,7 +151,7 @@ def plan(
 
     Raises ValueError for a bad design, margin or budget.
     """
-    design, unit = _with_level(design, policy, lenders)
+    design, unit = _levelled(design, policy, lenders)
     question = Question(policy=policy, margin=_margin(design, policy), lenders=lenders)
     most = None if budget is None else budget.run_steps(design)
     cheapest = cheapest_design(design, question)
@@ -205,7 +205,7 @@ def _power_by_the_end(
     return first
 
 
-def _with_level(design: Design, policy: Policy, lenders: Lenders) -> tuple[Design, Unit]:
+def _levelled(design: Design, policy: Policy, lenders: Lenders) -> tuple[Design, Unit]:
     """The design with a loss: the stated one, the middle of those of the family's groups, or 1,
     where everything is a share of it.
     """

@@ -172,12 +172,12 @@ def one_line(plan: Plan) -> str:
     conditions += f", {design.candidates} candidates" if design.candidates > 1 else ""
     if plan.no_pass:
         return f"This job cannot pass: {plan.no_pass} ({conditions})"
-    by_the_end = (
+    end_chance = (
         f", {100 * plan.looks[-1].passed:.0f} % by look {len(plan.looks)}" if plan.looks else ""
     )
     return (
         f"Chance to pass if it is as good as the baseline: {100 * plan.pass_chance:.0f} "
-        f"%{by_the_end} ({conditions})"
+        f"%{end_chance} ({conditions})"
     )
 
 

@@ -83,7 +83,7 @@ def cheapest_design(design: Design, question: Question) -> Design | None:
     full = _cheapest_of_full_runs(dataclasses.replace(design, short_reruns=0), question)
     if full is None:
         return None
-    early = _with_early_stops(design, question.policy, run_steps(full) - 1)
+    early = _early_stop_designs(design, question.policy, run_steps(full) - 1)
     return _first_that_decides(sorted(early, key=run_steps), question) or full
 
 
@@ -98,7 +98,7 @@ def replicates_for(design: Design, question: Question) -> Design:
     )
     possible = [(base, cand) for base, cand in splits if 1 <= cand <= MAX_RUNS]
     tried = [
-        dataclasses.replace(_with(design, base, cand, design.planned_steps), short_reruns=0)
+        dataclasses.replace(_resized(design, base, cand, design.planned_steps), short_reruns=0)
         for base, cand in possible
     ]
     return min(tried, key=lambda one: question.outlook(one, rough=True).half_width)
@@ -109,15 +109,15 @@ def _cheapest_of_full_runs(design: Design, question: Question) -> Design | None:
     lengths = [
         steps
         for steps in _lengths(design, question.policy)
-        if _may_decide(_with(design, MAX_RUNS, MAX_RUNS, steps), question)
+        if _may_decide(_resized(design, MAX_RUNS, MAX_RUNS, steps), question)
     ]
     tried = itertools.product(arms, arms, lengths)
-    by_cost = sorted(
+    cheapest_first = sorted(
         (full_run_steps(base, cand, steps, design.candidates), base, cand, steps)
         for base, cand, steps in tried
     )
     return _first_that_decides(
-        (_with(design, base, cand, steps) for _, base, cand, steps in by_cost), question
+        (_resized(design, base, cand, steps) for _, base, cand, steps in cheapest_first), question
     )
 
 
@@ -149,12 +149,12 @@ def best_within(
         _lengths(design, question.policy),
         most_run_steps,
     )
-    by_full_runs = {
+    early_stopped = {
         # the last one has the most reruns, which never decide less
         (one.baseline_runs, one.candidate_runs, one.stop_at): one
-        for one in _with_early_stops(design, question.policy, most_run_steps)
+        for one in _early_stop_designs(design, question.policy, most_run_steps)
     }
-    tried = [(_rough_power(one, question), one) for one in (*full, *by_full_runs.values())]
+    tried = [(_rough_power(one, question), one) for one in (*full, *early_stopped.values())]
     most = max((power for power, _ in tried), default=0.0)
     near = [one for power, one in tried if power >= most - _ROUGH_HIGH]
     outlooks = [
@@ -173,11 +173,11 @@ def _affordable(design: Design, lengths: Iterable[int], most_run_steps: float) -
     for steps, base in itertools.product(lengths, range(1, MAX_RUNS + 1)):
         candidates = min(MAX_RUNS, (math.floor(most_run_steps / steps) - base) // design.candidates)
         if candidates >= 1:
-            tried.append(_with(design, base, candidates, steps))
+            tried.append(_resized(design, base, candidates, steps))
     return tried
 
 
-def _with_early_stops(design: Design, policy: Policy, most_run_steps: float) -> Sequence[Design]:
+def _early_stop_designs(design: Design, policy: Policy, most_run_steps: float) -> Sequence[Design]:
     """Designs of the shortest length with reruns that stop early, up to a cost in run-steps."""
     steps = _lengths(design, policy)[0]
     runs, reruns = range(1, MOST_BESIDE_EARLY + 1), range(1, MOST_EARLY + 1)
@@ -197,7 +197,7 @@ def _with_early_stops(design: Design, policy: Policy, most_run_steps: float) -> 
     return [one for one in tried if run_steps(one) <= most_run_steps]
 
 
-def _with(design: Design, baseline_runs: int, candidate_runs: int, steps: int) -> Design:
+def _resized(design: Design, baseline_runs: int, candidate_runs: int, steps: int) -> Design:
     return dataclasses.replace(
         design, baseline_runs=baseline_runs, candidate_runs=candidate_runs, planned_steps=steps
     )

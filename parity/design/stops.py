@@ -26,7 +26,7 @@ from parity.judging.policy import Policy
 
 DRAWN_PATHS, EVERY = 40, BLOCKS // 20
 GAPS_IN_MARGINS = (0.0, 1.0, 2.0)
-_AT = (np.arange(BLOCKS) + 0.5) / BLOCKS
+_BLOCK_MIDDLES = (np.arange(BLOCKS) + 0.5) / BLOCKS
 _MEMORY = 0.15  # of the plan: how long the part of an offset lasts that is not its final one
 
 
@@ -105,7 +105,8 @@ def _offsets(rng: np.random.Generator, count: int) -> FloatArray:
     """
     # 0.9: a window's centre
     r, q = (
-        np.array([curve(min(1.0, share / 0.9)) for share in _AT]) for curve in (correlation, spread)
+        np.array([curve(min(1.0, share / 0.9)) for share in _BLOCK_MIDDLES])
+        for curve in (correlation, spread)
     )
     keep = np.exp(-1.0 / BLOCKS / _MEMORY)
     other = np.empty((count, BLOCKS))

@@ -10,7 +10,7 @@ from parity.gate.rules import GateRules
 from parity.judging.decision import INCONCLUSIVE, PASS
 from parity.judging.verdict.sign_offs import why_not_acceptable
 
-_ON: tuple[Literal["on_inconclusive", "on_infra"], ...] = ("on_inconclusive", "on_infra")
+_CHOICE_FIELDS: tuple[Literal["on_inconclusive", "on_infra"], ...] = ("on_inconclusive", "on_infra")
 
 
 def exit_code_under(outcome: Outcome, rules: GateRules) -> tuple[int, str]:
@@ -32,7 +32,9 @@ def exit_code_under(outcome: Outcome, rules: GateRules) -> tuple[int, str]:
     if stricter != rules:
         code, note = exit_code_under(replace(outcome, pinned=None), stricter)
         loosened = [
-            key for key in ("advisory", *_ON) if getattr(stricter, key) != getattr(rules, key)
+            key
+            for key in ("advisory", *_CHOICE_FIELDS)
+            if getattr(stricter, key) != getattr(rules, key)
         ]
         repository = outcome.pinned["repository"] if outcome.pinned else ""
         return (
@@ -53,7 +55,7 @@ def exit_code_under(outcome: Outcome, rules: GateRules) -> tuple[int, str]:
             ),
         )
     if rules.on_inconclusive == "pass" and outcome.result == INCONCLUSIVE:
-        blocked = _not_acceptable(outcome)
+        blocked = _why_not_acceptable(outcome)
     else:
         blocked = None
     if blocked is not None and not rules.advisory:
@@ -79,12 +81,13 @@ def tightened(rules: GateRules, pinned: Mapping[str, Any] | None) -> GateRules:
         return rules
     advisory = rules.advisory and bool(pinned["advisory"])
     chosen: dict[str, Any] = {
-        name: "pass" if getattr(rules, name) == pinned[name] == "pass" else "fail" for name in _ON
+        name: "pass" if getattr(rules, name) == pinned[name] == "pass" else "fail"
+        for name in _CHOICE_FIELDS
     }
     return replace(rules, advisory=advisory, **chosen)
 
 
-def _not_acceptable(outcome: Outcome) -> str | None:
+def _why_not_acceptable(outcome: Outcome) -> str | None:
     """Why an inconclusive outcome may not count as a pass, whatever the rules say; None if it
     may.
     """

@@ -17,7 +17,7 @@ from server.documents.progress import last_end, seconds_left, share_done
 from server.documents.remarks import NoteDocument, SignOffEntry, StatementEntry, remarks_of
 from server.documents.runs import AttemptDocument, RunDocument, attempt_documents, run_document
 from server.jobs import submissions
-from server.jobs.applied_statements import of_arm, tokens_per_step
+from server.jobs.applied_statements import arm_facts, tokens_per_step
 from server.jobs.cost import CostDocument, Price, cost_of
 from server.jobs.forecasts import latest
 from server.jobs.job_kinds import kind_of
@@ -177,7 +177,7 @@ def job_document(
     slots = sum(worker.slots for worker in live if can_take(worker, job))
     left = seconds_left(job.runs, slots)
     attempts, remarks = attempt_documents(session, job), remarks_of(session, job)
-    submitted = submissions.by_run(session, [run.id for run in job.runs])
+    submitted = submissions.grouped_by_run(session, [run.id for run in job.runs])
     shared = multiplicity_of(job)
     own = f"/api/v1/jobs/{job.id}"
     links = {"self": own, **{name: f"{own}/{name}" for name in ("events", "verdict", "gap")}}
@@ -243,7 +243,7 @@ def _arm_document(
     return from_attributes(
         ArmDocument,
         arm,
-        recipe=(of_arm(arm).recipe or arm.recipe) if arm.recipe == UNSTATED else arm.recipe,
+        recipe=(arm_facts(arm).recipe or arm.recipe) if arm.recipe == UNSTATED else arm.recipe,
         overrides=[phrase(each) for each in arm.overrides],
         steps_done=sum(run.steps_done for run in runs),
         planned_steps=None

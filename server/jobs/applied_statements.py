@@ -30,7 +30,7 @@ class Known:
     notes: tuple[str, ...]
 
 
-def of_arm(arm: Arm, *, late: bool = True) -> Known:
+def arm_facts(arm: Arm, *, late: bool = True) -> Known:
     """What the record and the owner say of an arm; `late`: also what was stated after the job's
     end.
     """
@@ -74,14 +74,15 @@ def applied(curves: Sequence[Curve], runs: Sequence[Run], *, late: bool = True) 
         for run in arm.runs
         if _is_lost(run)
     ]
-    facts = of_arm(arm, late=late)
-    of_job = [
+    facts = arm_facts(arm, late=late)
+    stated_of_job = [
         statement
         for statement in job.statements
         if not statement.arm and (late or not statement.is_late)
     ]
     tokens = next(
-        (statement.value for statement in of_job if statement.fact == "tokens_per_step"), None
+        (statement.value for statement in stated_of_job if statement.fact == "tokens_per_step"),
+        None,
     )
     seed_of = dict(zip([run.id for run in arm.runs], facts.seeds or (), strict=False))
     changed = []
@@ -98,7 +99,7 @@ def applied(curves: Sequence[Curve], runs: Sequence[Run], *, late: bool = True) 
                 seed=curve.seed if seed is None else seed,
                 seed_stated=curve.seed_stated or seed is not None,
                 columns=columns,
-                notes=(*curve.notes, *facts.notes, *map(note, of_job), *lost),
+                notes=(*curve.notes, *facts.notes, *map(note, stated_of_job), *lost),
             )
         )
     return changed

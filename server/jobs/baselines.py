@@ -40,7 +40,7 @@ from server.database.tables import (
 )
 from server.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
 from server.jobs.fingerprint import (
-    in_words,
+    differences_in_words,
     manifest_differences,
     run_spec,
     spec_differences,
@@ -344,7 +344,7 @@ def _member(baseline: Baseline, specs: Sequence[tuple[Run, RunSpec]], needed: Ru
     else:
         what = (
             "has another specification: "
-            f"{in_words(spec_differences(nearest, needed), 'there', 'in this job')}"
+            f"{differences_in_words(spec_differences(nearest, needed), 'there', 'in this job')}"
         )
     raise ConflictError(f"baseline {called(baseline)} {what}")
 
@@ -411,11 +411,11 @@ def _no_control(session: Session, reference: Run, run: Run) -> str | None:
     baseline, rerun = run_spec(reference), run_spec(run)
     # equal seeds read the same data in the same order
     if differences := spec_differences(baseline, rerun, but=("replicate",)):
-        return f"run {run.id}: {in_words(differences, 'in the baseline', 'in it')}"
+        return f"run {run.id}: {differences_in_words(differences, 'in the baseline', 'in it')}"
     if differences := manifest_differences(reference.manifest or {}, run.manifest or {}):
         return (
             f"run {run.id} was trained in another environment: "
-            f"{in_words(differences, 'in the baseline', 'in it')}"
+            f"{differences_in_words(differences, 'in the baseline', 'in it')}"
         )
     return unsound(session, run)
 

@@ -50,8 +50,8 @@ from server.jobs.verdict_rows import new_verdict_row, path_or_none
 _log = logging.getLogger(__name__)
 _one_at_a_time = threading.Lock()  # in this process: each job judged has all its curves in memory
 _MOST_TRIES = 5
-_OF_THE_DATABASE = (DBAPIError, PendingRollbackError, PoolTimeoutError)
-_OF_THE_MACHINE = (MemoryError, OSError)
+_DATABASE_ERRORS = (DBAPIError, PendingRollbackError, PoolTimeoutError)
+_MACHINE_ERRORS = (MemoryError, OSError)
 
 
 def conclude(database: Database, job_id: str) -> bool:
@@ -125,13 +125,13 @@ def _judge(database: Database, job_id: str) -> None:
         tries = session.get_one(Job, job_id).judge_tries + 1
         try:
             outcome = decide(session, job_id)
-        except _OF_THE_DATABASE:
+        except _DATABASE_ERRORS:
             raise
         except DamagedError as error:
             _log.error("job %s could not be judged: %s", job_id, error)
             outcome = Outcome(code=RECORD_DAMAGED, message=error.detail)
         except Exception as error:
-            if isinstance(error, _OF_THE_MACHINE) and tries < _MOST_TRIES:
+            if isinstance(error, _MACHINE_ERRORS) and tries < _MOST_TRIES:
                 raise
             _log.exception("job %s could not be judged", job_id)
             outcome = Outcome(

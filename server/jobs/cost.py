@@ -75,13 +75,13 @@ def cost_of(session: Session, job: Job, price: Price | None) -> CostDocument:
         for run in job.runs
         if run.reused_from is None and (run.attempt_number or run.steps_done)
     ]
-    seconds, of_others = _device_seconds(session, trained), _device_seconds(session, reused)
+    seconds, reused_seconds = _device_seconds(session, trained), _device_seconds(session, reused)
     total, unknown = _total(seconds.values()), [run for run in trained if seconds[run.id] is None]
     return CostDocument(
         device_seconds=total,
         trained_runs=len(trained),
         reused_runs=len(reused),
-        reused_device_seconds=_total(of_others.values()),
+        reused_device_seconds=_total(reused_seconds.values()),
         price=None
         if price is None or total is None
         else total / SECONDS_OF_AN_HOUR * price.device_hour,
@@ -92,10 +92,10 @@ def cost_of(session: Session, job: Job, price: Price | None) -> CostDocument:
 
 def _total(seconds: Iterable[float | None]) -> float | None:
     total = 0.0
-    for of_run in seconds:
-        if of_run is None:
+    for run_seconds in seconds:
+        if run_seconds is None:
             return None
-        total += of_run
+        total += run_seconds
     return total
 
 
@@ -108,7 +108,7 @@ def _why(job: Job, unknown: int, runs: int) -> str:
 
 def _device_seconds(session: Session, runs: Sequence[Run]) -> Mapping[str, float | None]:
     """Seconds times devices by run; None where neither steps nor attempts say it."""
-    found = _of_submissions(session, runs)
+    found = _submission_seconds(session, runs)
     for run in runs:
         if run.id in found:
             continue
@@ -117,10 +117,10 @@ def _device_seconds(session: Session, runs: Sequence[Run]) -> Mapping[str, float
             seconds = run.steps_done / run.steps_per_second
         if seconds is not None:
             found[run.id] = seconds
-    found |= _of_steps(
+    found |= _step_seconds(
         session, [run for run in runs if run.id not in found and run.state in RUN_ENDED]
     )
-    found |= _of_attempts(
+    found |= _attempt_seconds(
         session, [run for run in runs if run.id not in found and run.job.engine != "external"]
     )
     return {
@@ -129,12 +129,15 @@ def _device_seconds(session: Session, runs: Sequence[Run]) -> Mapping[str, float
     }
 
 
-def _of_submissions(session: Session, runs: Sequence[Run]) -> dict[str, float]:
+def _submission_seconds(session: Session, runs: Sequence[Run]) -> dict[str, float]:
     """How long the jobs of schedulers ran that trained these runs, or those whose curves they
     reuse.
     """
     trained = {run.id: (run.source or run).id for run in runs if run.capability == COMMAND}
-    submitted, now = submissions.by_run(session, {*trained.values()}), clock.now(session)
+    submitted, now = (
+        submissions.grouped_by_run(session, {*trained.values()}),
+        clock.now(session),
+    )
     took = {
         run_id: sum(submissions.device_seconds(submission, now) for submission in of_run)
         for run_id, of_run in submitted.items()
@@ -149,7 +152,7 @@ def _key(run: Run) -> tuple[str, int, int]:
     return run.id, run.attempt_number, run.steps_done
 
 
-def _of_steps(session: Session, runs: Sequence[Run]) -> Mapping[str, float]:
+def _step_seconds(session: Session, runs: Sequence[Run]) -> Mapping[str, float]:
     """The recorded step times of ended runs, summed."""
     found = {}
     recorded = (
@@ -163,23 +166,23 @@ def _of_steps(session: Session, runs: Sequence[Run]) -> Mapping[str, float]:
     return found
 
 
-def _of_attempts(session: Session, runs: Sequence[Run]) -> Mapping[str, float]:
+def _attempt_seconds(session: Session, runs: Sequence[Run]) -> Mapping[str, float]:
     """How long the attempts at each run took together, or have taken so far; the curve of a reused
     run was trained by its source.
     """
     if not runs:
         return {}
     trained = {run.id: run.source or run for run in runs}
-    of_run = {run.id: run for run in trained.values()}
+    runs_by_id = {run.id: run for run in trained.values()}
     now = clock.now(session)
     rows = session.execute(
         select(Attempt.run_id, Attempt.started_at, Attempt.ended_at).where(
-            Attempt.run_id.in_(of_run)
+            Attempt.run_id.in_(runs_by_id)
         )
     )
     took: dict[str, float] = {}
     for run_id, started_at, ended_at in rows:
-        until = ended_at or of_run[run_id].finished_at or now
+        until = ended_at or runs_by_id[run_id].finished_at or now
         took[run_id] = took.get(run_id, 0.0) + max(until - started_at, 0.0)
     return {run_id: took[source.id] for run_id, source in trained.items() if source.id in took}
 

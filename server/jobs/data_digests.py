@@ -58,14 +58,14 @@ def changed_since(session: Session, job: Job, then: set[str | None]) -> str | No
         return None
     what = f"the data at {job.spec['data']['path']}"
     if job.engine == "external":
-        of_others = (
+        other_reads = (
             Job.data_place == job.data_place,
             Job.id > job.id,
             Job.engine == "external",
             Run.manifest.is_not(None),
         )
         rows = session.execute(
-            select(Run.id, Run.manifest).join(Job, Job.id == Run.job_id).where(*of_others)
+            select(Run.id, Run.manifest).join(Job, Job.id == Run.job_id).where(*other_reads)
         )
         stated = ((run_id, (manifest or {}).get("data_digest")) for run_id, manifest in rows)
         run_id, now = next(

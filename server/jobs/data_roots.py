@@ -14,7 +14,7 @@ from typing import Any
 from server.database.tables import Job, Worker
 
 # At most one slash, and no part that begins with a dot, so that the name cannot leave its folder.
-_ON_A_HUB = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
+_HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 
 
 def outside_roots(worker: Worker, job: Job) -> str | None:
@@ -42,11 +42,11 @@ def paths_of(spec: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if path and not (
             field in ("data.path", "maxtext.hf_data_dir")
             and source == "hf"
-            and _ON_A_HUB.fullmatch(path)
+            and _HUB_NAME.fullmatch(path)
         ):
             yield field, path
     tokenizer = options.get("tokenizer_path")
-    if tokenizer and not _ON_A_HUB.fullmatch(tokenizer):
+    if tokenizer and not _HUB_NAME.fullmatch(tokenizer):
         yield "maxtext.tokenizer_path", tokenizer
 
 

@@ -46,7 +46,7 @@ ABOVE_PLAN = "STEPS_ABOVE_PLAN"
 _LARGEST_STEP = 2**53
 _MOST_COLUMNS = 1000  # of a run, over all of its batches
 _MOST_FACTS = 262_144  # characters of a run's manifest, over all of its attempts
-_FIRST_VALUES, _LAST_VALUES, _BETWEEN = 4, 4, "…"  # of a fact that differs between attempts
+_FIRST_VALUES, _LAST_VALUES, _ELLIPSIS = 4, 4, "…"  # of a fact that differs between attempts
 
 
 @frozen
@@ -111,7 +111,7 @@ def attach(
     run = _external(session, run_id)
     newest = None if key is None else session.get(Attempt, (run_id, run.attempt_number))
     is_repeated = newest is not None and newest.key == key
-    stated = applied_statements.of_arm(run.arm)
+    stated = applied_statements.arm_facts(run.arm)
     recipe = stated.recipe if run.arm.recipe == UNSTATED else run.arm.recipe
     if request.rounding is not None and stated.rounding not in (None, request.rounding):
         raise InvalidError(
@@ -424,8 +424,8 @@ def _some(values: list[str]) -> list[str]:
         return values
     return [
         *values[:_FIRST_VALUES],
-        _BETWEEN,
-        *[value for value in values[_FIRST_VALUES:] if value != _BETWEEN][-_LAST_VALUES:],
+        _ELLIPSIS,
+        *[value for value in values[_FIRST_VALUES:] if value != _ELLIPSIS][-_LAST_VALUES:],
     ]
 
 

@@ -33,7 +33,7 @@ from training.spec import JobSpec, RunSpec
 
 _JOB_SPEC = TypeAdapter(JobSpec)
 _LOOKED_AT = 20
-_OF_THE_RUN = ("seed", "replicate")
+_RUN_FIELDS = ("seed", "replicate")
 _SHOWN_ALONE = ("code_revision",)  # of the manifest under engine command
 
 
@@ -106,10 +106,10 @@ def equal_run(
     With a `question`, a run of the candidate of an earlier look at it; with `any_arm`, a run of any
     arm of any job.
     """
-    of_the_arm = Arm.role == "baseline" if question is None else Arm.question == question
+    arm_condition = Arm.role == "baseline" if question is None else Arm.question == question
     conditions = [Run.fingerprint == fingerprint]
     if not any_arm:
-        conditions.append(of_the_arm)
+        conditions.append(arm_condition)
     there = trained_runs(*conditions).limit(_LOOKED_AT)
     runs = (run for run in session.scalars(there) if set(keep) <= set(run.kept_checkpoints or ()))
     return next(
@@ -199,7 +199,7 @@ def spec_differences(
 
 def spec_facts(spec: RunSpec) -> dict[str, str]:
     """A specification as flat text values, without seed and replicate."""
-    return {key: value for key, value in _flat(spec) if key not in _OF_THE_RUN}
+    return {key: value for key, value in _flat(spec) if key not in _RUN_FIELDS}
 
 
 def manifest_differences(baseline: Mapping[str, str], other: Mapping[str, str]) -> list[Difference]:
@@ -231,7 +231,7 @@ def named_baseline_mismatch(job: Job, manifest: Mapping[str, str]) -> str | None
         return None
     called, what = (
         f"baseline {job.named.name} version {job.named.version}",
-        in_words(differences, "there", "here"),
+        differences_in_words(differences, "there", "here"),
     )
     return (
         f"this worker's trainer differs from that of {called}: {what}. Promote a new version, or "
@@ -239,7 +239,7 @@ def named_baseline_mismatch(job: Job, manifest: Mapping[str, str]) -> str | None
     )
 
 
-def in_words(differences: Sequence[Difference], ours: str, theirs: str) -> str:
+def differences_in_words(differences: Sequence[Difference], ours: str, theirs: str) -> str:
     """The first three differences as a sentence: "version.jax is 0.12 here, was 0.10.2 there"."""
     sentences = [
         f"{one.key} is {short(one.other)} {theirs}, {short(one.baseline)} {ours}"

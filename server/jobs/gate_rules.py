@@ -473,7 +473,7 @@ def _statements(value: object, place: str) -> StatementRequest:
         ) from None
 
 
-def _at_least_one(value: object, place: str) -> int:
+def _positive_count(value: object, place: str) -> int:
     if typed(value, int, place, refuse=_refusal) < 1:
         raise _refusal(place, value, "1 or more")
     return value  # type: ignore[return-value]
@@ -528,9 +528,9 @@ _READ: Mapping[str, Callable[[object, str], Any]] = {
     "external": lambda value, place: typed(value, bool, place, refuse=_refusal),
     "statements": _statements,
     "margin": stated_margin,
-    "replicates": _at_least_one,
-    "steps": _at_least_one,
-    "looks": _at_least_one,
+    "replicates": _positive_count,
+    "steps": _positive_count,
+    "looks": _positive_count,
     "launcher": _text,
     "parameters": _values,
     "recipes": _texts,

@@ -52,7 +52,7 @@ _QUESTION_PARTS = (
     "projections",
     "maxtext",
 )
-_NOT_OF_AN_ARM = ("name", "replicates")
+_ARM_LABELS = ("name", "replicates")
 _MARGIN = ("margin", "profile")
 _NEW = (
     "have an operator register a new question, if the verdict is not the reason: parity "
@@ -85,7 +85,7 @@ def register(
     candidates = job.arms[1:]
     for arm in candidates:
         arm.asked = digest(_asked(job, arm, repository))[:QUESTION_DIGITS]
-    if job.engine == "external" and not by_gate and not _as_read(job.policy.get("question")):
+    if job.engine == "external" and not by_gate and not _visible_name(job.policy.get("question")):
         return
     digests = {arm.id: digest(_question(job, arm) | _scope(job, repository)) for arm in candidates}
     _hold(session, [*digests.values(), *(arm.asked or "" for arm in candidates)])
@@ -94,7 +94,7 @@ def register(
         outdated(newest) or _begins_a_ledger(newest, job) or is_renewed(session, newest)
     )
     for arm in candidates:
-        arm.question = _in_ledger(arm, digests[arm.id], newest, renewed=renewed)
+        arm.question = _ledger_question(arm, digests[arm.id], newest, renewed=renewed)
     by_question = {arm.question or "": arm.name for arm in candidates}
     earlier = _earlier(session, job, by_question)
     job.look, job.look_candidates = 1, len(candidates)
@@ -173,7 +173,7 @@ def _begins_a_ledger(newest: Job, job: Job) -> bool:
 
 
 def _word(job: Job) -> str | None:
-    return _as_read(job.policy.get("question"))
+    return _visible_name(job.policy.get("question"))
 
 
 def is_renewed(session: Session, job: Job) -> bool:
@@ -258,7 +258,7 @@ def _newest(session: Session, job: Job, digests: Collection[str]) -> Job | None:
     )
 
 
-def _in_ledger(arm: Arm, question: str, newest: Job | None, *, renewed: bool) -> str:
+def _ledger_question(arm: Arm, question: str, newest: Job | None, *, renewed: bool) -> str:
     """`Arm.question` in the ledger that renews the question's newest job, or in the ledger of that
     job.
     """
@@ -270,12 +270,10 @@ def _in_ledger(arm: Arm, question: str, newest: Job | None, *, renewed: bool) ->
             + hashlib.sha256(newest.id.encode()).hexdigest()[:QUESTION_DIGITS]
         )
     ledgers = {arm.question[:QUESTION_DIGITS]: arm.question for arm in newest.arms if arm.question}
-    in_other_words = {
+    reworded = {
         other.asked: other.question for other in newest.arms if other.question and other.asked
     }
-    return (
-        ledgers.get(question[:QUESTION_DIGITS]) or in_other_words.get(arm.asked or "") or question
-    )
+    return ledgers.get(question[:QUESTION_DIGITS]) or reworded.get(arm.asked or "") or question
 
 
 def _question(job: Job, arm: Arm) -> dict[str, Any]:
@@ -285,7 +283,7 @@ def _question(job: Job, arm: Arm) -> dict[str, Any]:
     path = data.get("path")
     asked = (job.arms[0].requested, arm.requested)
     baseline, candidate = (
-        {key: value for key, value in arm_spec.items() if key not in _NOT_OF_AN_ARM}
+        {key: value for key, value in arm_spec.items() if key not in _ARM_LABELS}
         for arm_spec in asked
     )
     return {
@@ -306,7 +304,7 @@ def _question(job: Job, arm: Arm) -> dict[str, Any]:
         "revision": job.revision if job.engine == "external" else None,
         "renews": None,  # as in the digests of earlier versions
         **dict.fromkeys(_MARGIN),
-        "question": _as_read(job.policy.get("question")),
+        "question": _visible_name(job.policy.get("question")),
     }
 
 
@@ -331,7 +329,7 @@ def _trained_by(job: Job, repository: str | None) -> dict[str, Any]:
     }
 
 
-def _as_read(name: str | None) -> str | None:
+def _visible_name(name: str | None) -> str | None:
     """A name without what a reader does not see: names that look alike are one name."""
     if not name:
         return name

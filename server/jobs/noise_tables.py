@@ -52,7 +52,7 @@ VARIES = "replicate: the rounding's random numbers, and a nudge of the initial w
 _JOBS_READ = 5000
 _DIGITS = 8  # of the digests in a family's name
 _RECORDED = ("data_digest", "device_class")  # of a run's manifest
-_NOT_OF_THE_FAMILY = (
+_FIELDS_OUTSIDE_FAMILY = (
     "name",
     "baseline",
     "candidates",
@@ -63,7 +63,7 @@ _NOT_OF_THE_FAMILY = (
 )
 # of a schedule: they change no weight
 _READ_ONLY = ("validation_every", "statistics_every", "gradients_every")
-# What examples/demo.yaml trains, but for what `_NOT_OF_THE_FAMILY` and `_READ_ONLY` leave out.
+# What examples/demo.yaml trains, but for what `_FIELDS_OUTSIDE_FAMILY` and `_READ_ONLY` leave out.
 DEMO_SPEC = JobSpec(
     name="demo",
     layer_policy="mlp_only",
@@ -85,7 +85,7 @@ def family_of(job: Job) -> str | None:
     }
     if job.engine == "external" or len(recorded) != 1 or None in (facts := recorded.pop()):
         return None
-    return f"{_of_specification(job)}-{digest(facts)[:_DIGITS]}"
+    return f"{_specification_family(job)}-{digest(facts)[:_DIGITS]}"
 
 
 def newest_family(session: Session, job: Job) -> str | None:
@@ -94,7 +94,7 @@ def newest_family(session: Session, job: Job) -> str | None:
     """
     if job.engine == "external":
         return None
-    named = Job.reruns_family.startswith(f"{_of_specification(job)}-", autoescape=True)
+    named = Job.reruns_family.startswith(f"{_specification_family(job)}-", autoescape=True)
     return session.scalar(select(Job.reruns_family).where(named).order_by(Job.id.desc()).limit(1))
 
 
@@ -122,10 +122,10 @@ def _weights_of(spec: Mapping[str, Any]) -> str:
 
 
 def _facts(spec: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in spec.items() if name not in _NOT_OF_THE_FAMILY}
+    return {name: value for name, value in spec.items() if name not in _FIELDS_OUTSIDE_FAMILY}
 
 
-def _of_specification(job: Job) -> str:
+def _specification_family(job: Job) -> str:
     return (
         f"{job.engine}-{job.spec['schedule']['steps']}-steps-{digest(_facts(job.spec))[:_DIGITS]}"
     )

@@ -103,7 +103,7 @@ def read_question(path: Path) -> Asked:
         raise PinnedFileError(
             f"{path}: has {str(unknown[0])[:_MOST_SHOWN]!r}; expected {', '.join(_KEYS)}"
         )
-    job, gate = _with_commits(content["job"]), content.get("gate") or {}
+    job, gate = _identified_commits(content["job"]), content.get("gate") or {}
     try:
         spec = _JOB.validate_json(json.dumps(job))
         return asked_by(
@@ -123,7 +123,7 @@ def read_question(path: Path) -> Asked:
         raise PinnedFileError(f"{path}: {error}") from None
 
 
-def _with_commits(job: Mapping[str, Any]) -> dict[str, Any]:
+def _identified_commits(job: Mapping[str, Any]) -> dict[str, Any]:
     """The job with an id in place of each word for a commit, such as `base` and `head`: equal words
     are equal commits.
     """
@@ -329,7 +329,7 @@ def _margins(pinned: Policy, asked: Policy, allowed: Collection[str] | None) -> 
     ):
         yield _phrase("policy.profile", asked.profile, pinned.profile)
     for limit in _limits(pinned):
-        if not any(_at_most(amount, limit) for amount in _limits(asked)):
+        if not any(_is_at_most(amount, limit) for amount in _limits(asked)):
             stated = " and ".join(map(str, _limits(asked))) or "none"
             yield f"policy.margin is {stated}, expected at most {limit}"
 
@@ -342,7 +342,7 @@ def _limits(policy: Policy) -> list[Amount]:
     ]
 
 
-def _at_most(amount: Amount, limit: Amount) -> bool:
+def _is_at_most(amount: Amount, limit: Amount) -> bool:
     """Whether a margin is surely as small as another one: in the same unit and, in tokens, at the
     same slope.
     """

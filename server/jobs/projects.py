@@ -216,7 +216,7 @@ def _note_facts(session: Session, job: Job, arm: Arm, request: RunRequest, who: 
     """Record recipe and length where they are first stated; ConflictError where they contradict
     what is on record.
     """
-    recorded = applied_statements.of_arm(arm).recipe
+    recorded = applied_statements.arm_facts(arm).recipe
     if request.recipe is not None and recorded not in (None, request.recipe):
         raise ConflictError(
             f"recipe of {arm.name} is {request.recipe}, but {recorded} is on record; expected one "

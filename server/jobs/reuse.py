@@ -33,9 +33,9 @@ from server.jobs.ledger import has_passed, is_renewed
 from server.jobs.noise_tables import family_of, lent_noise_table
 from server.jobs.submit import (
     Submission,
-    as_sent,
     config_hash,
     family_noise_table,
+    sent_config_hash,
     submit_job_once,
     submit_registered,
 )
@@ -192,7 +192,8 @@ def _answer(
         newest_outdated = newest_outdated or f"job {job.id} cannot be reused: {why}"
     if (
         newest_outdated is None
-        and (earlier := _at_another_revision(session, question, named, lease_seconds)) is not None
+        and (earlier := _same_job_at_another_revision(session, question, named, lease_seconds))
+        is not None
     ):
         return Answer(job=earlier, found="concluded", reason=_SAME_CODE.format(earlier.revision))
     reason = _why_new(session, question, named)
@@ -247,13 +248,13 @@ def _but_for_revision(
     noise_table = family_noise_table(session, question.spec)
     for job in session.scalars(jobs.limit(_JOBS_LOOKED_AT)):
         config = config_hash(question.spec, question.policy, job.revision or "", named, noise_table)
-        if (job.revision or "") != question.revision and job.config_hash == as_sent(
+        if (job.revision or "") != question.revision and job.config_hash == sent_config_hash(
             question, config
         ):
             yield job
 
 
-def _at_another_revision(
+def _same_job_at_another_revision(
     session: Session, question: Question, named: NamedBaseline | None, lease_seconds: float
 ) -> Job | None:
     """A recent job that is the same but for the word of its revision, did not pass, and leaves no
@@ -292,7 +293,7 @@ def _same_question(
         named,
         family_noise_table(session, question.spec),
     )
-    digest = as_sent(question, config)
+    digest = sent_config_hash(question, config)
     same = select(Job).where(
         Job.config_hash == digest, Job.status.in_(("queued", "running", "concluded"))
     )

@@ -32,13 +32,13 @@ from server.database.lookups import find_job
 from server.database.states import JOB_ENDED
 from server.database.tables import Arm, Fact, Job, Run, Statement, new_id
 from server.errors import ConflictError, InvalidError
-from server.jobs.applied_statements import family, of_arm, tokens_per_step, words
+from server.jobs.applied_statements import arm_facts, family, tokens_per_step, words
 from server.jobs.imported_noise import named_noise_table
 from server.records import Body
 
 _Seeds = Annotated[list[Annotated[int, Field(ge=0, le=2**53)]], Field(min_length=1, max_length=64)]
-OF_ARMS: tuple[Fact, ...] = ("recipe", "rounding", "seeds")
-OF_JOBS: tuple[Fact, ...] = ("planned_steps", "tokens_per_step", "family")
+ARM_FACTS: tuple[Fact, ...] = ("recipe", "rounding", "seeds")
+JOB_FACTS: tuple[Fact, ...] = ("planned_steps", "tokens_per_step", "family")
 
 
 @frozen
@@ -57,14 +57,14 @@ class StatementRequest(Body):
 
     def stated(self) -> list[tuple[Fact, str, Any]]:
         """Each fact with its arm, "" for the whole job, and its value."""
-        of_arms = [
-            (fact, arm, value) for fact in OF_ARMS for arm, value in getattr(self, fact).items()
+        arm_statements = [
+            (fact, arm, value) for fact in ARM_FACTS for arm, value in getattr(self, fact).items()
         ]
         return [
-            *of_arms,
+            *arm_statements,
             *(
                 (fact, "", getattr(self, fact))
-                for fact in OF_JOBS
+                for fact in JOB_FACTS
                 if getattr(self, fact) is not None
             ),
         ]
@@ -84,7 +84,8 @@ def record_statement(session: Session, job_id: str, request: StatementRequest, w
     facts = request.stated()
     if not facts:
         raise InvalidError(
-            f"nothing is stated; expected {', '.join((*OF_ARMS, *OF_JOBS[:-1]))} or {OF_JOBS[-1]}"
+            f"nothing is stated; expected {', '.join((*ARM_FACTS, *JOB_FACTS[:-1]))} or "
+            f"{JOB_FACTS[-1]}"
         )
     now, is_late = clock.now(session), job.status in JOB_ENDED
     # A judge that has begun reads no further statement; its claim is on the job's row.
@@ -131,8 +132,8 @@ def lock_job_with_runs(session: Session, job_id: str) -> tuple[Job, Sequence[Run
 
 def _check(session: Session, job: Job, fact: Fact, name: str, value: Any) -> None:
     """Refuse a fact that is on record, and a value that it cannot have."""
-    arm = _arm(job, name) if fact in OF_ARMS else None
-    recorded = on_record(job, fact, arm)
+    arm = _arm(job, name) if fact in ARM_FACTS else None
+    recorded = recorded_value(job, fact, arm)
     if recorded is not None:
         of = f" of {name}" if name else ""
         raise ConflictError(
@@ -164,9 +165,11 @@ def _check_together(job: Job, name: str) -> None:
     """Refuse a rounding that contradicts the recipe of its arm, whichever was stated last."""
     if name:
         arm = _arm(job, name)
-        recipe = of_arm(arm).recipe
+        recipe = arm_facts(arm).recipe
         _valid(
-            lambda: check_rounding(recipe, on_record(job, "rounding", arm), f"rounding of {name}")
+            lambda: check_rounding(
+                recipe, recorded_value(job, "rounding", arm), f"rounding of {name}"
+            )
         )
 
 
@@ -187,7 +190,7 @@ def _arm(job: Job, name: str) -> Arm:
     return arm
 
 
-def on_record(job: Job, fact: Fact, arm: Arm | None = None) -> str | None:
+def recorded_value(job: Job, fact: Fact, arm: Arm | None = None) -> str | None:
     """What the record has of a fact of an arm, or of the job, as text; None where nobody has stated
     it.
     """
@@ -222,7 +225,7 @@ def _recorded(job: Job, fact: Fact, arm: Arm | None) -> object:
             (run.rounding for run in (*arm.runs, *arm.short_reruns) if run.rounding is not None),
             None,
         )
-        recipe = of_arm(arm).recipe
+        recipe = arm_facts(arm).recipe
         by_definition = "stochastic" if recipe in ALWAYS_STOCHASTIC else None
         return rounding or ("nearest" if rounds_to_nearest(recipe) else by_definition)
     seeds = [run.stated_seed for run in arm.runs]
@@ -237,10 +240,13 @@ def unstated(job: Job) -> list[tuple[Fact, str]]:
     """
     if job.engine != "external":
         return []
-    of_arms = [
+    unstated_of_arms = [
         (fact, arm.name)
         for arm in job.arms
-        for fact in OF_ARMS
-        if on_record(job, fact, arm) is None
+        for fact in ARM_FACTS
+        if recorded_value(job, fact, arm) is None
     ]
-    return [*of_arms, *((fact, "") for fact in OF_JOBS if on_record(job, fact) is None)]
+    return [
+        *unstated_of_arms,
+        *((fact, "") for fact in JOB_FACTS if recorded_value(job, fact) is None),
+    ]

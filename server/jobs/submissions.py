@@ -91,7 +91,7 @@ def open_ones(session: Session) -> Sequence[tuple[Submission, bool]]:
     return [(submission, state in RUN_ENDED) for submission, state in rows]
 
 
-def by_run(session: Session, run_ids: Collection[str]) -> Mapping[str, list[Submission]]:
+def grouped_by_run(session: Session, run_ids: Collection[str]) -> Mapping[str, list[Submission]]:
     """The submissions of these runs, oldest first; runs without one have no entry."""
     found: dict[str, list[Submission]] = {}
     if run_ids:

@@ -32,7 +32,7 @@ from training.command import ENGINE as COMMAND
 from training.model_shapes import PRESETS
 from training.spec import TRAINER_FIELDS, JobSpec, Model, capability
 
-_OF_EVERY_JOB = frozenset({"name", "engine", "baseline", "candidates"})
+_COMMON_JOB_FIELDS = frozenset({"name", "engine", "baseline", "candidates"})
 _PARTS = frozenset({"model", "data", "schedule"})
 
 
@@ -172,7 +172,7 @@ def submit_registered(
     if submission.sent is not None and job.engine == "external":
         job.spec = stated_of(job.spec, submission.sent)
         if job.planned_steps is None:
-            job.config_hash = as_sent(submission, job.config_hash or "")
+            job.config_hash = sent_config_hash(submission, job.config_hash or "")
             for run in job.runs:
                 run.planned_steps = None
     return job
@@ -190,7 +190,7 @@ def _check_command(submission: Submission) -> None:
         )
 
 
-def as_sent(submission: Submission, config: str) -> str:
+def sent_config_hash(submission: Submission, config: str) -> str:
     """The hash of a configuration (`config_hash`); another one where nobody stated how long a
     user's own runs are meant to be.
     """
@@ -208,7 +208,9 @@ def stated_of(spec: Mapping[str, Any], sent: Mapping[str, Any]) -> dict[str, Any
     """What a specification says that its sender stated: the model, data and schedule of a user's
     own trainer are not our defaults.
     """
-    stated = {name: value for name, value in spec.items() if name in sent or name in _OF_EVERY_JOB}
+    stated = {
+        name: value for name, value in spec.items() if name in sent or name in _COMMON_JOB_FIELDS
+    }
     for part in _PARTS & stated.keys():
         if "preset" not in sent[part]:
             stated[part] = {name: value for name, value in spec[part].items() if name in sent[part]}
@@ -217,7 +219,7 @@ def stated_of(spec: Mapping[str, Any], sent: Mapping[str, Any]) -> dict[str, Any
 
 def _body_digest(submission: Submission) -> str:
     """SHA-256 of the submitted request; stored with the key, so what it covers must not change."""
-    asked = as_sent(
+    asked = sent_config_hash(
         submission, config_hash(submission.spec, submission.policy, submission.revision)
     )
     body: dict[str, Any] = {"asked": asked, "order": dataclasses.asdict(submission.order)}

@@ -43,14 +43,14 @@ def why_waiting(job: Job, slots: int, live: Sequence[Worker]) -> str | None:
             f"{silent[0]}). Attach a trainer to each."
         )
     if not any(run.state == "queued" for run in job.runs):
-        return _in_a_schedulers_queue(job)
+        return _scheduler_wait(job)
     device = CAPABILITY_IN_WORDS[job.capability]
     if job.device_class:
         device += (
             f" of device class {job.device_class}, on which its "
             f"{'baseline was trained' if job.baseline_id else 'first run began'}"
         )
-    if slots and (limited := _at_its_limit(job)):
+    if slots and (limited := _token_limit_wait(job)):
         return limited
     if slots:
         if job.status != "queued":
@@ -70,13 +70,14 @@ def why_waiting(job: Job, slots: int, live: Sequence[Worker]) -> str | None:
     )
 
 
-def _in_a_schedulers_queue(job: Job) -> str | None:
+def _scheduler_wait(job: Job) -> str | None:
     """A sentence if runs of the job wait for a scheduler; None if all of them train."""
     session = object_session(job) if job.engine == COMMAND else None
     if session is None:
         return None
     newest = [
-        of_run[-1] for of_run in submissions.by_run(session, [run.id for run in job.runs]).values()
+        of_run[-1]
+        for of_run in submissions.grouped_by_run(session, [run.id for run in job.runs]).values()
     ]
     waiting = [why for why in map(submissions.why_not_training, newest) if why]
     if not waiting:
@@ -84,7 +85,7 @@ def _in_a_schedulers_queue(job: Job) -> str | None:
     return f"{len(waiting)} of {len(job.runs)} runs wait; the first is {waiting[0]}."
 
 
-def _at_its_limit(job: Job) -> str | None:
+def _token_limit_wait(job: Job) -> str | None:
     """A sentence if the job's token already has as many runs in training as it may; None if it may
     have more.
     """

@@ -8,7 +8,7 @@ from parity.typed_json import (
     check_between,
     check_words,
     known_keys,
-    of_manifest,
+    manifest_error,
     optional,
     record,
     typed,
@@ -63,17 +63,17 @@ def test_nothing_is_converted_and_long_values_are_cut() -> None:
 
 
 def test_keys_and_words_of_a_record() -> None:
-    assert known_keys({"count": 1}, Part, "part", of_manifest) == {"count": 1}
+    assert known_keys({"count": 1}, Part, "part", manifest_error) == {"count": 1}
     with pytest.raises(
         ManifestError,
         match=r"part\.cuont is 1; expected no such key; known keys: count, share, mode",
     ):
-        known_keys({"cuont": 1}, Part, "part", of_manifest)
+        known_keys({"cuont": 1}, Part, "part", manifest_error)
     with pytest.raises(ManifestError, match=r"part\.mode is 'of'; expected on or off"):
-        check_words(Part(count=1, share=None, mode="of"), "part", of_manifest)  # type: ignore[arg-type]
+        check_words(Part(count=1, share=None, mode="of"), "part", manifest_error)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("value", [True, "1", None, float("nan"), 3.1, -0.1])
 def test_a_number_outside_its_range_is_refused(value: object) -> None:
     with pytest.raises(ManifestError, match="expected a number from 0 to 3"):
-        check_between("x", value, 0.0, 3.0, of_manifest)
+        check_between("x", value, 0.0, 3.0, manifest_error)

@@ -30,7 +30,7 @@ from parity.cli.terminal.option_words import POLICY
 from parity.cli.terminal.options import argument, basic, flat, option, refuse
 from parity.cli.terminal.shared_options import Server
 from parity.cli.terminal.wrong_calls import UsageError
-from parity.comparing.arms import Arm, check_parameters, with_common_facts
+from parity.comparing.arms import Arm, check_parameters, stated_arms
 from parity.comparing.case import check_arm, complete_case
 from parity.comparing.noise_tables import read_rerun_table
 from parity.comparing.statements import check_noise_table, check_plan, stated_multiplicity
@@ -177,7 +177,7 @@ def judge(question: ComparisonRequest, reports: Reports, server: Server) -> Sequ
         if not held_out:
             refuse_evaluation_options(table)
     comparisons = [
-        with_common_facts(arms, parameters, "--parameters", stated.loss_is) for arms in comparisons
+        stated_arms(arms, parameters, "--parameters", stated.loss_is) for arms in comparisons
     ]
     if held_out:
         typed_options = question.policy_options.given("checks", "accuracy_margin") | stated.given(

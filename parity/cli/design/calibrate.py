@@ -31,7 +31,7 @@ from parity.cli.terminal.option_words import (
 )
 from parity.cli.terminal.options import Options, argument, flag, flat, option, refuse, repeatable
 from parity.cli.terminal.wrong_calls import UsageError
-from parity.comparing.arms import Stated, with_facts
+from parity.comparing.arms import Stated, stated_curve
 from parity.comparing.case import refuse_mixed_recipes
 from parity.comparing.statements import stated_rounding
 from parity.design.calibrate import DEFAULT_MARGINS, Calibration, calibrate
@@ -124,7 +124,7 @@ def calibrate_runs(
         refuse(stated.given("column", "pattern"), NO_COLUMN)
         by_arm = read_table(runs, table)
         reruns = by_arm[chosen_arm(by_arm, "--arm", table.arm)]
-    curves = [with_facts(curve, curve.label or "a rerun", facts) for curve in reruns]
+    curves = [stated_curve(curve, curve.label or "a rerun", facts) for curve in reruns]
     refuse_mixed_recipes([("reruns", curves)])
     policy = load_policy(PolicyOptions(policy=stated.policy)) if stated.policy else None
     try:

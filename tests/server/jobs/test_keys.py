@@ -249,7 +249,7 @@ def _but_arms(spec):
 @engines
 def test_each_field_of_a_job_but_its_arms_makes_another_family(engine):
     spec = SPECS[engine]
-    equal = indifferent(spec, lambda spec: noise_tables._of_specification(_job(spec)))
+    equal = indifferent(spec, lambda spec: noise_tables._specification_family(_job(spec)))
     assert equal == _but_arms(spec) | _of_no_engine(engine, spec)
 
 
