@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,11 @@ from parity.cli.terminal.option_words import EVIDENCE
 from parity.cli.terminal.options import Options, option, repeatable
 from parity.cli.terminal.wrong_calls import UsageError
 from parity.comparing.policy_file import read_yaml
+from parity.frozen import frozen
 from parity.wording import did_you_mean
+
+_KEPT = re.compile(r"(.+\.ya?ml)(?::(.+))?")
+_COMPARE = "expected `compare:` with `runs:` and options below it, or names with these below each"
 
 
 class Evidence(Options, panel=EVIDENCE):
@@ -48,7 +52,7 @@ class Evidence(Options, panel=EVIDENCE):
     devices: int = option(1, "Set the number of devices that a run of this check used.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen
 class ComparisonRequest:
     """One comparison: what is typed of it, or kept in a file."""
 
@@ -58,10 +62,6 @@ class ComparisonRequest:
     policy_options: PolicyOptions
     evidence: Evidence
     look: int
-
-
-_KEPT = re.compile(r"(.+\.ya?ml)(?::(.+))?")
-_COMPARE = "expected `compare:` with `runs:` and options below it, or names with these below each"
 
 
 def questions(typed: ComparisonRequest) -> Mapping[str, ComparisonRequest]:

@@ -1,10 +1,10 @@
 """Names of columns by quantity, and the patterns of a log's lines, as options state them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from parity.cli.terminal.options import repeatable
 from parity.cli.terminal.wrong_calls import UsageError
+from parity.frozen import frozen
 from parity.readers.columns.names import LOSS, QUANTITIES
 from parity.readers.logs.pattern import PATTERN, compiled_patterns
 from parity.readers.run_names import split_name
@@ -21,7 +21,7 @@ def pattern_option() -> list[str]:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ColumnNames:
     """Names of columns by quantity, as --column states them: for every file (key ""), or for one
     arm or file, which counts more.
@@ -88,7 +88,7 @@ def stated_columns(items: Sequence[str], patterns: Sequence[str] = ()) -> Column
     for names in by_place.values():
         if PATTERN in names:
             compiled_patterns(names[PATTERN], "--pattern")
-    return ColumnNames(by_place)
+    return ColumnNames(by_place=by_place)
 
 
 def places(file: str) -> tuple[str, str]:

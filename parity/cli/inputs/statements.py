@@ -1,7 +1,6 @@
 """What options state of arms: recipes, rounding, and context."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 from parity.cli.inputs.arm_options import ArmOptions
 from parity.cli.inputs.pairs import pairs
@@ -11,11 +10,12 @@ from parity.comparing.arms import (
 )
 from parity.comparing.case import check_arm
 from parity.comparing.statements import stated_rounding
+from parity.frozen import frozen
 from parity.judging.curves.curve import Rounding
 from parity.recipes import RecipeError, check_recipe
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ArmStatements:
     """What options state of arms, by arm: recipes, rounding, and context as key and value."""
 
@@ -55,7 +55,7 @@ def stated_facts(options: ArmOptions) -> ArmStatements:
     ).items():
         if rounding := stated_rounding(word, f"--rounding {name}", recipes.get(name)):
             roundings[name] = rounding
-    return ArmStatements(recipes, roundings, _contexts(options.context))
+    return ArmStatements(recipes=recipes, roundings=roundings, contexts=_contexts(options.context))
 
 
 def refuse_unknown_recipe(recipe: str | None, option: str) -> None:

@@ -1,4 +1,4 @@
-"""The commands `runs …` for runs that users train: state, judge-now, conclude, fail."""
+"""The commands `runs …` for runs that users train: state, judge, conclude, fail."""
 
 import sys
 from typing import Annotated, Any
