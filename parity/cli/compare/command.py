@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from parity.canonical_json import json_value
-from parity.cli.compare.comparisons import ComparisonRequest, Evidence, questions
+from parity.cli.compare.comparisons import ComparisonRequest, Evidence, comparison_requests
 from parity.cli.compare.evaluations import (
     NOT_BY_SIZE,
     Reports,
@@ -93,7 +93,7 @@ def compare(
 
     Exits with the worst verdict: 1 fail, 3 inconclusive, 0 pass.
     """
-    asked = questions(
+    requests = comparison_requests(
         ComparisonRequest(
             runs=runs,
             stated=stated,
@@ -103,35 +103,35 @@ def compare(
             look=look,
         )
     )
-    if len(asked) == 1:
-        return exit_code(judge(next(iter(asked.values())), reports, server))
+    if len(requests) == 1:
+        return exit_code(judge(next(iter(requests.values())), reports, server))
     if one := next(
         iter(reports.given("junit", "figure", "bundle", "html", "open_page", "push").values()), None
     ):
         raise UsageError(
             f"{one} holds one comparison; choose one: "
-            f"{' or '.join(f'{runs[0]}:{name}' for name in asked)}"
+            f"{' or '.join(f'{runs[0]}:{name}' for name in requests)}"
         )
     documents: list[AnyDocument] = []
-    for name, question in asked.items():
+    for name, request in requests.items():
         if not reports.as_json:
             print(f"{name}:" if not documents else f"\n{name}:")
-        documents += judge(question, replace(reports, is_silent=reports.as_json), server)
+        documents += judge(request, replace(reports, is_silent=reports.as_json), server)
     if reports.as_json:
         reports.show_verdicts(documents)
     return exit_code(documents)
 
 
-def judge(question: ComparisonRequest, reports: Reports, server: Server) -> Sequence[AnyDocument]:
+def judge(request: ComparisonRequest, reports: Reports, server: Server) -> Sequence[AnyDocument]:
     """Judge one comparison, print and write what is wanted; its verdicts, and those of the
     server.
     """
-    stated, table, evidence = question.stated, question.table, question.evidence
-    runs, look = question.runs, question.look
+    stated, table, evidence = request.stated, request.table, request.evidence
+    runs, look = request.runs, request.look
     check_plan(stated.planned_steps, "--planned-steps", stated.assume_complete, "--assume-complete")
     policy = load_policy(
         replace(
-            question.policy_options,
+            request.policy_options,
             schedule=stated.schedule,
             start=stated.start,
             loss_unit=stated.loss_unit,
@@ -180,7 +180,7 @@ def judge(question: ComparisonRequest, reports: Reports, server: Server) -> Sequ
         stated_arms(arms, parameters, "--parameters", stated.loss_is) for arms in comparisons
     ]
     if held_out:
-        typed_options = question.policy_options.given("checks", "accuracy_margin") | stated.given(
+        typed_options = request.policy_options.given("checks", "accuracy_margin") | stated.given(
             "assume_complete", "layer_policy"
         )
         typed_options |= evidence.given(

@@ -64,7 +64,7 @@ class ComparisonRequest:
     look: int
 
 
-def questions(typed: ComparisonRequest) -> Mapping[str, ComparisonRequest]:
+def comparison_requests(typed: ComparisonRequest) -> Mapping[str, ComparisonRequest]:
     """The comparisons that a call asks for, by name: the one that is typed, or those below
     `compare:` of a file, options typed over them.
 
