@@ -35,7 +35,7 @@ from server.database.metrics import chunk_tables, store
 from server.database.sessions import Database
 from server.database.tables import Event, IdempotencyKey, Job, Run, WebhookDelivery, Worker, new_id
 from server.jobs.conclude import conclude
-from server.jobs.submit import Order, Submission, submit_job_once
+from server.jobs.submit import JobSubmission, Order, submit_job_once
 from server.readiness import alembic_config
 from server.retention.keeper import delete_batch, plan
 from server.settings import Settings
@@ -127,7 +127,7 @@ def write(database: Database, jobs: int, steps: int) -> None:
     for _ in range(jobs):
         with database.write() as session:
             policy = policy_from_mapping({"margin": "1%", "question": new_id("q")})
-            submission = Submission(spec=spec, policy=policy, order=Order(reuse=False))
+            submission = JobSubmission(spec=spec, policy=policy, order=Order(reuse=False))
             job, _ = submit_job_once(session, submission, "t", new_id("k"), 60.0)
         for _ in range(RUNS_A_JOB):
             with database.write() as session:

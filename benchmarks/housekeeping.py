@@ -309,7 +309,9 @@ def gate(
         row.device, row.heartbeat_at = {**row.device, "trainer": trainer}, time.time()
         session.add(row)
     analyze(database)
-    question = reuse.Question(spec=spec, policy=policy, revision="", max_age_days=7.0, fresh=False)
+    question = reuse.GateSubmission(
+        spec=spec, policy=policy, revision="", max_age_days=7.0, fresh=False
+    )
 
     def look_up() -> None:
         with database.read() as session:

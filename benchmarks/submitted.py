@@ -25,7 +25,7 @@ from sqlalchemy import select
 from parity.judging.policy import policy_from_mapping
 from server.database.sessions import Database
 from server.database.tables import Run, Submission
-from server.jobs.submit import Submission as Wanted
+from server.jobs.submit import JobSubmission as Wanted
 from server.jobs.submit import submit_registered
 from server.readiness import alembic_config
 from server.settings import CHECKOUT, Settings

@@ -32,7 +32,7 @@ from parity.design.experiment import (
 from parity.design.looks import LookAhead, decisive, looks_ahead
 from parity.design.search import (
     WANTED_POWER,
-    Question,
+    DesignQuestion,
     best_within,
     cheapest_design,
     replicates_for,
@@ -80,7 +80,7 @@ class RunNoise:
 
 
 @frozen
-class EarlyStops:
+class EarlyStopDesigns:
     """Reruns that stop early against full runs that cost no more: both designs and their
     half-widths.
     """
@@ -124,7 +124,7 @@ class Plan:
     budget: Budget | None
     within_se: float
     run_se: float
-    early_stops: EarlyStops
+    early_stops: EarlyStopDesigns
     looks: tuple[LookAhead, ...]
     stops: tuple[Stop, ...]
 
@@ -152,7 +152,7 @@ def plan(
     Raises ValueError for a bad design, margin or budget.
     """
     design, unit = _levelled(design, policy, lenders)
-    question = Question(policy=policy, margin=_margin(design, policy), lenders=lenders)
+    question = DesignQuestion(policy=policy, margin=_margin(design, policy), lenders=lenders)
     most = None if budget is None else budget.run_steps(design)
     cheapest = cheapest_design(design, question)
     if most is not None:
@@ -190,13 +190,13 @@ def plan(
     )
 
 
-def _decides(design: Design, question: Question) -> bool:
+def _decides(design: Design, question: DesignQuestion) -> bool:
     """Whether its first look decides."""
     return question.power(design, question.outlook(design)) >= WANTED_POWER
 
 
 def _power_by_the_end(
-    design: Design, question: Question, outlook: Chances, ahead: tuple[LookAhead, ...]
+    design: Design, question: DesignQuestion, outlook: Chances, ahead: tuple[LookAhead, ...]
 ) -> float:
     """The power of the first look, or that of all looks where the policy can pass at all."""
     first = question.power(design, outlook)
@@ -247,19 +247,19 @@ def _margin(design: Design, policy: Policy) -> float:
     return margin.nats
 
 
-def _early_stops(design: Design, question: Question) -> EarlyStops:
+def _early_stops(design: Design, question: DesignQuestion) -> EarlyStopDesigns:
     if design.short_reruns:
         early = design
     else:
         early = dataclasses.replace(design, short_reruns=_USUAL_SHORT_RERUNS)
     full = replicates_for(early, question)
     halves = [question.outlook(one, rough=True).half_width for one in (early, full)]
-    return EarlyStops(
+    return EarlyStopDesigns(
         design=early, half_width=halves[0], replicates=full, replicates_half_width=halves[1]
     )
 
 
-def _power(factor: float, design: Design, question: Question, outlook: Chances) -> Power:
+def _power(factor: float, design: Design, question: DesignQuestion, outlook: Chances) -> Power:
     gap = factor * question.margin
     passes, fails = question.passes(design, outlook, gap), question.fails(design, outlook, gap)
     return Power(

@@ -44,7 +44,7 @@ STEP_FACTORS = (1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 
 
 @frozen
-class Question:
+class DesignQuestion:
     """What a design must decide: the policy, its margin in the design's unit, and the families that
     lend.
     """
@@ -76,7 +76,7 @@ class Question:
         )
 
 
-def cheapest_design(design: Design, question: Question) -> Design | None:
+def cheapest_design(design: Design, question: DesignQuestion) -> Design | None:
     """The design with the fewest run-steps (then the narrowest interval) that decides; None up to
     16 runs per arm.
     """
@@ -87,7 +87,7 @@ def cheapest_design(design: Design, question: Question) -> Design | None:
     return _first_that_decides(sorted(early, key=run_steps), question) or full
 
 
-def replicates_for(design: Design, question: Question) -> Design:
+def replicates_for(design: Design, question: DesignQuestion) -> Design:
     """The full runs that cost at most what the design does, reruns that stop early included, and
     have the narrowest interval.
     """
@@ -104,7 +104,7 @@ def replicates_for(design: Design, question: Question) -> Design:
     return min(tried, key=lambda one: question.outlook(one, rough=True).half_width)
 
 
-def _cheapest_of_full_runs(design: Design, question: Question) -> Design | None:
+def _cheapest_of_full_runs(design: Design, question: DesignQuestion) -> Design | None:
     arms = range(1, MAX_RUNS + 1)
     lengths = [
         steps
@@ -121,7 +121,7 @@ def _cheapest_of_full_runs(design: Design, question: Question) -> Design | None:
     )
 
 
-def _first_that_decides(designs: Iterable[Design], question: Question) -> Design | None:
+def _first_that_decides(designs: Iterable[Design], question: DesignQuestion) -> Design | None:
     """Of designs in order of their run-steps: of the first that decide, the one with the narrowest
     interval.
     """
@@ -137,7 +137,7 @@ def _first_that_decides(designs: Iterable[Design], question: Question) -> Design
 
 
 def best_within(
-    design: Design, question: Question, most_run_steps: float, cheapest: Design | None
+    design: Design, question: DesignQuestion, most_run_steps: float, cheapest: Design | None
 ) -> Design | None:
     """The design within this number of run-steps that decides most often; None if they do not pay
     for one pair.
@@ -203,12 +203,12 @@ def _resized(design: Design, baseline_runs: int, candidate_runs: int, steps: int
     )
 
 
-def _may_decide(design: Design, question: Question) -> bool:
+def _may_decide(design: Design, question: DesignQuestion) -> bool:
     """Whether a closer look is worth its time."""
     return _rough_power(design, question) >= WANTED_POWER - _ROUGH_LOW
 
 
-def _rough_power(design: Design, question: Question) -> float:
+def _rough_power(design: Design, question: DesignQuestion) -> float:
     return question.power(design, question.outlook(design, rough=True))
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from parity.gate.exit_codes import EXIT_CODES
-from parity.gate.outcome import STATED_ONLY, Outcome
+from parity.gate.outcome import STATED_ONLY, GateOutcome
 from parity.gate.rules import GateRules
 from parity.judging.decision import INCONCLUSIVE, PASS
 from parity.judging.verdict.sign_offs import why_not_acceptable
@@ -13,7 +13,7 @@ from parity.judging.verdict.sign_offs import why_not_acceptable
 _CHOICE_FIELDS: tuple[Literal["on_inconclusive", "on_infra"], ...] = ("on_inconclusive", "on_infra")
 
 
-def exit_code_under(outcome: Outcome, rules: GateRules) -> tuple[int, str]:
+def exit_code_under(outcome: GateOutcome, rules: GateRules) -> tuple[int, str]:
     """The exit code under a gate's rules, and a sentence where they change it ("" where not); what
     the server pinned can't be loosened.
 
@@ -87,7 +87,7 @@ def tightened(rules: GateRules, pinned: Mapping[str, Any] | None) -> GateRules:
     return replace(rules, advisory=advisory, **chosen)
 
 
-def _why_not_acceptable(outcome: Outcome) -> str | None:
+def _why_not_acceptable(outcome: GateOutcome) -> str | None:
     """Why an inconclusive outcome may not count as a pass, whatever the rules say; None if it
     may.
     """

@@ -28,7 +28,7 @@ Result = Literal["pass", "fail", "inconclusive", "infrastructure", "timeout", "u
 
 
 @frozen
-class Outcome:
+class GateOutcome:
     """How a gate came out: the verdicts, or the trouble because of which there are none.
 
     `source` is `files` where `parity compare` judged, `concluded` where an earlier job's verdict is
@@ -124,7 +124,7 @@ def _told(document: VerdictDocument) -> str:
     return f"{sentences.line} Next: {sentences.next}"
 
 
-def ended(outcome: Outcome, job: Mapping[str, Any]) -> Outcome:
+def ended(outcome: GateOutcome, job: Mapping[str, Any]) -> GateOutcome:
     """The outcome once its job has ended: the verdicts, or why there are none."""
     outcome = replace(outcome, trained=trained_words(job))
     if job["status"] != "concluded":
@@ -192,7 +192,7 @@ def _is_stated_only(document: VerdictDocument) -> bool:
     )
 
 
-def lapsed(outcome: Outcome) -> list[str]:
+def lapsed(outcome: GateOutcome) -> list[str]:
     """Why sign-offs of candidates that are still undecided do not count, the newest of each."""
     undecided = {
         one["candidate"]["name"] for one in outcome.verdicts if one["verdict"] == INCONCLUSIVE
@@ -248,7 +248,7 @@ def trained_words(job: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def origin(outcome: Outcome) -> str:
+def origin(outcome: GateOutcome) -> str:
     """Where the verdict comes from: an earlier job with its age, one in progress, or a new one and
     why.
     """

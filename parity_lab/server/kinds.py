@@ -15,7 +15,7 @@ from parity_lab.server.tables import Analysis
 from parity_lab.setup import MeasureRequest, setup_from
 from server.database.tables import Job, Run
 from server.jobs.fingerprint import run_spec
-from server.jobs.job_kinds import Kind, Outcome
+from server.jobs.job_kinds import JobOutcome, Kind
 
 
 def _request(session: Session, run: Run) -> MeasureRequest:
@@ -37,16 +37,16 @@ def _request(session: Session, run: Run) -> MeasureRequest:
     }
 
 
-def _conclude(session: Session, job: Job) -> Outcome:
+def _conclude(session: Session, job: Job) -> JobOutcome:
     """Complete, with its answer, if its run finished; no verdict."""
     (run,) = job.runs
     if run.state != "finished":
-        return Outcome(
+        return JobOutcome(
             code=run.code or "CANCELLED", message=run.message or f"its run was {run.state}"
         )
     answer = answer_of(session, session.get_one(Analysis, job.id))
     replay = answer["replay"]
-    return Outcome(
+    return JobOutcome(
         code=replay["code"],
         message=replay["sentence"] if replay["code"] else None,
         complete=True,

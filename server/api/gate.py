@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from parity.canonical_json import json_value
 from parity.frozen import frozen
 from parity.gate.exit_under_rules import exit_code_under
-from parity.gate.outcome import Outcome, Result, ended
+from parity.gate.outcome import GateOutcome, Result, ended
 from parity.gate.rules import GateRules
 from server.api.submit import JobRequest, notify_workers, wanted_of
 from server.database.clock import time_text
@@ -25,7 +25,7 @@ from server.jobs.cost import price_of
 from server.jobs.gate_rules import PinnedDocument, pinned, pinned_job
 from server.jobs.pinned_question import asked_by
 from server.jobs.requesters import requesters_of
-from server.jobs.reuse import Answer, Question, answer, look_up, note_lookup
+from server.jobs.reuse import GateAnswer, GateSubmission, answer, look_up, note_lookup
 from server.jobs.submission_limits import check_queue, check_size
 from server.records import from_attributes
 from server.settings import Settings
@@ -99,7 +99,7 @@ def gate(
         )
     lease_seconds = context.settings.lease_seconds
     question = from_attributes(
-        Question, request, **wanted_of(request, submitter, fresh=request.fresh), by_gate=True
+        GateSubmission, request, **wanted_of(request, submitter, fresh=request.fresh), by_gate=True
     )
     check_size(context.settings, request.job)
     rules = None
@@ -181,7 +181,7 @@ def gate_exit(job_id: str, context: InContext, asker: Sender) -> GateExitDocumen
             exit_code=None,
             note=f"job {job_id} is {document['status']}",
         )
-    outcome = ended(Outcome(result="infrastructure", revision=""), document)
+    outcome = ended(GateOutcome(result="infrastructure", revision=""), document)
     code, note = exit_code_under(
         outcome,
         GateRules(
@@ -197,7 +197,11 @@ def gate_exit(job_id: str, context: InContext, asker: Sender) -> GateExitDocumen
 
 
 def _gated_document(
-    session: Session, reply: Answer, request: GateRequest, response: Response, settings: Settings
+    session: Session,
+    reply: GateAnswer,
+    request: GateRequest,
+    response: Response,
+    settings: Settings,
 ) -> GateDocument:
     finished_at = reply.job.finished_at if reply.found == "concluded" else None
     job = job_document(session, reply.job, settings.lease_seconds, price_of(settings))

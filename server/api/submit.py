@@ -23,7 +23,7 @@ from server.jobs.cost import price_of
 from server.jobs.notes import add_note
 from server.jobs.outlook import Known, known_before, lenders_for, planned
 from server.jobs.submission_limits import check_queue, check_size
-from server.jobs.submit import Labels, Order, Submission, submit_job_once
+from server.jobs.submit import JobLabels, JobSubmission, Order, submit_job_once
 from server.jobs.tags import MOST_TAGS
 from server.records import Body, Sent
 from server.web.access.authorization import Sender
@@ -87,14 +87,14 @@ def submit(
 ) -> JobDocument:
     """Queue a job: 202 with its URL. Its runs start as soon as a suitable worker is free."""
     document = _submitted(
-        context, Submission(**wanted_of(request, submitter)), submitter, idempotency_key
+        context, JobSubmission(**wanted_of(request, submitter)), submitter, idempotency_key
     )
     response.headers["Location"] = document.links["self"]
     return document
 
 
 def _submitted(
-    context: Context, wanted: Submission, submitter: Principal, key: str | None, note: str = ""
+    context: Context, wanted: JobSubmission, submitter: Principal, key: str | None, note: str = ""
 ) -> JobDocument:
     """Submit a job, once for a key, and wake the workers; a new one gets the note."""
     lease_seconds = context.settings.lease_seconds
@@ -153,7 +153,7 @@ def submit_again(
         job = find_job(session, job_id)
         own, revision = request_of(job), job.revision or ""
     wanted: JobRequest = validated(StrictBody[JobRequest], merged(own, patch))
-    submission = Submission(**wanted_of(wanted, submitter), revision=revision)
+    submission = JobSubmission(**wanted_of(wanted, submitter), revision=revision)
     return _submitted(context, submission, submitter, key, origin_note(job_id, patch))
 
 
@@ -207,7 +207,7 @@ def wanted_of(request: JobRequest, submitter: Principal, *, fresh: bool = False)
             priority=request.priority, max_run_seconds=request.max_run_seconds, reuse=reuse
         ),
         "choice": request.baseline,
-        "labels": Labels(tags=request.tags, branch=request.branch),
+        "labels": JobLabels(tags=request.tags, branch=request.branch),
         "repository": submitter.repository,
     }
 

@@ -19,7 +19,7 @@ STATED = "stated later: "
 
 
 @frozen
-class Known:
+class ArmFacts:
     """What is known of an arm's runs beside their steps; None where that is on no record. `notes`
     say who stated what later.
     """
@@ -30,7 +30,7 @@ class Known:
     notes: tuple[str, ...]
 
 
-def arm_facts(arm: Arm, *, late: bool = True) -> Known:
+def arm_facts(arm: Arm, *, late: bool = True) -> ArmFacts:
     """What the record and the owner say of an arm; `late`: also what was stated after the job's
     end.
     """
@@ -40,7 +40,7 @@ def arm_facts(arm: Arm, *, late: bool = True) -> Known:
         if statement.arm == arm.name and (late or not statement.is_late)
     ]
     stated: dict[str, Any] = {statement.fact: statement.value for statement in statements}
-    return Known(
+    return ArmFacts(
         recipe=stated.get("recipe") or arm.stated_recipe,
         rounding=stated.get("rounding"),
         seeds=stated.get("seeds"),

@@ -41,7 +41,7 @@ from server.database.states import (
 from server.database.tables import Arm, Job, Run
 from server.errors import ConflictError, DamagedError
 from server.jobs import forecasts, lifecycle
-from server.jobs.job_kinds import Outcome, needed_kind
+from server.jobs.job_kinds import JobOutcome, needed_kind
 from server.jobs.judge_claim import claimed
 from server.jobs.judge_input import case_of, noise_table_of
 from server.jobs.noise_tables import keep_reruns, reruns_of
@@ -129,12 +129,12 @@ def _judge(database: Database, job_id: str) -> None:
             raise
         except DamagedError as error:
             _log.error("job %s could not be judged: %s", job_id, error)
-            outcome = Outcome(code=RECORD_DAMAGED, message=error.detail)
+            outcome = JobOutcome(code=RECORD_DAMAGED, message=error.detail)
         except Exception as error:
             if isinstance(error, _MACHINE_ERRORS) and tries < _MOST_TRIES:
                 raise
             _log.exception("job %s could not be judged", job_id)
-            outcome = Outcome(
+            outcome = JobOutcome(
                 code=JUDGE_FAILED, message=f"judging failed, but the curves are kept: {error!r}"
             )
     with database.write() as session:
@@ -167,7 +167,7 @@ def ready_to_conclude(session: Session, job_id: str) -> bool:
     )
 
 
-def decide(session: Session, job_id: str) -> Outcome:
+def decide(session: Session, job_id: str) -> JobOutcome:
     """Judge the finished runs of a job, without writing. If an arm has no finished run, there is no
     verdict.
     """
@@ -178,7 +178,7 @@ def decide(session: Session, job_id: str) -> Outcome:
         if not any(run.state == "finished" for run in arm.runs):
             failed = next((run for run in arm.runs if run.state == "failed"), None)
             why = f"{failed.code}: {failed.message}" if failed else "it was cancelled"
-            return Outcome(
+            return JobOutcome(
                 code=(failed and failed.code) or "CANCELLED",
                 message=f"no run of arm {arm.name} finished: {why}",
             )
@@ -191,7 +191,7 @@ def decide(session: Session, job_id: str) -> Outcome:
         if (path := path_or_none(verdict)) is not None
     }
     stopped = next((run for run in job.runs if run.code == EARLY_STOP), None)
-    return Outcome(
+    return JobOutcome(
         verdicts=[
             (document, json.dumps(document, sort_keys=True, allow_nan=False))
             for document in documents
@@ -247,7 +247,7 @@ def _has_ended(arm: Arm) -> bool:
     )
 
 
-def write_outcome(session: Session, job_id: str, outcome: Outcome) -> bool:
+def write_outcome(session: Session, job_id: str, outcome: JobOutcome) -> bool:
     """Write a job's verdicts and its end; False if another process ended it first."""
     now = clock.now(session)
     rows = [new_verdict_row(job_id, document, text, now) for document, text in outcome.verdicts]

@@ -60,7 +60,7 @@ from server.jobs.fingerprint import job_spec
 from server.jobs.pinned_fields import free_names
 from server.jobs.pinned_question import (
     SHA256,
-    Asked,
+    AskedQuestion,
     PinnedFileError,
     differences,
     digest_of,
@@ -90,7 +90,7 @@ class PinnedRules:
     without a `job`.
     """
 
-    job: Asked | str | None = None
+    job: AskedQuestion | str | None = None
     free: tuple[str, ...] | None = None
     external: bool = False
     statements: StatementRequest = StatementRequest()
@@ -234,7 +234,7 @@ RULES: Mapping[str, Rule] = {
 }
 
 
-def pinned(path: Path | None, repository: str, asked: Asked) -> PinnedDocument:
+def pinned(path: Path | None, repository: str, asked: AskedQuestion) -> PinnedDocument:
     """What is pinned for the gates of a repository. InvalidError for a request that differs from
     the pinned question, or asks for less.
     """
@@ -320,7 +320,7 @@ def _refused(problems: Sequence[str], repository: str) -> str:
     )
 
 
-def _problems(rules: PinnedRules, asked: Asked) -> list[str]:
+def _problems(rules: PinnedRules, asked: AskedQuestion) -> list[str]:
     """What of a request is not as it is pinned, a phrase each."""
     found = [*_other_question(rules, asked)]
     if asked.spec.engine == "external" and not rules.external:
@@ -335,8 +335,8 @@ def _problems(rules: PinnedRules, asked: Asked) -> list[str]:
     ]
 
 
-def _other_question(rules: PinnedRules, asked: Asked) -> Sequence[str]:
-    if isinstance(rules.job, Asked):
+def _other_question(rules: PinnedRules, asked: AskedQuestion) -> Sequence[str]:
+    if isinstance(rules.job, AskedQuestion):
         return differences(rules.job, asked, rules.free)
     digest = digest_of(asked)
     if digest == rules.job:
@@ -349,18 +349,20 @@ def _other_question(rules: PinnedRules, asked: Asked) -> Sequence[str]:
     ]
 
 
-def _asked_of(rules: PinnedRules, job: Job) -> Asked:
+def _asked_of(rules: PinnedRules, job: Job) -> AskedQuestion:
     """What a job on record was asked for. Which version of a baseline was the newest then, and
     whether curves were reused, is no choice.
     """
-    pinned_baseline = rules.job.baseline if isinstance(rules.job, Asked) else BaselineChoice()
+    pinned_baseline = (
+        rules.job.baseline if isinstance(rules.job, AskedQuestion) else BaselineChoice()
+    )
     baseline = pinned_baseline
     if job.named is not None:
         version = None if pinned_baseline.version is None else job.named.version
         baseline = BaselineChoice(name=job.named.name, version=version)
     elif pinned_baseline.name is not None:
         baseline = BaselineChoice()
-    return Asked(
+    return AskedQuestion(
         spec=job_spec(job),
         policy=policy_from_mapping(job.policy),
         baseline=baseline,

@@ -20,7 +20,7 @@ from server.database.tables import Job, Run
 
 
 @frozen
-class Outcome:
+class JobOutcome:
     """How a job ends: its verdicts (each the judge's document and its canonical text), or the
     reason why it has none.
 
@@ -49,7 +49,7 @@ class Kind:
     """
 
     request: Callable[[Session, Run], Mapping[str, object] | None]
-    conclude: Callable[[Session, Job], Outcome]
+    conclude: Callable[[Session, Job], JobOutcome]
     page: Callable[[Session, Job], str]
     links: Callable[[Session, Job], Mapping[str, str]]
 

@@ -48,7 +48,7 @@ class PinnedFileError(ValueError):
 
 
 @frozen
-class Asked:
+class AskedQuestion:
     """What a gate asks, or what a job was asked for: the question itself, and what else of the
     request could loosen it.
 
@@ -72,12 +72,12 @@ def asked_by(
     baseline: BaselineChoice | None,
     max_run_seconds: float | None = None,
     max_age_days: float = 0.0,
-) -> Asked:
+) -> AskedQuestion:
     """What a request asks; `sent` is its specification as it came, without defaults."""
     stated = (
         stated_of(spec.document(), sent) if sent is not None and spec.engine == "external" else None
     )
-    return Asked(
+    return AskedQuestion(
         spec=spec,
         policy=policy,
         baseline=baseline or BaselineChoice(),
@@ -87,7 +87,7 @@ def asked_by(
     )
 
 
-def read_question(path: Path) -> Asked:
+def read_question(path: Path) -> AskedQuestion:
     """The question of an operator's job file. Raises PinnedFileError."""
     try:
         content = read_yaml(str(path))
@@ -151,7 +151,7 @@ def placeholder(word: str) -> str:
     return "0" * 24 + hashlib.sha256(word.encode()).hexdigest()[:40]
 
 
-def digest_of(asked: Asked) -> str:
+def digest_of(asked: AskedQuestion) -> str:
     """`sha256:` of all of a question that a gate may not choose; commits count by which arms share
     them.
     """
@@ -180,7 +180,9 @@ def _pinned_of(part: str, value: Any, also: Collection[str] = ()) -> dict[str, A
     return {name: json_value(getattr(value, name)) for name in names}
 
 
-def differences(pinned: Asked, asked: Asked, allowed: Collection[str] | None = None) -> list[str]:
+def differences(
+    pinned: AskedQuestion, asked: AskedQuestion, allowed: Collection[str] | None = None
+) -> list[str]:
     """What of a request differs from the pinned question, a phrase each: the field, its value and
     what was expected.
 

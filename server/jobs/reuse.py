@@ -32,7 +32,7 @@ from server.jobs.imported_noise import named_noise_table
 from server.jobs.ledger import has_passed, is_renewed
 from server.jobs.noise_tables import family_of, lent_noise_table
 from server.jobs.submit import (
-    Submission,
+    JobSubmission,
     config_hash,
     family_noise_table,
     sent_config_hash,
@@ -69,7 +69,7 @@ Progress = Literal["running", "concluded", "failed", "cancelled"]  # `running` i
 
 
 @frozen
-class Question(Submission):
+class GateSubmission(JobSubmission):
     """A gate's request. The verdict of a concluded job can be reused for `max_age_days`; `fresh`
     always trains a new job.
 
@@ -83,7 +83,7 @@ class Question(Submission):
 
 
 @frozen
-class Answer:
+class GateAnswer:
     """The job for a gate: a `new` one, or an earlier one, `running` (or queued) or as it ended;
     with the reason in a sentence.
 
@@ -96,7 +96,7 @@ class Answer:
     earlier: Sequence[str] = ()
 
 
-def look_up(session: Session, question: Question, lease_seconds: float) -> Answer | str:
+def look_up(session: Session, question: GateSubmission, lease_seconds: float) -> GateAnswer | str:
     """The newest concluded job that answers the request, or why there is none. Reads only."""
     reason: str | None = None
     named = resolve(session, question.choice, question.spec, lease_seconds)
@@ -106,7 +106,9 @@ def look_up(session: Session, question: Question, lease_seconds: float) -> Answe
         outdated = trained_otherwise or judged_otherwise
         if outdated is None and job.status == "concluded":
             return _standing(
-                session, Answer(job=job, found="concluded", reason=_unchanged(job)), lease_seconds
+                session,
+                GateAnswer(job=job, found="concluded", reason=_unchanged(job)),
+                lease_seconds,
             )
         reason = reason or (
             f"job {job.id} is {job.status} and has no verdict yet"
@@ -117,8 +119,12 @@ def look_up(session: Session, question: Question, lease_seconds: float) -> Answe
 
 
 def answer(
-    session: Session, question: Question, principal: str, key: str | None, lease_seconds: float
-) -> Answer:
+    session: Session,
+    question: GateSubmission,
+    principal: str,
+    key: str | None,
+    lease_seconds: float,
+) -> GateAnswer:
     """The job for a gate's request: an earlier one if possible, else a new one, queued. `key` makes
     a repeated fresh call safe.
     """
@@ -145,7 +151,7 @@ def standing_fail_of(session: Session, job: Job, lease_seconds: float) -> Job | 
     )
 
 
-def _standing(session: Session, reply: Answer, lease_seconds: float) -> Answer:
+def _standing(session: Session, reply: GateAnswer, lease_seconds: float) -> GateAnswer:
     """An answer with the earlier ones to its question: a fail among them that stands takes the
     place of a pass.
     """
@@ -163,14 +169,18 @@ def note_lookup(session: Session, job_id: str, principal: str) -> None:
 
 
 def _answer(
-    session: Session, question: Question, principal: str, key: str | None, lease_seconds: float
-) -> Answer:
+    session: Session,
+    question: GateSubmission,
+    principal: str,
+    key: str | None,
+    lease_seconds: float,
+) -> GateAnswer:
     def outdated(newest: Job) -> bool:
         return _is_new_question(session, newest, lease_seconds)
 
     if question.fresh:
         job, is_new = submit_job_once(session, question, principal, key, lease_seconds, outdated)
-        return Answer(
+        return GateAnswer(
             job=job,
             found="new" if is_new else _progress(job),
             reason="fresh training was requested",
@@ -182,9 +192,9 @@ def _answer(
     ):
         why = trained_otherwise or judged_otherwise
         if why is None:
-            return Answer(job=job, found=_progress(job), reason=_unchanged(job))
+            return GateAnswer(job=job, found=_progress(job), reason=_unchanged(job))
         if _stays(session, question, job, why if why == judged_otherwise else None, lease_seconds):
-            return Answer(
+            return GateAnswer(
                 job=job,
                 found=_progress(job),
                 reason=f"{why}; it did not pass, and judging it again is no registered look",
@@ -195,18 +205,20 @@ def _answer(
         and (earlier := _same_job_at_another_revision(session, question, named, lease_seconds))
         is not None
     ):
-        return Answer(job=earlier, found="concluded", reason=_SAME_CODE.format(earlier.revision))
+        return GateAnswer(
+            job=earlier, found="concluded", reason=_SAME_CODE.format(earlier.revision)
+        )
     reason = _why_new(session, question, named)
     try:
         job = submit_registered(session, question, principal, named, outdated)
     except LookError as error:
         raise (LookError(f"{error}. {newest_outdated}") if newest_outdated else error) from None
-    return Answer(job=job, found="new", reason=newest_outdated or reason)
+    return GateAnswer(job=job, found="new", reason=newest_outdated or reason)
 
 
 def _stays(
     session: Session,
-    question: Question,
+    question: GateSubmission,
     job: Job,
     judged_otherwise: str | None,
     lease_seconds: float,
@@ -223,7 +235,7 @@ def _stays(
     )
 
 
-def _why_new(session: Session, question: Question, named: NamedBaseline | None) -> str:
+def _why_new(session: Session, question: GateSubmission, named: NamedBaseline | None) -> str:
     """Why no job is the one that is asked for: only the revision changed, or there is none
     like it.
     """
@@ -240,7 +252,7 @@ def _why_new(session: Session, question: Question, named: NamedBaseline | None) 
 
 
 def _but_for_revision(
-    session: Session, question: Question, named: NamedBaseline | None, jobs: Select[Job]
+    session: Session, question: GateSubmission, named: NamedBaseline | None, jobs: Select[Job]
 ) -> Iterator[Job]:
     """Those of the first of these jobs that equal what is asked in everything but the word of the
     revision.
@@ -255,7 +267,7 @@ def _but_for_revision(
 
 
 def _same_job_at_another_revision(
-    session: Session, question: Question, named: NamedBaseline | None, lease_seconds: float
+    session: Session, question: GateSubmission, named: NamedBaseline | None, lease_seconds: float
 ) -> Job | None:
     """A recent job that is the same but for the word of its revision, did not pass, and leaves no
     look: what is asked is its question.
@@ -280,7 +292,7 @@ def _same_job_at_another_revision(
 
 
 def _same_question(
-    session: Session, question: Question, named: NamedBaseline | None, lease_seconds: float
+    session: Session, question: GateSubmission, named: NamedBaseline | None, lease_seconds: float
 ) -> Iterator[tuple[Job, str | None, str | None]]:
     """Jobs of this comparison that have a verdict or may get one, newest first, each with the
     reasons why it would be trained or judged otherwise now, or None. Once reruns have arrived since

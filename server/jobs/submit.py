@@ -61,7 +61,7 @@ class Order:
 
 
 @frozen
-class Labels:
+class JobLabels:
     """What a job is found by: tags, and the branch of the code as the sender states it. Neither
     affects its verdict.
     """
@@ -74,11 +74,11 @@ class Labels:
         object.__setattr__(self, "branch", checked_branch(self.branch))
 
 
-NO_LABELS = Labels()
+NO_LABELS = JobLabels()
 
 
 @frozen
-class Submission:
+class JobSubmission:
     """A job as somebody submits it. `choice` is the baseline that it is judged against, `sent` its
     specification without defaults.
 
@@ -91,7 +91,7 @@ class Submission:
     order: Order = Order()
     revision: str = ""
     choice: BaselineChoice | None = None
-    labels: Labels = NO_LABELS
+    labels: JobLabels = NO_LABELS
     sent: Mapping[str, Any] | None = None
     repository: str | None = None
     by_gate: bool = False
@@ -99,7 +99,7 @@ class Submission:
 
 def submit_job_once(
     session: Session,
-    submission: Submission,
+    submission: JobSubmission,
     principal: str,
     key: str | None,
     lease_seconds: float,
@@ -146,7 +146,7 @@ def submit_job_once(
 
 def submit_registered(
     session: Session,
-    submission: Submission,
+    submission: JobSubmission,
     principal: str,
     named: NamedBaseline | None = None,
     outdated: Callable[[Job], bool] = lambda _newest: False,
@@ -178,7 +178,7 @@ def submit_registered(
     return job
 
 
-def _check_command(submission: Submission) -> None:
+def _check_command(submission: JobSubmission) -> None:
     """InvalidError for a job of engine command that states a model or data, be it the default."""
     if submission.spec.engine != COMMAND:
         return
@@ -190,7 +190,7 @@ def _check_command(submission: Submission) -> None:
         )
 
 
-def sent_config_hash(submission: Submission, config: str) -> str:
+def sent_config_hash(submission: JobSubmission, config: str) -> str:
     """The hash of a configuration (`config_hash`); another one where nobody stated how long a
     user's own runs are meant to be.
     """
@@ -217,7 +217,7 @@ def stated_of(spec: Mapping[str, Any], sent: Mapping[str, Any]) -> dict[str, Any
     return stated
 
 
-def _body_digest(submission: Submission) -> str:
+def _body_digest(submission: JobSubmission) -> str:
     """SHA-256 of the submitted request; stored with the key, so what it covers must not change."""
     asked = sent_config_hash(
         submission, config_hash(submission.spec, submission.policy, submission.revision)
@@ -263,7 +263,7 @@ def submit_job(
     order: Order | None = None,
     revision: str = "",
     named: NamedBaseline | None = None,
-    labels: Labels = NO_LABELS,
+    labels: JobLabels = NO_LABELS,
 ) -> Job:
     """Write a job with its arms and runs, queued (or awaiting data with engine external). Notify
     the workers after the commit.

@@ -20,7 +20,7 @@ from sqlalchemy import select
 
 from parity.cli.gate import report
 from parity.client.rest import Client
-from parity.gate.outcome import Outcome
+from parity.gate.outcome import GateOutcome
 from parity.gate.rules import GateRules
 from server.database.tables import Job
 from server.settings import CHECKOUT
@@ -240,7 +240,7 @@ def test_ages_alone_are_nothing_new():
     script = importlib.util.module_from_spec(module_spec)
     module_spec.loader.exec_module(script)
     gate = report.document(
-        Outcome(
+        GateOutcome(
             result="infrastructure", revision="r", trouble="", job="j1", reused="trained 2 days ago"
         ),
         GateRules(),

@@ -23,7 +23,7 @@ from sqlalchemy import select
 from parity import cli
 from parity.cli.gate import second_look, server_answer
 from parity.client.rest import Client
-from parity.gate.outcome import Outcome
+from parity.gate.outcome import GateOutcome
 from parity.gate.rules import GateRules
 from server.database.tables import Job, Run, SignOff
 from server.settings import CHECKOUT
@@ -653,7 +653,7 @@ def test_a_pinned_job_of_several_candidates_has_no_second_look_at_one(
         "on_infra": "fail",
         "advisory": False,
     }
-    first = Outcome(result="fail", revision="", verdicts=documents, pinned=pinned, job=job)
+    first = GateOutcome(result="fail", revision="", verdicts=documents, pinned=pinned, job=job)
     asked = []
     monkeypatch.setattr(
         second_look,

@@ -18,7 +18,7 @@ from server.database.metrics import store
 from server.database.tables import Attempt, Run, Submission
 from server.jobs import submissions
 from server.jobs.lifecycle import cancel_job
-from server.jobs.submit import Submission as Wanted
+from server.jobs.submit import JobSubmission as Wanted
 from server.jobs.submit import submit_registered
 from server.settings import CHECKOUT
 from tests.slurm.conftest import Cluster, wait_until

@@ -29,7 +29,7 @@ from parity.cli.terminal.wrong_calls import UsageError, wrong_value
 from parity.client.rest import Document
 from parity.comparing.policy_file import place_in
 from parity.gate.exit_under_rules import exit_code_under
-from parity.gate.outcome import Outcome, lapsed, origin
+from parity.gate.outcome import GateOutcome, lapsed, origin
 from parity.gate.rules import GateRules, gate_rules_from_mapping
 from parity.inert import inert
 from parity.judging.policy import PolicyError
@@ -192,7 +192,7 @@ def gate(
     return _leave(outcome, rules, files)
 
 
-def _leave(outcome: Outcome, rules: GateRules, files: report.ReportFiles) -> int:
+def _leave(outcome: GateOutcome, rules: GateRules, files: report.ReportFiles) -> int:
     """Print the line, write the reports; the exit code."""
     if files.json == report.STDOUT:
         sys.stdout.write(canonical_json(report.document(outcome, rules)))

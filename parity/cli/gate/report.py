@@ -15,7 +15,7 @@ from parity.cli.terminal.option_words import OUTPUT
 from parity.cli.terminal.options import Options, option
 from parity.cli.terminal.wrong_calls import UsageError
 from parity.gate.exit_under_rules import exit_code_under
-from parity.gate.outcome import NOT_JUDGED, STATED_ONLY, Outcome, origin
+from parity.gate.outcome import NOT_JUDGED, STATED_ONLY, GateOutcome, origin
 from parity.gate.rules import GateRules
 from parity.report.formats.json_text import judge_of
 from parity.report.formats.junit import render_junit
@@ -54,7 +54,7 @@ class ReportFiles(Options, panel=OUTPUT):
             path.unlink(missing_ok=True)
 
 
-def document(outcome: Outcome, rules: GateRules) -> dict[str, Any]:
+def document(outcome: GateOutcome, rules: GateRules) -> dict[str, Any]:
     """The outcome as JSON-able values, with every verdict whole."""
     code, note = exit_code_under(outcome, rules)
     return {
@@ -84,7 +84,7 @@ def document(outcome: Outcome, rules: GateRules) -> dict[str, Any]:
     }
 
 
-def markdown(outcome: Outcome, rules: GateRules, fits: Callable[[str], bool]) -> str:
+def markdown(outcome: GateOutcome, rules: GateRules, fits: Callable[[str], bool]) -> str:
     """A comment or a summary: the result first, then as many whole sections as fit."""
     note = exit_code_under(outcome, rules)[1]
     link = f"[the job's page]({outcome.url})" if outcome.url else ""
@@ -128,7 +128,7 @@ def fits_a_comment(text: str) -> bool:
     return len(text) <= COMMENT_CHARACTERS
 
 
-def write(outcome: Outcome, rules: GateRules, files: ReportFiles) -> list[str]:
+def write(outcome: GateOutcome, rules: GateRules, files: ReportFiles) -> list[str]:
     """Write the reports that are wanted, and GitHub's where it runs this; returns what could not be
     written.
     """
@@ -163,7 +163,7 @@ def write(outcome: Outcome, rules: GateRules, files: ReportFiles) -> list[str]:
     return [trouble for trouble in troubles if trouble]
 
 
-def _facts(outcome: Outcome, rules: GateRules) -> dict[str, str | None]:
+def _facts(outcome: GateOutcome, rules: GateRules) -> dict[str, str | None]:
     """What JUnit says of the whole gate: where the verdict and the baseline come from, with their
     ages, and what the rules change.
     """
@@ -178,7 +178,7 @@ def _facts(outcome: Outcome, rules: GateRules) -> dict[str, str | None]:
     }
 
 
-def _outputs(outcome: Outcome, rules: GateRules) -> dict[str, str]:
+def _outputs(outcome: GateOutcome, rules: GateRules) -> dict[str, str]:
     """One line each, whatever a server or a file put into it: a line break would be another
     output.
     """

@@ -9,14 +9,14 @@ from rich.console import Console
 
 from parity.cli.gate.server_answer import GateQuestion, verdict_for
 from parity.client.rest import Client, Document
-from parity.gate.outcome import Outcome, result_of
+from parity.gate.outcome import GateOutcome, result_of
 from parity.gate.rules import GateRules
 from parity.judging.codes import GAP_EXCEEDS_MARGIN
 
 
 def verdict_with_second_look(
     client: Client, question: GateQuestion, rules: GateRules, progress: Console
-) -> Outcome:
+) -> GateOutcome:
     """The verdict, after a second look where a fail is narrow and the file wants one."""
     outcome = verdict_for(client, question, progress)
     fails = [

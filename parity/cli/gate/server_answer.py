@@ -19,7 +19,7 @@ from parity.cli.terminal.wrong_calls import UsageError
 from parity.client.rest import Client, ClientError, Document, UnreachableError
 from parity.client.retry import Pauses, is_transient, retry
 from parity.frozen import frozen
-from parity.gate.outcome import Outcome, ended, origin
+from parity.gate.outcome import GateOutcome, ended, origin
 
 # How long submission retries an unreachable server; while a job is watched, `watching` has a
 # patience of its own.
@@ -46,9 +46,9 @@ class GateQuestion:
     foreign_commits: str | None = None
 
 
-def verdict_for(client: Client, question: GateQuestion, progress: Console) -> Outcome:
+def verdict_for(client: Client, question: GateQuestion, progress: Console) -> GateOutcome:
     """Have a question answered, however long it takes; what stops it becomes an outcome too."""
-    outcome = Outcome(result="infrastructure", revision=question.body["revision"])
+    outcome = GateOutcome(result="infrastructure", revision=question.body["revision"])
     try:
         with _sigterm_as_keyboard_interrupt():
             answer = _submit(client, question, progress)
@@ -101,7 +101,7 @@ def verdict_for(client: Client, question: GateQuestion, progress: Console) -> Ou
         return replace(outcome, trouble=str(error))
 
 
-def _exit_code_asked(client: Client, outcome: Outcome) -> Outcome:
+def _exit_code_asked(client: Client, outcome: GateOutcome) -> GateOutcome:
     """The outcome with the server's exit code, which counts where the operator pinned rules for the
     token's repository.
     """

@@ -6,7 +6,7 @@ from pathlib import Path
 from parity.cli.terminal.wrong_calls import UsageError
 from parity.client.rest import Document
 from parity.comparing.policy_file import read_yaml
-from parity.gate.outcome import FILES, Outcome, result_of
+from parity.gate.outcome import FILES, GateOutcome, result_of
 from parity.inert import inert_value
 from parity.judging.bundles.strict_json import JsonError, parse_json
 from parity.judging.decision import WORST_FIRST
@@ -28,7 +28,7 @@ def gate_file(path: str) -> Document:
     return content
 
 
-def judged_files(path: str, revision: str) -> Outcome:
+def judged_files(path: str, revision: str) -> GateOutcome:
     """The outcome for the verdicts in a file, or on stdin. UsageError if it holds anything else."""
     name = "stdin" if path == STDIN else path
     try:
@@ -55,7 +55,9 @@ def judged_files(path: str, revision: str) -> Outcome:
             words(view_of(verdict))
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise UsageError(f"{name}: a verdict is not whole ({error!r:.60}); {_EXPECTED}") from None
-    return Outcome(result=result_of(verdicts), revision=revision, verdicts=verdicts, source=FILES)
+    return GateOutcome(
+        result=result_of(verdicts), revision=revision, verdicts=verdicts, source=FILES
+    )
 
 
 def _is_verdict(document: VerdictDocument) -> bool:

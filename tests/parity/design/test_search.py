@@ -4,14 +4,14 @@ import pytest
 
 from parity.design.chances import NO_FAMILIES, chances
 from parity.design.experiment import Design, run_steps
-from parity.design.search import WANTED_POWER, Question, best_within, cheapest_design
+from parity.design.search import WANTED_POWER, DesignQuestion, best_within, cheapest_design
 from parity.judging.policy import policy_from_mapping
 
 POLICY = policy_from_mapping({"margin": "1%"})
 
 
-def question(margin: float) -> Question:
-    return Question(policy=POLICY, margin=margin, lenders=NO_FAMILIES)
+def question(margin: float) -> DesignQuestion:
+    return DesignQuestion(policy=POLICY, margin=margin, lenders=NO_FAMILIES)
 
 
 def power(design: Design, margin: float) -> float:

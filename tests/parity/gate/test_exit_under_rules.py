@@ -5,10 +5,10 @@ import dataclasses
 import pytest
 
 from parity.gate.exit_under_rules import exit_code_under
-from parity.gate.outcome import Outcome, result_of
+from parity.gate.outcome import GateOutcome, result_of
 from parity.gate.rules import GateRules
 
-OUTCOME = Outcome(
+OUTCOME = GateOutcome(
     result="infrastructure",
     revision="r",
     trouble="no worker",
@@ -113,7 +113,7 @@ def _verdict(code, gap=None, verdict="inconclusive"):
     ],
 )
 def test_on_inconclusive_pass_accepts_a_measured_gap_only(verdicts, code):
-    outcome = Outcome(result="inconclusive", revision="r", verdicts=verdicts)
+    outcome = GateOutcome(result="inconclusive", revision="r", verdicts=verdicts)
     left_with, note = exit_code_under(outcome, GateRules(on_inconclusive="pass"))
     assert (left_with, "does not apply" in note) == (code, code == 3)
 
@@ -132,10 +132,10 @@ def test_a_sign_off_is_needed_for_every_open_candidate_and_never_helps_a_fail():
         ([passed], "pass", False),
         ([], "inconclusive", False),
     ):
-        outcome = Outcome(result=result, revision="r", verdicts=verdicts, accepted=signed)
+        outcome = GateOutcome(result=result, revision="r", verdicts=verdicts, accepted=signed)
         assert outcome.is_accepted is is_accepted
         assert (exit_code_under(outcome, GateRules())[0] == 0) is (is_accepted or result == "pass")
-    troubled = Outcome(
+    troubled = GateOutcome(
         result="inconclusive", revision="r", verdicts=[straddles], accepted=signed, trouble="x"
     )
     assert not troubled.is_accepted

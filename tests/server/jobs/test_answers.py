@@ -8,7 +8,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from parity.gate.exit_under_rules import exit_code_under
-from parity.gate.outcome import Outcome, ended
+from parity.gate.outcome import GateOutcome, ended
 from parity.gate.rules import GateRules
 from server.database.tables import Job, Verdict, new_id
 from server.retention.keeper import delete_batch, plan
@@ -308,7 +308,7 @@ def test_a_job_says_whose_fail_stands_against_its_pass(failed_and_passed, api):
 def test_the_exit_code_of_a_gate_is_that_of_the_fail_that_stands(failed_and_passed, api):
     failed, passed, _ = failed_and_passed
     outcome = ended(
-        Outcome(result="infrastructure", revision="", job=passed),
+        GateOutcome(result="infrastructure", revision="", job=passed),
         api.get(f"/api/v1/jobs/{passed}").json(),
     )
     assert exit_code_under(outcome, GateRules())[0] == 1

@@ -14,7 +14,7 @@ from parity.judging.policy import policy_from_mapping
 from server.errors import InvalidError
 from server.jobs import gate_rules
 from server.jobs.gate_rules import RULES, PinnedRules, RulesError, pinned, read_rules
-from server.jobs.pinned_question import Asked
+from server.jobs.pinned_question import AskedQuestion
 from server.settings import CHECKOUT
 from server.web.access import api_tokens
 from training.command import Command
@@ -71,7 +71,7 @@ def file(tmp_path):
 
 
 def _asked(job, policy):
-    return Asked(spec=job, policy=policy)
+    return AskedQuestion(spec=job, policy=policy)
 
 
 def _pin(folder, request, keys=""):

@@ -49,10 +49,10 @@ from server.jobs.external import AttachRequest, Batch
 from server.jobs.imported_noise import import_noise_table, imported_noise_tables
 from server.jobs.lifecycle import cancel_job, end_job
 from server.jobs.projects import RunRequest
-from server.jobs.reuse import Question
+from server.jobs.reuse import GateSubmission
 from server.jobs.stale_runs import mark_or_fail_stale
 from server.jobs.statements import StatementRequest
-from server.jobs.submit import Submission, submit_job, submit_job_once, submit_registered
+from server.jobs.submit import JobSubmission, submit_job, submit_job_once, submit_registered
 from server.retention.curves import _drop, chunk_keys
 from server.retention.jobs import _drop_jobs
 from tests.conftest import small_job
@@ -558,7 +558,7 @@ def _ask(looks=1, **more):
     policy = policy_from_mapping({"margin": "1%", "looks": looks})
     return lambda s: (
         submit_registered(
-            s, Submission(spec=small_job(40, **ARMS), policy=policy, **more), "someone"
+            s, JobSubmission(spec=small_job(40, **ARMS), policy=policy, **more), "someone"
         ).look
     )
 
@@ -573,7 +573,7 @@ def test_two_looks_at_once_have_two_numbers_and_the_last_is_taken_once(database)
 
 
 def test_another_question_is_not_waited_for_and_its_looks_are_its_own(database):
-    other = Submission(spec=small_job(50, **ARMS), policy=POLICY)
+    other = JobSubmission(spec=small_job(50, **ARMS), policy=POLICY)
     both = overlap(database, _ask(), lambda s: submit_registered(s, other, "someone").look)
     assert (both.first, both.waited, both.second) == (1, False, 1)
 
@@ -582,7 +582,7 @@ def test_a_look_that_runs_are_added_for_counts_with_one_that_is_submitted(databa
     with database.write() as session:
         policy = policy_from_mapping({"margin": "1%", "looks": 2})
         first = submit_registered(
-            session, Submission(spec=small_job(40, **ARMS), policy=policy), "someone"
+            session, JobSubmission(spec=small_job(40, **ARMS), policy=policy), "someone"
         ).id
 
     def take_another(session):
@@ -593,7 +593,7 @@ def test_a_look_that_runs_are_added_for_counts_with_one_that_is_submitted(databa
 
 
 def _gate(group="", principal="me", **changes):
-    question = Question(
+    question = GateSubmission(
         spec=small_job(40, **ARMS | changes),
         policy=POLICY,
         max_age_days=7,
@@ -649,7 +649,7 @@ def test_nobody_who_was_given_a_verdict_is_forgotten(database, second):
 
 def test_a_key_makes_one_job_and_one_of_another_principal_makes_another(database):
     def submit(who, key="k"):
-        wanted = Submission(spec=small_job(40, **ARMS | {"engine": "external"}), policy=POLICY)
+        wanted = JobSubmission(spec=small_job(40, **ARMS | {"engine": "external"}), policy=POLICY)
         return lambda s: submit_job_once(s, wanted, who, key, 60.0)[0].id
 
     both = overlap(database, submit("me"), submit("me"))

@@ -16,7 +16,7 @@ from server.jobs import ledger, noise_tables, submit
 from server.jobs.baselines import BaselineChoice, NamedBaseline
 from server.jobs.data_digests import place_of
 from server.jobs.fingerprint import external_fingerprint, fingerprint_of
-from server.jobs.submit import Labels, Order, Submission, arm_rows, config_hash
+from server.jobs.submit import JobLabels, JobSubmission, Order, arm_rows, config_hash
 from server.json_digest import digest
 from tests.changed import called, changed, indifferent, leaves
 from training.command import Command
@@ -287,7 +287,7 @@ def test_data_of_maxtext_are_all_that_its_digest_covers():
 
 
 # A request that is sent again under its idempotency key must be the same.
-WANTED = Submission(
+WANTED = JobSubmission(
     spec=SPECS["emulated"], policy=POLICY, choice=BaselineChoice(name="fp8"), sent={"a": 1}
 )
 OTHERS = {
@@ -296,7 +296,7 @@ OTHERS = {
     "order": Order(priority=1),
     "revision": "other",
     "choice": BaselineChoice(name="other"),
-    "labels": Labels(tags=["other"]),
+    "labels": JobLabels(tags=["other"]),
     "sent": {"a": 2},
     "repository": "a/b",
     "by_gate": True,
@@ -309,7 +309,7 @@ NO_OTHER_REQUEST = {
 }
 
 
-@pytest.mark.parametrize("name", [own.name for own in dataclasses.fields(Submission)])
+@pytest.mark.parametrize("name", [own.name for own in dataclasses.fields(JobSubmission)])
 def test_each_part_of_a_request_makes_another_one(name):
     other = dataclasses.replace(WANTED, **{name: OTHERS[name]})
     is_equal = submit._body_digest(other) == submit._body_digest(WANTED)

@@ -15,7 +15,7 @@ from server.database.tables import Job, Verdict, new_id
 from server.errors import LookError
 from server.jobs.judge_input import case_of
 from server.jobs.multiplicity import multiplicity_of
-from server.jobs.submit import Submission, submit_registered
+from server.jobs.submit import JobSubmission, submit_registered
 from tests.conftest import small_job
 from training.spec import Arm, Data, Model
 
@@ -36,7 +36,7 @@ def ask(database):
     def submit(job=None, *, revision="", renews=None, **keys):
         with database.write() as session:
             policy = policy_from_mapping({"margin": "1.0%", **keys})
-            wanted = Submission(spec=job or spec(), policy=policy, revision=revision)
+            wanted = JobSubmission(spec=job or spec(), policy=policy, revision=revision)
             made = submit_registered(
                 session, wanted, "someone", outdated=lambda newest: newest.id == renews
             )

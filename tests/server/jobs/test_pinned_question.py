@@ -15,7 +15,7 @@ from parity.judging.policy import policy_from_mapping
 from server.jobs.baselines import BaselineChoice
 from server.jobs.pinned_fields import FREE, PARTS, PINNED_NAMES, choice
 from server.jobs.pinned_question import (
-    Asked,
+    AskedQuestion,
     PinnedFileError,
     asked_by,
     differences,
@@ -45,7 +45,7 @@ JOB = JobSpec(
     seed=3,
 )
 POLICY = policy_from_mapping({"margin": "1%", "looks": 2, "checks": ["loss", "grad_norm"]})
-ASKED = Asked(
+ASKED = AskedQuestion(
     spec=JOB,
     policy=POLICY,
     baseline=BaselineChoice(name="main", version=3),
@@ -370,7 +370,11 @@ def test_what_is_imported_here_is_what_a_question_has():
         type(each) for each in (JOB.model, JOB.data, JOB.schedule, JOB.projections, JOB.maxtext)
     }
     assert kinds == {Model, Data, Schedule, Projections, MaxTextOptions}
-    assert {field.name for field in dataclasses.fields(Asked)} >= {"spec", "policy", "baseline"}
+    assert {field.name for field in dataclasses.fields(AskedQuestion)} >= {
+        "spec",
+        "policy",
+        "baseline",
+    }
 
 
 def test_what_is_stated_of_own_runs_is_compared_only_where_both_are_of_own_runs():

@@ -16,7 +16,7 @@ from server.database.tables import Job, Verdict, new_id
 from server.jobs import data_digests
 from server.jobs.fingerprint import job_spec, run_spec
 from server.jobs.lifecycle import end_job
-from server.jobs.reuse import Question, answer
+from server.jobs.reuse import GateSubmission, answer
 from tests.server.conftest import TRAINER
 
 both = pytest.mark.both_databases
@@ -478,7 +478,9 @@ def test_another_word_for_the_revision_is_answered_by_a_verdict_that_did_not_pas
             job_spec(session.get_one(Job, first["job"]["id"])),
             policy_from_mapping(request_body["policy"]),
         )
-        question = Question(spec=spec, policy=policy, revision="r2", max_age_days=7.0, fresh=False)
+        question = GateSubmission(
+            spec=spec, policy=policy, revision="r2", max_age_days=7.0, fresh=False
+        )
         reply = answer(session, question, "someone", None, 60.0)
         assert (reply.found, reply.job.id == first["job"]["id"]) == (found, found == "concluded")
         assert ("did not pass" in reply.reason) == (found == "concluded")

@@ -18,7 +18,7 @@ from parity.judging.policy import policy_from_mapping
 from server.database.metrics import store
 from server.database.tables import Job, Run, Worker
 from server.jobs import conclude, verdict_rows
-from server.jobs.submit import Submission, submit_registered
+from server.jobs.submit import JobSubmission, submit_registered
 from tests.workers.commands.schedulers import PlaySlurm
 from training.command import Command
 from training.spec import SPEC_VERSION, Arm, JobSpec, Schedule
@@ -184,7 +184,7 @@ class Stack:
             candidates=tuple(candidates),
         )
         with self.owner_database.write() as session:
-            submission = Submission(
+            submission = JobSubmission(
                 spec=spec,
                 policy=policy_from_mapping({"margin": "1.0%", **policy}),
                 revision="r",

@@ -3,11 +3,11 @@
 import dataclasses
 
 from parity.cli.gate.report import SUMMARY_BYTES, ReportFiles, fits_a_comment, markdown, write
-from parity.gate.outcome import Outcome
+from parity.gate.outcome import GateOutcome
 from parity.gate.rules import GateRules
 from parity.wording import age_in_words
 
-OUTCOME = Outcome(
+OUTCOME = GateOutcome(
     result="infrastructure",
     revision="r",
     trouble="no worker",

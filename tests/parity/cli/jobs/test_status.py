@@ -12,7 +12,7 @@ import pytest
 from parity.cli.gate import command
 from parity.cli.jobs import watching
 from parity.client.rest import Client
-from parity.gate.outcome import Outcome
+from parity.gate.outcome import GateOutcome
 from parity.version import JUDGE_VERSION
 
 Run = Callable[..., tuple[int, str, str]]
@@ -174,7 +174,7 @@ def test_a_verification_as_json(data: Path, run: Run) -> None:
 def test_a_gate_prints_its_json_instead_of_the_headline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:
-    outcome = Outcome(result="timeout", revision="abc", trouble="job j1 did not end")
+    outcome = GateOutcome(result="timeout", revision="abc", trouble="job j1 did not end")
     monkeypatch.setattr(command, "verdict_with_second_look", lambda *_words: outcome)
     for name in ("GITHUB_STEP_SUMMARY", "GITHUB_OUTPUT"):
         monkeypatch.delenv(name, raising=False)
