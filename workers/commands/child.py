@@ -224,7 +224,7 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
     for other in others:
         with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
             other.kill()
-    other.kill()
+    process.kill()
     process.wait()
 
 
