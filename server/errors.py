@@ -136,6 +136,14 @@ class DamagedError(ServiceError):
     title = "The record is damaged"
 
 
+class StoredFormError(ServiceError):
+    """What is stored was written by another version, and this one cannot read it."""
+
+    status = 503
+    kind = "stored-form"
+    title = "Stored by another version"
+
+
 class UnavailableError(ServiceError):
     """A service that the server depends on is unreachable; a later retry may succeed."""
 

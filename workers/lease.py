@@ -11,7 +11,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
-from pydantic import ValidationError
 from sqlalchemy import ColumnElement, Row, and_, bindparam, exists, func, select, update
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
@@ -20,12 +19,12 @@ from parity.frozen import frozen
 from server.database import clock, run_tokens
 from server.database.states import RUN_ENDED
 from server.database.tables import Attempt, Job, Run, RunState, Worker
+from server.errors import StoredFormError
 from server.jobs import lifecycle, submissions
 from server.jobs.fingerprint import columns_of_reused, equal_run, run_spec, unsound
 from server.jobs.job_kinds import needed_kind
 from server.jobs.workers import devices_fit, is_bound_to, is_left_to_another, refused_recipe
 from server.logs import without_secrets
-from server.wrong_values import sentence
 from training.command import ENGINE as COMMAND
 from training.spec import RunSpec
 from workers.queue_order import next_run, token_allows
@@ -127,7 +126,7 @@ def _claim(
     except DBAPIError:
         raise  # of the database: it says nothing about the run
     except Exception as error:  # noqa: BLE001
-        reason = sentence(error.errors()[0]) if isinstance(error, ValidationError) else repr(error)
+        reason = error.detail if isinstance(error, StoredFormError) else repr(error)
         lifecycle.fail(
             session,
             run,

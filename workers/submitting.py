@@ -32,6 +32,7 @@ from server.database.sessions import Database
 from server.database.tables import Submission
 from server.jobs import submissions
 from server.settings import Settings
+from server.stored import read_stored, reading
 from workers import negative_controls
 from workers.attempt_record import AttemptRecord
 from workers.commands import checkout, script
@@ -66,14 +67,15 @@ class SubmissionPlan:
 
 def plan_of(row: Submission) -> SubmissionPlan:
     """The plan of a submission."""
-    plan = row.plan
-    return SubmissionPlan(
-        reports=ReportSource(**plan["reports"]),
-        limits=Limits(**plan["limits"]),
-        paths=tuple(plan["paths"]),
-        scheduler=plan["scheduler"],
-        negative_control=plan["proves"],
-    )
+    place = f"run {row.run_id}, submission {row.number}: its plan"
+    with reading(place):
+        return SubmissionPlan(
+            reports=read_stored(ReportSource, row.plan["reports"], f"{place}.reports"),
+            limits=read_stored(Limits, row.plan["limits"], f"{place}.limits"),
+            paths=tuple(row.plan["paths"]),
+            scheduler=row.plan["scheduler"],
+            negative_control=row.plan["proves"],
+        )
 
 
 def scheduler_named(name: str, options: Mapping[str, Any]) -> Scheduler:

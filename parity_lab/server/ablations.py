@@ -11,7 +11,6 @@ from sqlalchemy.orm import Session
 from parity.frozen import frozen
 from parity.judging.document_types import FloorDocument
 from parity.judging.gap.interval import Interval
-from parity.judging.policy import policy_from_mapping
 from parity_lab.ablations import AblationArm, ArmNoise, Pair, ablate
 from parity_lab.answer import CONFIDENCE
 from parity_lab.server.analyses import candidate_of, check_ended
@@ -157,7 +156,7 @@ def late_loss(session: Session, run: Run) -> float:
     names.
     """
     curve = judged_curves.losses(session, run)
-    first = run.length * (1.0 - policy_from_mapping(run.job.policy).window_fraction)
+    first = run.length * (1.0 - run.job.read_policy().window_fraction)
     value = float(curve.loss[curve.steps >= first].mean())
     if not math.isfinite(value):
         raise ConflictError(f"the loss of run {run.id} is not finite at its end")

@@ -30,8 +30,10 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 from parity.effective_recipe import title, written
 from parity.judging.decision import State
+from parity.judging.policy import Policy, policy_from_mapping
 from parity.recipes import UNSTATED
 from server.settings import WebhookEvent
+from server.stored import reading
 from training.overrides import Override, from_document
 from training.spec import SPEC_VERSION, labels_of
 from training.switches import Rounding
@@ -230,6 +232,13 @@ class Job(Base):
         """
         return any(arm.runs for arm in self.arms)
 
+    def read_policy(self) -> Policy:
+        """The policy that its verdicts follow. Raises StoredFormError if this version cannot read
+        it.
+        """
+        with reading(f"job {self.id}: its policy"):
+            return policy_from_mapping(self.policy)
+
 
 class Arm(Base):
     """The baseline of a job, or one of its candidates. `runs` are those that the judge compares;
@@ -269,7 +278,8 @@ class Arm(Base):
     @property
     def overrides(self) -> list[Override]:
         """The arm's rules for single blocks, projections and GEMMs."""
-        return [from_document(document) for document in self.requested.get("overrides", ())]
+        with reading(f"job {self.job_id}, arm {self.name}: overrides"):
+            return [from_document(document) for document in self.requested.get("overrides", ())]
 
     @property
     def stated_recipe(self) -> str | None:
@@ -278,7 +288,8 @@ class Arm(Base):
         """
         if self.recipe == UNSTATED:
             return None
-        return written(labels_of(self.job.spec, self.requested))
+        with reading(f"job {self.job_id}, arm {self.name}: its recipe"):
+            return written(labels_of(self.job.spec, self.requested))
 
     @property
     def title(self) -> str:

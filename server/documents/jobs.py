@@ -19,6 +19,7 @@ from server.documents.runs import AttemptDocument, RunDocument, attempt_document
 from server.jobs import submissions
 from server.jobs.applied_statements import arm_facts, tokens_per_step
 from server.jobs.cost import CostDocument, Price, cost_of
+from server.jobs.fingerprint import stored_model
 from server.jobs.forecasts import latest
 from server.jobs.job_kinds import kind_of
 from server.jobs.missing import missing
@@ -30,7 +31,6 @@ from server.json_numbers import Number
 from server.records import from_attributes
 from training.overrides import phrase
 from training.rules import OTHERS_TRAINERS
-from training.spec import Model
 
 
 @frozen
@@ -207,7 +207,7 @@ def job_document(
         look=shared and from_attributes(LookDocument, shared, number=shared.look),
         # With a trainer of the user's own the specification need not have the model.
         tokens_per_step=tokens_per_step(job),
-        parameters=None if job.engine in OTHERS_TRAINERS else Model(**job.spec["model"]).parameters,
+        parameters=None if job.engine in OTHERS_TRAINERS else stored_model(job.spec).parameters,
         share_done=share_done(job.runs),
         eta_seconds=last_end([*left.values()]),
         last_event=job.event_sequence,

@@ -16,7 +16,6 @@ from parity.judging.curves.curve import Curve
 from parity.judging.document_types import VerdictDocument
 from parity.judging.live.gap_chart import BinnedGap, GapBasis, StepRange, binned_gap, gap_basis
 from parity.judging.multiplicity import Multiplicity
-from parity.judging.policy import policy_from_mapping
 from parity.report.verdict_gap import interval_level, verdict_priors
 from server.concurrency.cache import Cache
 from server.curves import judged_curves
@@ -82,7 +81,7 @@ def candidate_gaps(
     longer.
     """
     made_from = identity(job)
-    policy = policy_from_mapping(job.policy)
+    policy = job.read_policy()
     documents: Mapping[str, VerdictDocument] = {
         document["candidate"]["name"]: document for document in verdict_documents(job)
     }

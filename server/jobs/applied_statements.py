@@ -9,7 +9,7 @@ import numpy as np
 from parity.frozen import frozen
 from parity.judging.curves.curve import Curve, Rounding
 from parity.judging.multiplicity import MAX_LOOKS, Multiplicity
-from parity.judging.policy import Policy, policy_from_mapping
+from parity.judging.policy import Policy
 from parity.judging.secondary.conditions import TOKENS
 from server.database import clock
 from server.database.tables import Arm, Job, Run, Statement
@@ -154,7 +154,7 @@ def looks(job: Job, policy: Policy | None, *, late: bool) -> tuple[Policy, Multi
     when the job could be judged already, one statement of each fact is free, and each later request
     about the same fact is a look more.
     """
-    judged_by = policy or policy_from_mapping(job.policy)
+    judged_by = policy or job.read_policy()
     shared = multiplicity_of(job) if policy is None or job.looked_at is not None else None
     requests = {
         (statement.fact, statement.created_at)

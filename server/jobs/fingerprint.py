@@ -26,10 +26,11 @@ from server.curves import judged_curves
 from server.database.tables import Arm, Job, Run
 from server.jobs.workers import short
 from server.json_digest import digest
+from server.stored import read_stored, reading
 from training.command import ENGINE as COMMAND
 from training.overrides import phrase
 from training.rules import NAMED_DATA, OTHERS_TRAINERS
-from training.spec import JobSpec, RunSpec
+from training.spec import JobSpec, Model, RunSpec
 
 _JOB_SPEC = TypeAdapter(JobSpec)
 _LOOKED_AT = 20
@@ -47,14 +48,18 @@ class Difference:
 
 
 def job_spec(job: Job) -> JobSpec:
-    """The specification of a job. Raises pydantic's ValidationError if this version cannot
-    read it.
-    """
+    """The specification of a job. Raises StoredFormError if this version cannot read it."""
     spec = job.spec
     # a user's own run, whose length was stated later
     if "schedule" not in spec and job.planned_steps is not None:
         spec = {**spec, "schedule": {"steps": job.planned_steps}}
-    return _job_spec(json.dumps(spec))
+    with reading(f"job {job.id}: its specification"):
+        return _job_spec(json.dumps(spec))
+
+
+def stored_model(spec: Mapping[str, Any]) -> Model:
+    """The model of a specification as it is stored with a job."""
+    return read_stored(Model, spec["model"], f"the model of job {spec.get('name')!r}")
 
 
 @lru_cache(maxsize=64)
@@ -64,8 +69,8 @@ def _job_spec(text: str) -> JobSpec:
 
 
 def run_spec(run: Run) -> RunSpec:
-    """The specification of a run, from that of its job. Raises pydantic's ValidationError if this
-    version cannot read it.
+    """The specification of a run, from that of its job. Raises StoredFormError if this version
+    cannot read it.
     """
     job = job_spec(run.job)
     return job.run_of(next(arm for arm in job.arms if arm.name == run.arm.name), run.replicate)

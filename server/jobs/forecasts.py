@@ -35,14 +35,13 @@ from parity.judging.live.rules import (
     State,
     due_forecasts,
     forecast_at,
-    forecast_from_mapping,
 )
 from parity.judging.live.run_noise import LiveArm, planned_lending
 from parity.judging.multiplicity import Multiplicity
 from parity.judging.noise.borrowed_priors import NO_LENDERS, Lending
 from parity.judging.noise.lending import Lenders
 from parity.judging.noise.noise_table import read_noise_table
-from parity.judging.policy import Policy, policy_from_mapping
+from parity.judging.policy import Policy
 from server.database.events import announce, emit
 from server.database.metrics import replaced_steps, store
 from server.database.sessions import Database
@@ -53,6 +52,7 @@ from server.jobs.applied_statements import family
 from server.jobs.multiplicity import multiplicity_of
 from server.jobs.noise_tables import family_in
 from server.settings import WebhookEvent
+from server.stored import read_stored, reading
 
 _STEPS_A_CALL = 200_000  # keeps a look short: the elected worker has other duties, too
 _LOOKS = 3  # at a job that changes meanwhile
@@ -136,7 +136,7 @@ def _look(session: Session, job_id: str, *, to_the_end: bool) -> _Look | None:
     job = session.get_one(Job, job_id)
     if job.status in JOB_ENDED or (job.status != "running" and not to_the_end) or not job.is_judged:
         return None
-    policy, before = policy_from_mapping(job.policy), job.early_stop
+    policy, before = job.read_policy(), job.early_stop
     attempts = {run.id: run.attempt_number for arm in job.arms for run in arm.runs}
     changes, left = _advance(session, job, policy)
     while to_the_end and left:
@@ -174,7 +174,7 @@ def _tell(session: Session, job: Job, look: _Look) -> list[str]:
     """Emit what has changed, and stop what the policy stops; returns the names of the candidates
     that became futile or will fail.
     """
-    arms, policy = {arm.name: arm for arm in job.arms}, policy_from_mapping(job.policy)
+    arms, policy = {arm.name: arm for arm in job.arms}, job.read_policy()
     ended = []
     for name, before, forecast in look.changes:
         message = sentence(forecast)
@@ -193,23 +193,31 @@ def latest(job: Job, arm: str) -> Forecast | None:
     """The last forecast of a candidate; None before the first."""
     columns = _arms(job).get(arm)
     if columns and columns["step"]:
-        return forecast_from_mapping({name: values[-1] for name, values in columns.items()})
+        return _forecast(job, columns, -1)
     return None
 
 
 def forecasts(job: Job, arm: str) -> list[Forecast]:
     """All forecasts of a candidate, oldest first."""
     columns = _arms(job).get(arm, {"step": []})
-    return [
-        forecast_from_mapping({name: values[i] for name, values in columns.items()})
-        for i in range(len(columns["step"]))
-    ]
+    return [_forecast(job, columns, back) for back in range(-len(columns["step"]), 0)]
+
+
+def _forecast(job: Job, columns: Mapping[str, list[Any]], back: int) -> Forecast:
+    """One forecast of columns; `back` counts from the newest, which is -1. A column that a later
+    version began has no value of the forecasts before.
+    """
+    values = {name: column[back] for name, column in columns.items() if -back <= len(column)}
+    return read_stored(Forecast, values, f"job {job.id}: forecasts")
 
 
 def pairs_of(job: Job, arm: Arm) -> list[PairProgress]:
     """What is stored of the pairs of a candidate."""
     stored = (job.early_stop or {}).get("pairs", {})
-    return [progress_from_mapping(stored[run.id]["state"]) for run in arm.runs if run.id in stored]
+    with reading(f"job {job.id}: sums of its forecasts"):
+        return [
+            progress_from_mapping(stored[run.id]["state"]) for run in arm.runs if run.id in stored
+        ]
 
 
 def _arms(job: Job) -> Mapping[str, dict[str, list[Any]]]:
@@ -247,10 +255,12 @@ def _advance(session: Session, job: Job, policy: Policy) -> tuple[list[_Change],
         columns = arms.setdefault(arm.name, {"step": []})
         until, states = announced.get(arm.name, (0.0, []))
         for forecast in _new_forecasts(job, arm, pairs, policy):
+            before = len(columns["step"])
             for key, value in forecast.document().items():
-                columns.setdefault(key, []).append(
-                    float(f"{value:.7g}") if isinstance(value, float) else value
-                )
+                column = columns.get(key, [])
+                stored_value = float(f"{value:.7g}") if isinstance(value, float) else value
+                # what an earlier version did not store has no value there
+                columns[key] = [*[None] * (before - len(column)), *column, stored_value]
             if forecast.share > until and states[-1:] != [forecast.state]:
                 changes.append((arm.name, states, forecast))
                 until, states = forecast.share, [*states, forecast.state]
@@ -316,8 +326,10 @@ def _fed(session: Session, stored: dict[str, Any], baseline: Run, candidate: Run
     )
     steps, here, there = np.intersect1d(base[0], other[0], assume_unique=True, return_indices=True)
     part = slice(0, _STEPS_A_CALL)
+    with reading(f"job {candidate.job_id}: sums of its forecasts"):
+        progress = progress_from_mapping(before["state"])
     state = observe(
-        progress_from_mapping(before["state"]),
+        progress,
         steps[part],
         base[1]["lm_loss"][here][part],
         other[1]["lm_loss"][there][part],

@@ -364,7 +364,7 @@ def _asked_of(rules: PinnedRules, job: Job) -> AskedQuestion:
         baseline = BaselineChoice()
     return AskedQuestion(
         spec=job_spec(job),
-        policy=policy_from_mapping(job.policy),
+        policy=job.read_policy(),
         baseline=baseline,
         max_run_seconds=job.max_run_seconds,
         stated=job.spec if job.engine == "external" else None,

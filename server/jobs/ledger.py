@@ -34,7 +34,6 @@ from sqlalchemy import ColumnElement, and_, or_, select
 from sqlalchemy.orm import Session
 
 from parity.judging.codes import BY_CODE
-from parity.judging.policy import policy_from_mapping
 from server.database.locks import hold_lock
 from server.database.tables import Arm, Job, NewQuestion, Verdict
 from server.errors import LookError
@@ -110,7 +109,7 @@ def register(
     )
     job.look = 1 + max(other.look or 1 for other in earlier)
     job.look_candidates = max(first.look_candidates or 1, len(candidates))
-    looks = policy_from_mapping(job.policy).looks
+    looks = job.read_policy().looks
     if job.look > looks:
         used = ", ".join(f"job {other.id} ({_outcome(other, by_question)})" for other in earlier)
         raise LookError(
@@ -124,7 +123,7 @@ def looks_left(job: Job) -> int:
     """How many of the registered looks come after that of a job; 0 where nobody counts them."""
     if job.look is None:
         return 0
-    return max(0, policy_from_mapping(job.policy).looks - job.look)
+    return max(0, job.read_policy().looks - job.look)
 
 
 def take_another(session: Session, job: Job) -> None:
@@ -133,7 +132,7 @@ def take_another(session: Session, job: Job) -> None:
     """
     by_question = {arm.question: arm.name for arm in job.arms[1:] if arm.question}
     _hold(session, by_question)
-    before, looks = job.look, policy_from_mapping(job.policy).looks
+    before, looks = job.look, job.read_policy().looks
     if before is None or not by_question:
         raise LookError(
             f"candidates of job {job.id} have trained, so that adding a run is a further look, and "

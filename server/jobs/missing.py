@@ -26,7 +26,6 @@ from collections.abc import Iterator
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from parity.judging.policy import policy_from_mapping
 from parity.wording import count, short_percent, tokens_words
 from server.database.tables import DataRead, Job, Run
 from server.jobs.fingerprint import job_spec
@@ -92,7 +91,7 @@ def _first_on_a_gpu(session: Session, job: Job) -> Iterator[str]:
 
 
 def _hours(session: Session, job: Job, spec: JobSpec) -> Iterator[str]:
-    earlier = equal_earlier_run(session, spec, policy_from_mapping(job.policy))
+    earlier = equal_earlier_run(session, spec, job.read_policy())
     device, peak = _PEAKS[job.capability]
     if earlier is not None and earlier.step_seconds is not None:
         seconds, how = (

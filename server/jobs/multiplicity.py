@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from parity.judging.multiplicity import MAX_LOOKS, Multiplicity
-from parity.judging.policy import policy_from_mapping
 from server.database.tables import Job
 
 
@@ -13,7 +12,7 @@ def multiplicity_of(job: Job) -> Multiplicity | None:
     """
     if job.look is None or job.look_candidates is None:
         return None
-    looks = policy_from_mapping(job.policy).looks
+    looks = job.read_policy().looks
     if job.looked_at is not None:  # a project, whose looks nobody registers before they are taken
         looks = min(MAX_LOOKS, max(job.look, looks))
         return Multiplicity(

@@ -44,8 +44,9 @@ from parity.judging.policy import WINDOW_FRACTION
 from parity.recipes import rounds_to_nearest
 from server.database.metrics import store
 from server.database.tables import Job, Run
+from server.jobs.fingerprint import stored_model
 from server.json_digest import digest
-from training.spec import Arm, Data, JobSpec, Model, Schedule
+from training.spec import Arm, Data, JobSpec, Schedule
 
 MOST_GROUPS = 100  # of a family, newest first
 VARIES = "replicate: the rounding's random numbers, and a nudge of the initial weights"
@@ -105,7 +106,7 @@ def emulated_family(spec: Mapping[str, Any]) -> str | None:
     if spec["engine"] != "emulated":
         return None
     schedule = spec["schedule"]
-    if schedule["final_fraction"] > DECAYED or Model(**spec["model"]).parameters >= LARGEST:
+    if schedule["final_fraction"] > DECAYED or stored_model(spec).parameters >= LARGEST:
         return None
     if _weights_of(spec) == _weights_of(DEMO_SPEC.document()):
         return DEMO

@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pydantic import ValidationError
-
 from parity.frozen import frozen
 from parity.judging.document_types import VerdictDocument
 from parity.judging.gap.chances import PAIRS, chances_of
@@ -14,6 +12,7 @@ from parity.report.candidates import advising
 from parity.report.view import TrainingView, views_of
 from parity.wording import count, likely
 from server.database.tables import Job
+from server.errors import StoredFormError
 from server.jobs.fingerprint import job_spec
 from server.jobs.job_kinds import kind_of
 from server.jobs.verdict_rows import verdict_documents
@@ -47,7 +46,7 @@ def proposal(job: Job) -> Proposal | None:
     view = advising(views_of(documents))
     try:
         spec = job_spec(job)
-    except ValidationError:  # of a version whose specifications this one cannot read
+    except StoredFormError:  # of a version whose specifications this one cannot read
         return None
     if not isinstance(view, TrainingView):  # no verdict names a step
         return None

@@ -105,7 +105,7 @@ def begin(planned_steps: int) -> PairProgress:
 
 
 def progress_from_mapping(mapping: Mapping[str, Any]) -> PairProgress:
-    """The state that `Progress.document` wrote; ValueError where it is another document."""
+    """The state that `PairProgress.document` wrote; ValueError where it is another document."""
     if set(mapping) != set(_KEYS):
         raise ValueError(
             f"the state of a pair has the keys {', '.join(sorted(map(str, mapping)))}; expected "

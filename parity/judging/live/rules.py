@@ -16,7 +16,7 @@ applied. calibration/live.py simulates it, also with offsets that move in other 
 the final gap is only forecast, because its window was never trained. Can fail: see `prediction`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, Literal
 
@@ -43,7 +43,8 @@ class Forecast:
     share: float
     step: int
     gap: float
-    gap_half_width: float
+    gap_half_width: float | None = None
+    """None in a forecast that was stored before intervals were."""
     low: float
     high: float
     low_half: float
@@ -59,13 +60,8 @@ class Forecast:
         return max(0.0, 1.0 - self.passes - self.fails)
 
     def document(self) -> dict[str, Any]:
-        """The forecast as JSON-able values for `forecast_from_mapping`."""
+        """The forecast as JSON-able values."""
         return asdict(self)
-
-
-def forecast_from_mapping(mapping: Mapping[str, Any]) -> Forecast:
-    """The forecast that `Forecast.document` wrote."""
-    return Forecast(**mapping)
 
 
 def due_forecasts(

@@ -62,7 +62,7 @@ class LiveDocument:
     past_step: list[int]
     past_state: list[State]
     past_gap: list[float]
-    past_gap_half_width: list[float]
+    past_gap_half_width: list[float | None]
     past_low: list[float]
     past_high: list[float]
     past_passes: list[float]

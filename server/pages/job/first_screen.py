@@ -95,6 +95,7 @@ def live_paths(job: Job) -> Mapping[str, LivePath]:
                 hi=look.gap + look.gap_half_width,
             )
             for look in looks
+            if look.gap_half_width is not None
         ]
         block = (job.planned_steps or 0) // BLOCKS
         dots = Dots(points=list(zip(map(float, steps), gaps, strict=True)), steps=block)

@@ -11,9 +11,9 @@ from parity.judging.live.prediction import predict
 from parity.judging.live.rules import (
     ENDED_BY,
     FIRST_FORECAST,
+    Forecast,
     due_forecasts,
     forecast_at,
-    forecast_from_mapping,
     state_of,
 )
 from parity.judging.live.run_noise import LiveArm
@@ -124,7 +124,7 @@ def test_a_look_survives_json_and_has_its_numbers_in_words() -> None:
     prediction = predict([(pair(0.09).until(40), False)], 1, (NEAREST, NEAREST), POLICY)
     assert prediction is not None
     forecast = forecast_at(prediction)
-    assert forecast_from_mapping(json.loads(json.dumps(forecast.document()))) == forecast
+    assert Forecast(**json.loads(json.dumps(forecast.document()))) == forecast
     assert forecast.low < forecast.low_half < forecast.gap < forecast.high_half < forecast.high
     assert forecast.passes + forecast.fails + forecast.inconclusive == pytest.approx(1.0)
     words = sentence(forecast)
