@@ -23,7 +23,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from parity.canonical_json import picked
 from parity.frozen import frozen
 
 if sys.platform != "win32":
@@ -76,7 +75,15 @@ class Progress:
         """Remember, so that a reader never sees half of it."""
         write_whole(
             self.path,
-            json.dumps(picked(self, "run", "attempt_number", "offset", "token", "left_out")),
+            json.dumps(
+                {
+                    "run": self.run,
+                    "attempt_number": self.attempt_number,
+                    "offset": self.offset,
+                    "token": self.token,
+                    "left_out": self.left_out,
+                }
+            ),
         )
 
 

@@ -13,7 +13,6 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from parity.canonical_json import picked
 from server.database.locks import hold_lock
 from server.database.tables import DataRead, Job, Run
 from server.jobs.workers import short
@@ -29,7 +28,11 @@ def place_of(spec: JobSpec | RunSpec) -> str | None:
         return None
     where: dict[str, Any] = {"source": spec.data.source, "path": posixpath.normpath(spec.data.path)}
     if spec.engine == "maxtext":  # what its digest covers (`training.engines.maxtext.data_digest`)
-        options = picked(spec.maxtext, "tokenizer_path", "eval_path", "hf_train_files")
+        options = {
+            "tokenizer_path": spec.maxtext.tokenizer_path,
+            "eval_path": spec.maxtext.eval_path,
+            "hf_train_files": spec.maxtext.hf_train_files,
+        }
         where |= {"data": spec.data.document(), "maxtext": options}
     return digest(where)
 

@@ -18,7 +18,6 @@ from pydantic import TypeAdapter
 from sqlalchemy import ColumnElement, Select, select
 from sqlalchemy.orm import Session
 
-from parity.canonical_json import picked
 from parity.extensions import lab
 from parity.frozen import frozen
 from parity.judging.curves.context import confounding_keys
@@ -190,8 +189,13 @@ def columns_of_reused(source: Run) -> dict[str, Any]:
     has it.
     """
     rounding = {"rounding": source.rounding} if source.rounding else {}
-    same = picked(source, "fingerprint", "manifest", "steps_done", "last_loss")
-    return rounding | same | {"reused_from": source.reused_from or source.id}
+    return rounding | {
+        "fingerprint": source.fingerprint,
+        "manifest": source.manifest,
+        "steps_done": source.steps_done,
+        "last_loss": source.last_loss,
+        "reused_from": source.reused_from or source.id,
+    }
 
 
 def spec_differences(

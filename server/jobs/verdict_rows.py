@@ -72,11 +72,11 @@ def shown(
     """A document with what is shown with it and is no part of the verdict: its path, and its
     modelled GEMM time, where they are known.
     """
-    with_path: VerdictDocument = document if path is None else {**document, "path": path}
-    told: VerdictDocument = with_words(
-        {**with_path, "chances": chances_of(document), "gemm_time": modelled}
+    shown_document: VerdictDocument = document if path is None else {**document, "path": path}
+    worded: VerdictDocument = with_words(
+        {**shown_document, "chances": chances_of(document), "gemm_time": modelled}
     )
-    return told
+    return worded
 
 
 def gemm_times(job: Job) -> Mapping[str, float]:
