@@ -16,7 +16,7 @@ HEAD_SECONDS = 20.0
 
 
 class Connection(H11Protocol):
-    """One client's connection; name it with `uvicorn --http server.web.limits:Connection`."""
+    """One client's connection; name it with `uvicorn --http server.web.connection:Connection`."""
 
     _idle_since = 0.0
 
