@@ -34,10 +34,67 @@ from server.settings import Settings
 from server.web.context import InContext
 from server.web.requests.entity_tags import ClientCopy
 
+router = APIRouter(prefix="/api/v1", tags=["images"])
 drawing = Turns("drawing figures")
 
 # The colors of the pages, dark enough for white letters.
 _COLORS = {"pass": "#0b6e4f", "fail": "#b3261e", "inconclusive": "#7a5c00", "none": "#5f6368"}
+_SVG = "image/svg+xml"
+_PICTURE: dict[int | str, dict[str, Any]] = {
+    200: {"content": {_SVG: {}}},
+    304: {"description": "The client already has this version"},
+}
+Named = Annotated[
+    str,
+    PathParameter(
+        max_length=200,
+        description="a job's id, or a job name, which selects the newest concluded job of that "
+        "name",
+    ),
+]
+
+
+@frozen
+class Badge:
+    """A badge in the format of shields.io's endpoint (schemaVersion 1)."""
+
+    schemaVersion: int  # noqa: N815
+    label: str
+    message: str
+    color: str
+
+
+@router.get("/jobs/{job_id}/verdict.svg", response_class=Response, responses=_PICTURE)
+def verdict_figure(
+    job_id: str,
+    context: InContext,
+    response: Response,
+    candidate: Annotated[
+        str | None, Query(max_length=64, description="candidate; default: the first")
+    ] = None,
+    if_none_match: Annotated[str, Header()] = "",
+) -> Response:
+    """The one-page figure of a verdict: losses, gap with its band and the margin, noise. Drawn
+    once, then stored.
+    """
+    with context.database.read() as session:
+        job = find_job(session, job_id)
+        if job.verdicts:
+            headers = ClientCopy(response, if_none_match).check(job, "figure", VERSION, candidate)
+        else:
+            headers = {}
+    return Response(
+        figure(context.settings, context.database, job_id, candidate),
+        media_type=_SVG,
+        headers=headers,
+    )
+
+
+@router.get("/badges/{named:path}.json")
+def badge_endpoint(named: Named, context: InContext) -> Badge:
+    """The worst verdict of a job, for shields.io's endpoint badge."""
+    with context.database.read() as session:
+        return badge(session, named)
 
 
 def figure(settings: Settings, database: Database, job_id: str, candidate: str | None) -> bytes:
@@ -76,16 +133,6 @@ def _draw(database: Database, job_id: str, document: VerdictDocument, path: Path
     half_done.replace(path)
 
 
-@frozen
-class Badge:
-    """A badge in the format of shields.io's endpoint (schemaVersion 1)."""
-
-    schemaVersion: int  # noqa: N815
-    label: str
-    message: str
-    color: str
-
-
 def badge(session: Session, job_or_name: str) -> Badge:
     """The badge of a job, or of the newest concluded job of this name; the worst candidate
     decides.
@@ -116,53 +163,3 @@ def badge(session: Session, job_or_name: str) -> Badge:
             _COLORS[outcome],
         )
     return Badge(schemaVersion=1, label="parity", message=message, color=color)
-
-
-router = APIRouter(prefix="/api/v1", tags=["images"])
-_SVG = "image/svg+xml"
-_PICTURE: dict[int | str, dict[str, Any]] = {
-    200: {"content": {_SVG: {}}},
-    304: {"description": "The client already has this version"},
-}
-
-Named = Annotated[
-    str,
-    PathParameter(
-        max_length=200,
-        description="a job's id, or a job name, which selects the newest concluded job of that "
-        "name",
-    ),
-]
-
-
-@router.get("/jobs/{job_id}/verdict.svg", response_class=Response, responses=_PICTURE)
-def verdict_figure(
-    job_id: str,
-    context: InContext,
-    response: Response,
-    candidate: Annotated[
-        str | None, Query(max_length=64, description="candidate; default: the first")
-    ] = None,
-    if_none_match: Annotated[str, Header()] = "",
-) -> Response:
-    """The one-page figure of a verdict: losses, gap with its band and the margin, noise. Drawn
-    once, then stored.
-    """
-    with context.database.read() as session:
-        job = find_job(session, job_id)
-        if job.verdicts:
-            headers = ClientCopy(response, if_none_match).check(job, "figure", VERSION, candidate)
-        else:
-            headers = {}
-    return Response(
-        figure(context.settings, context.database, job_id, candidate),
-        media_type=_SVG,
-        headers=headers,
-    )
-
-
-@router.get("/badges/{named:path}.json")
-def badge_endpoint(named: Named, context: InContext) -> Badge:
-    """The worst verdict of a job, for shields.io's endpoint badge."""
-    with context.database.read() as session:
-        return badge(session, named)

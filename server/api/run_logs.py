@@ -49,41 +49,6 @@ class AttemptLog:
     artifacts: list[str]
 
 
-def _log(state_dir: Path, run_id: str, attempt: AttemptDocument, wanted: int) -> AttemptLog:
-    name = f"{run_id}-{attempt.attempt}"
-    path = state_dir / "logs" / "runs" / f"{name}.log"
-    lines, cut, missing = [], False, None
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, 2)
-            file.seek(max(0, size - _READ_BYTES))
-            text = file.read().decode(errors="replace")
-    except FileNotFoundError:
-        where = f"worker {attempt.worker}" if attempt.worker else "the machine that trained it"
-        missing = (
-            f"not on this machine: it is {path.name} in logs/runs of the PARITY_STATE_DIR of "
-            f"{where}, until retention drops it"
-        )
-    else:
-        every = without_secrets(text).splitlines()[1 if size > _READ_BYTES else 0 :]
-        lines = [line[:_LINE_CHARACTERS] for line in every[-wanted:]]
-        cut = size > _READ_BYTES or len(every) > wanted
-    files = sorted(_left(state_dir, name))[:_ARTIFACTS]
-    return from_attributes(
-        AttemptLog, attempt, lines=lines, cut=cut, missing=missing, artifacts=files
-    )
-
-
-def _left(state_dir: Path, name: str) -> dict[str, Path]:
-    """The files of an attempt (RUN-ATTEMPT), by their names within its folder, without links."""
-    folder = state_dir / "artifacts" / name
-    return {
-        str(file.relative_to(folder)): file
-        for file in folder.rglob("*")
-        if file.is_file() and not file.is_symlink()
-    }
-
-
 @frozen
 class RunLogDocument:
     """The logs of a run's attempts, newest first; empty for a run that has not begun, or with
@@ -135,3 +100,38 @@ def run_artifact(
             f"/runs/{run_id}/log lists its files"
         )
     return Download(request, left[name])
+
+
+def _log(state_dir: Path, run_id: str, attempt: AttemptDocument, wanted: int) -> AttemptLog:
+    name = f"{run_id}-{attempt.attempt}"
+    path = state_dir / "logs" / "runs" / f"{name}.log"
+    lines, cut, missing = [], False, None
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            file.seek(max(0, size - _READ_BYTES))
+            text = file.read().decode(errors="replace")
+    except FileNotFoundError:
+        where = f"worker {attempt.worker}" if attempt.worker else "the machine that trained it"
+        missing = (
+            f"not on this machine: it is {path.name} in logs/runs of the PARITY_STATE_DIR of "
+            f"{where}, until retention drops it"
+        )
+    else:
+        every = without_secrets(text).splitlines()[1 if size > _READ_BYTES else 0 :]
+        lines = [line[:_LINE_CHARACTERS] for line in every[-wanted:]]
+        cut = size > _READ_BYTES or len(every) > wanted
+    files = sorted(_left(state_dir, name))[:_ARTIFACTS]
+    return from_attributes(
+        AttemptLog, attempt, lines=lines, cut=cut, missing=missing, artifacts=files
+    )
+
+
+def _left(state_dir: Path, name: str) -> dict[str, Path]:
+    """The files of an attempt (RUN-ATTEMPT), by their names within its folder, without links."""
+    folder = state_dir / "artifacts" / name
+    return {
+        str(file.relative_to(folder)): file
+        for file in folder.rglob("*")
+        if file.is_file() and not file.is_symlink()
+    }

@@ -13,12 +13,6 @@ from server.web.context import InContext
 router = APIRouter(include_in_schema=False)
 
 
-def redirect_to_login(request: Request, _: Exception) -> Response:
-    """A redirect to the login, which leads back to the requested page with its query."""
-    query = f"?{request.url.query}" if request.url.query else ""
-    return RedirectResponse(f"/login?next={quote(request.url.path + query)}", 303)
-
-
 @router.get("/login")
 def login_form(
     request: Request, following: Annotated[str, Query(alias="next")] = "/jobs"
@@ -77,3 +71,9 @@ def logout(request: Request, context: InContext) -> Response:
     answer = RedirectResponse("/login", 303)
     answer.delete_cookie(browser_sessions.COOKIE)
     return answer
+
+
+def redirect_to_login(request: Request, _: Exception) -> Response:
+    """A redirect to the login, which leads back to the requested page with its query."""
+    query = f"?{request.url.query}" if request.url.query else ""
+    return RedirectResponse(f"/login?next={quote(request.url.path + query)}", 303)

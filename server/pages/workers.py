@@ -23,6 +23,7 @@ from server.web.context import InContext
 router = pages_router()
 
 JOBS_SHOWN = 100
+WORKERS_SHOWN = 100
 
 
 @frozen
@@ -39,6 +40,22 @@ class QueueRow:
     reason: str | None
     share_done: float
     eta_seconds: float | None
+
+
+@router.get("/workers")
+def workers(request: Request, context: InContext) -> Response:
+    """The workers and the queue: who trains what, and why jobs wait."""
+    with context.database.read() as session:
+        values = {
+            "workers": worker_documents(
+                session, context.settings.lease_seconds, limit=WORKERS_SHOWN
+            ),
+            "training": training(session),
+            "queue": queue(session, context.settings.lease_seconds),
+            "shown": JOBS_SHOWN,
+            "time_text": time_text,
+        }
+        return templates.TemplateResponse(request, "workers.html", values)
 
 
 def queue(session: Session, lease_seconds: float) -> list[QueueRow]:
@@ -93,22 +110,3 @@ def training(session: Session) -> Mapping[str, Sequence[Run]]:
     for run in session.scalars(statement):
         by_worker.setdefault(run.worker_id or "", []).append(run)
     return by_worker
-
-
-WORKERS_SHOWN = 100
-
-
-@router.get("/workers")
-def workers(request: Request, context: InContext) -> Response:
-    """The workers and the queue: who trains what, and why jobs wait."""
-    with context.database.read() as session:
-        values = {
-            "workers": worker_documents(
-                session, context.settings.lease_seconds, limit=WORKERS_SHOWN
-            ),
-            "training": training(session),
-            "queue": queue(session, context.settings.lease_seconds),
-            "shown": JOBS_SHOWN,
-            "time_text": time_text,
-        }
-        return templates.TemplateResponse(request, "workers.html", values)

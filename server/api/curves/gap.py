@@ -25,6 +25,7 @@ from server.web.requests.query import FirstStep, LastStep, Spacing
 router = APIRouter(prefix="/api/v1", tags=["curves"])
 
 Candidate = Annotated[str | None, Query(description="candidate arm; default: the first")]
+_DOCUMENT = TypeAdapter(GapsDocument)
 
 
 @frozen
@@ -46,6 +47,14 @@ class GapDocument(PairDocument):
     low: list[Number]
     high: list[Number]
     planned_steps: int | None
+
+
+@frozen
+class _Answer:
+    """A response, and what was recorded when it was made."""
+
+    content: bytes
+    recorded: Extents
 
 
 @router.get("/jobs/{job_id}/gap", responses=UNCHANGED)
@@ -108,17 +117,6 @@ def gaps(
         wanted = StepRange(first=first_step, last=last_step, bins=bins, log=spacing == "log")
         content = _computed(context, session, job, arms, wanted)
     return Response(content, media_type="application/json", headers=headers)
-
-
-@frozen
-class _Answer:
-    """A response, and what was recorded when it was made."""
-
-    content: bytes
-    recorded: Extents
-
-
-_DOCUMENT = TypeAdapter(GapsDocument)
 
 
 def _computed(

@@ -29,6 +29,50 @@ class Figure:
     margin: float
 
 
+@frozen
+class Gap:
+    """A gap as a row tells it, in nats; `figure` and `small` draw it in margins, where it has an
+    interval and a margin.
+    """
+
+    mean: str = ""
+    interval: str = ""
+    figure: Figure | None = None
+    small: Figure | None = None
+
+
+NO_GAP = Gap()
+
+
+def verdict_gap(verdict: VerdictSummary) -> Gap:
+    """The gap of a verdict; none where the runs were not compared."""
+    if verdict.gap_nats is None or verdict.code in NO_GAP_CODES:
+        return NO_GAP
+    if verdict.ci_low is None or verdict.ci_high is None:
+        return Gap(mean=signed(verdict.gap_nats).replace("-", MINUS))
+    return drawn_gap(
+        verdict.verdict, (verdict.gap_nats, verdict.ci_low, verdict.ci_high), verdict.margin_nats
+    )
+
+
+def drawn_gap(state: str, gap: tuple[float, float, float], margin: float | None) -> Gap:
+    """A gap (mean, ends of its interval) in words, and drawn where there is a margin."""
+    mean, low, high = gap
+    places = nats_decimals(margin, low, high)
+    told, interval = (
+        text.replace("-", MINUS)
+        for text in (signed(mean, places), interval_words(low, high, places))
+    )
+    if not margin:
+        return Gap(mean=told, interval=interval)
+    words = (
+        f"{'forecast ' if state == 'live' else ''}{told}, interval {interval}, margin "
+        f"{margin:.{places}f}"
+    )
+    figure, small = (_figure(state, words, gap, margin, axis) for axis in (_ROW, _SMALL))
+    return Gap(mean=told, interval=interval, figure=figure, small=small)
+
+
 def _figure(
     state: str,
     words: str,
@@ -50,48 +94,4 @@ def _figure(
         above=high > axis[1],
         zero=place(0.0),
         margin=place(1.0),
-    )
-
-
-@frozen
-class Gap:
-    """A gap as a row tells it, in nats; `figure` and `small` draw it in margins, where it has an
-    interval and a margin.
-    """
-
-    mean: str = ""
-    interval: str = ""
-    figure: Figure | None = None
-    small: Figure | None = None
-
-
-NO_GAP = Gap()
-
-
-def drawn_gap(state: str, gap: tuple[float, float, float], margin: float | None) -> Gap:
-    """A gap (mean, ends of its interval) in words, and drawn where there is a margin."""
-    mean, low, high = gap
-    places = nats_decimals(margin, low, high)
-    told, interval = (
-        text.replace("-", MINUS)
-        for text in (signed(mean, places), interval_words(low, high, places))
-    )
-    if not margin:
-        return Gap(mean=told, interval=interval)
-    words = (
-        f"{'forecast ' if state == 'live' else ''}{told}, interval {interval}, margin "
-        f"{margin:.{places}f}"
-    )
-    figure, small = (_figure(state, words, gap, margin, axis) for axis in (_ROW, _SMALL))
-    return Gap(mean=told, interval=interval, figure=figure, small=small)
-
-
-def verdict_gap(verdict: VerdictSummary) -> Gap:
-    """The gap of a verdict; none where the runs were not compared."""
-    if verdict.gap_nats is None or verdict.code in NO_GAP_CODES:
-        return NO_GAP
-    if verdict.ci_low is None or verdict.ci_high is None:
-        return Gap(mean=signed(verdict.gap_nats).replace("-", MINUS))
-    return drawn_gap(
-        verdict.verdict, (verdict.gap_nats, verdict.ci_low, verdict.ci_high), verdict.margin_nats
     )

@@ -51,48 +51,6 @@ class Head:
     now: Literal["", "ascending", "descending"] = ""
 
 
-def _address(query: Sequence[tuple[str, str]], **more: str) -> str:
-    pairs = [*query, *((name, value) for name, value in more.items() if value)]
-    if not pairs:
-        return "/jobs"
-    return f"/jobs?{urlencode(pairs)}"
-
-
-def _chips(
-    query: Sequence[tuple[str, str]], counts: Mapping[str, int], state: str, sort: str
-) -> list[Chip]:
-    numbers = {each: counts.get(each, 0) for each in _CHIPS} | {"": sum(counts.values())}
-    return [
-        Chip(
-            word=word,
-            state=each,
-            jobs=numbers[each],
-            address=_address(query, state=each, sort=sort),
-            current=each == state,
-        )
-        for each, word in _CHIPS.items()
-    ]
-
-
-def _heads(query: Sequence[tuple[str, str]], order: Sort) -> Mapping[str, Head]:
-    """The columns that sort. A column that sorts already leads to the other direction where there
-    is one, else back to the newest first.
-    """
-
-    def to(sort: Sort, now: Literal["", "ascending", "descending"] = "") -> Head:
-        return Head(address=_address(query, sort="" if sort == "newest" else sort), now=now)
-
-    when: Mapping[Sort, Head] = {
-        "newest": to("oldest", "descending"),
-        "oldest": to("newest", "ascending"),
-    }
-    return {
-        "name": to("newest", "ascending") if order == "name" else to("name"),
-        "gap": to("newest", "descending") if order == "gap" else to("gap"),
-        "when": when.get(order, to("newest")),
-    }
-
-
 @router.get("/jobs")
 def index(
     request: Request,
@@ -142,3 +100,45 @@ def index(
         "paged": cursor is not None,
     }
     return templates.TemplateResponse(request, "jobs.html", values)
+
+
+def _address(query: Sequence[tuple[str, str]], **more: str) -> str:
+    pairs = [*query, *((name, value) for name, value in more.items() if value)]
+    if not pairs:
+        return "/jobs"
+    return f"/jobs?{urlencode(pairs)}"
+
+
+def _chips(
+    query: Sequence[tuple[str, str]], counts: Mapping[str, int], state: str, sort: str
+) -> list[Chip]:
+    numbers = {each: counts.get(each, 0) for each in _CHIPS} | {"": sum(counts.values())}
+    return [
+        Chip(
+            word=word,
+            state=each,
+            jobs=numbers[each],
+            address=_address(query, state=each, sort=sort),
+            current=each == state,
+        )
+        for each, word in _CHIPS.items()
+    ]
+
+
+def _heads(query: Sequence[tuple[str, str]], order: Sort) -> Mapping[str, Head]:
+    """The columns that sort. A column that sorts already leads to the other direction where there
+    is one, else back to the newest first.
+    """
+
+    def to(sort: Sort, now: Literal["", "ascending", "descending"] = "") -> Head:
+        return Head(address=_address(query, sort="" if sort == "newest" else sort), now=now)
+
+    when: Mapping[Sort, Head] = {
+        "newest": to("oldest", "descending"),
+        "oldest": to("newest", "ascending"),
+    }
+    return {
+        "name": to("newest", "ascending") if order == "name" else to("name"),
+        "gap": to("newest", "descending") if order == "gap" else to("gap"),
+        "when": when.get(order, to("newest")),
+    }
