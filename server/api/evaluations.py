@@ -176,8 +176,8 @@ def rejudge(
             "judged"
         )
     judged: list[Mapping[str, Any]] = [
-        shown(each.document(), path_or_none(each), times.get(each.candidate))
-        for each in case.verdicts()
+        shown(verdict.document(), path_or_none(verdict), times.get(verdict.candidate))
+        for verdict in case.verdicts()
     ]
     return Evaluation(gating=False, verdicts=judged)
 

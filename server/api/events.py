@@ -45,7 +45,7 @@ _FRAMES: WeakKeyDictionary[Event | RunProgress, bytes] = WeakKeyDictionary()
 router = APIRouter(prefix="/api/v1", tags=["jobs"])
 
 
-class _Kept(NamedTuple):
+class _StoredEvents(NamedTuple):
     """The numbers of the first event of a job that retention has kept, of the newest, and of the
     last one (infinite until it has ended).
     """
@@ -55,12 +55,12 @@ class _Kept(NamedTuple):
     last: float
 
 
-def _kept(job_id: str, context: InContext) -> _Kept:
+def _stored_events(job_id: str, context: InContext) -> _StoredEvents:
     """Which events of the job there are. Raises a 404 before the stream's first byte."""
     with context.database.read() as session:
         job = find_job(session, job_id)
         newest = job.event_sequence
-        return _Kept(
+        return _StoredEvents(
             first_kept(session, job_id), newest, newest if job.status in JOB_ENDED else math.inf
         )
 
@@ -69,7 +69,7 @@ def _kept(job_id: str, context: InContext) -> _Kept:
 async def follow(
     request: Request,
     job_id: str,
-    kept: Annotated[_Kept, Depends(_kept)],
+    stored: Annotated[_StoredEvents, Depends(_stored_events)],
     context: InContext,
     after: Annotated[
         int,
@@ -93,17 +93,21 @@ async def follow(
     """
     cursor = after if last_event_id is None else last_event_id
     still_known = partial(is_still_known, request, context)
-    stream = _stream(context, job_id, cursor, kept, still_known) if cursor < kept.last else ()
+    stream = _stream(context, job_id, cursor, stored, still_known) if cursor < stored.last else ()
     return Stream(request, PAGES, stream, media_type="text/event-stream", headers=_HEADERS)
 
 
 async def _stream(
-    context: Context, job_id: str, cursor: int, kept: _Kept, still_known: Callable[[], bool]
+    context: Context,
+    job_id: str,
+    cursor: int,
+    stored: _StoredEvents,
+    still_known: Callable[[], bool],
 ) -> AsyncIterator[bytes]:
     # Immediately, so that a page knows that it is connected.
     yield _ALIVE
-    if cursor + 1 < kept.first:
-        cursor = kept.first - 1
+    if cursor + 1 < stored.first:
+        cursor = stored.first - 1
         detail = f"events up to {cursor} are no longer kept; read the job again"
         yield f"id: {cursor}\nevent: reload\ndata: {json.dumps({'detail': detail})}\n\n".encode()
     looked = time.monotonic()
@@ -123,8 +127,8 @@ async def _stream(
         # again.
         if (
             isinstance(event, Event)
-            and event.sequence >= kept.newest
-            and (event.sequence >= kept.last or _is_end(event))
+            and event.sequence >= stored.newest
+            and (event.sequence >= stored.last or _is_end(event))
         ):
             return
 

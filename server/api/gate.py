@@ -104,7 +104,7 @@ def gate(
     check_size(context.settings, request.job)
     rules = None
     if submitter.repository is not None:
-        given = asked_by(
+        question_sent = asked_by(
             question.spec,
             question.policy,
             question.sent,
@@ -112,7 +112,7 @@ def gate(
             request.max_run_seconds,
             request.max_age_days,
         )
-        rules = pinned(context.settings.gate_rules, submitter.repository, given)
+        rules = pinned(context.settings.gate_rules, submitter.repository, question_sent)
     if request.lookup:
         response.status_code = 200
         with context.database.read() as session:

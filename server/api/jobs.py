@@ -165,7 +165,7 @@ def evidence(job_id: str, context: InContext) -> Response:
                 raise NotFoundError(
                     f"job {job_id} is {job.status} and has no verdict, so it has no evidence"
                 )
-            signed = [asdict(each) for each in remarks_of(session, job).sign_offs]
+            signed = [asdict(sign_off) for sign_off in remarks_of(session, job).sign_offs]
             case = case_of(session, job)
         bundle = bundle_bytes(case, documents, signed)
     headers = {"Content-Disposition": f'attachment; filename="{job_id}-evidence.zip"'}

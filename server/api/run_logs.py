@@ -102,7 +102,7 @@ def run_artifact(
     return Download(request, left[name])
 
 
-def _log(state_dir: Path, run_id: str, attempt: AttemptDocument, wanted: int) -> AttemptLog:
+def _log(state_dir: Path, run_id: str, attempt: AttemptDocument, most_lines: int) -> AttemptLog:
     name = f"{run_id}-{attempt.attempt}"
     path = state_dir / "logs" / "runs" / f"{name}.log"
     lines, cut, missing = [], False, None
@@ -119,8 +119,8 @@ def _log(state_dir: Path, run_id: str, attempt: AttemptDocument, wanted: int) ->
         )
     else:
         every = without_secrets(text).splitlines()[1 if size > _READ_BYTES else 0 :]
-        lines = [line[:_LINE_CHARACTERS] for line in every[-wanted:]]
-        cut = size > _READ_BYTES or len(every) > wanted
+        lines = [line[:_LINE_CHARACTERS] for line in every[-most_lines:]]
+        cut = size > _READ_BYTES or len(every) > most_lines
     files = sorted(_left(state_dir, name))[:_ARTIFACTS]
     return from_attributes(
         AttemptLog, attempt, lines=lines, cut=cut, missing=missing, artifacts=files

@@ -77,14 +77,14 @@ def _check_numbers(sent: Mapping[str, Any]) -> None:
     """
     for pointer, values in {
         "/steps": sent["steps"],
-        **{f"/columns/{name}": each for name, each in sent["columns"].items()},
+        **{f"/columns/{name}": column for name, column in sent["columns"].items()},
     }.items():
-        known = () if pointer == "/steps" else (*_NOT_FINITE, "none")
+        allowed_words = () if pointer == "/steps" else (*_NOT_FINITE, "none")
         wrong = next(
             (
-                each
-                for each in values
-                if type(each) not in (int, float) and str(each).lower() not in known
+                value
+                for value in values
+                if type(value) not in (int, float) and str(value).lower() not in allowed_words
             ),
             None,
         )
@@ -92,7 +92,7 @@ def _check_numbers(sent: Mapping[str, Any]) -> None:
             raise InvalidError.at(
                 pointer,
                 f"{pointer.rpartition('/')[2]} has {wrong!r:.80}, expected "
-                f"numbers{' or nan, inf, -inf' * bool(known)}",
+                f"numbers{' or nan, inf, -inf' * bool(allowed_words)}",
             )
 
 

@@ -94,13 +94,17 @@ def submit(
 
 
 def _submitted(
-    context: Context, wanted: JobSubmission, submitter: Principal, key: str | None, note: str = ""
+    context: Context,
+    submission: JobSubmission,
+    submitter: Principal,
+    key: str | None,
+    note: str = "",
 ) -> JobDocument:
     """Submit a job, once for a key, and wake the workers; a new one gets the note."""
     lease_seconds = context.settings.lease_seconds
-    check_size(context.settings, wanted.spec)
+    check_size(context.settings, submission.spec)
     with context.database.write() as session:
-        job, is_new = submit_job_once(session, wanted, submitter.id, key, lease_seconds)
+        job, is_new = submit_job_once(session, submission, submitter.id, key, lease_seconds)
         if is_new:
             check_queue(session, context.settings, submitter.id)
         if is_new and note:
@@ -151,9 +155,9 @@ def submit_again(
     """Submit a job that has ended again, with a merge patch."""
     with context.database.read() as session:
         job = find_job(session, job_id)
-        own, revision = request_of(job), job.revision or ""
-    wanted: JobRequest = validated(StrictBody[JobRequest], merged(own, patch))
-    submission = JobSubmission(**wanted_of(wanted, submitter), revision=revision)
+        submitted, revision = request_of(job), job.revision or ""
+    request: JobRequest = validated(StrictBody[JobRequest], merged(submitted, patch))
+    submission = JobSubmission(**wanted_of(request, submitter), revision=revision)
     return _submitted(context, submission, submitter, key, origin_note(job_id, patch))
 
 

@@ -20,7 +20,7 @@ def facts(job: Job, judge: str | None) -> dict[str, Any]:
     verdicts. What is unknown is left out.
     """
     spec: dict[str, Any] = job.spec
-    known: dict[str, Any] = {
+    optional: dict[str, Any] = {
         "judge": judge,
         "hardware": job.device_class and [job.device_class, job.devices],
     }
@@ -35,7 +35,7 @@ def facts(job: Job, judge: str | None) -> dict[str, Any]:
             key: value for key, value in job.policy.items() if key not in _NOT_OF_THE_POLICY
         },
         "margin": (job.policy.get("margin"), job.policy.get("profile")),
-        **{name: value for name, value in known.items() if value is not None},
+        **{name: value for name, value in optional.items() if value is not None},
     }
 
 

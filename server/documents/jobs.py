@@ -179,12 +179,15 @@ def job_document(
     attempts, remarks = attempt_documents(session, job), remarks_of(session, job)
     submitted = submissions.grouped_by_run(session, [run.id for run in job.runs])
     shared = multiplicity_of(job)
-    own = f"/api/v1/jobs/{job.id}"
-    links = {"self": own, **{name: f"{own}/{name}" for name in ("events", "verdict", "gap")}}
+    address = f"/api/v1/jobs/{job.id}"
+    links = {
+        "self": address,
+        **{name: f"{address}/{name}" for name in ("events", "verdict", "gap")},
+    }
     links |= {
-        "evidence": f"{own}/evidence.zip",
-        "cancel": f"{own}:cancel",
-        "again": f"{own}:again",
+        "evidence": f"{address}/evidence.zip",
+        "cancel": f"{address}:cancel",
+        "again": f"{address}:again",
         "page": f"/jobs/{job.id}",
     }
     if kind := kind_of(job):
@@ -231,9 +234,9 @@ def _arm_document(
     runs, short_reruns = (
         [
             run_document(run, arm.name, left[run.id], attempts[run.id], submitted.get(run.id, ()))
-            for run in each
+            for run in trained
         ]
-        for each in (arm.runs, arm.short_reruns)
+        for trained in (arm.runs, arm.short_reruns)
     )
     live = live_state(arm)
     begun = [run for run in runs if run.loss is not None]
@@ -244,7 +247,7 @@ def _arm_document(
         ArmDocument,
         arm,
         recipe=(arm_facts(arm).recipe or arm.recipe) if arm.recipe == UNSTATED else arm.recipe,
-        overrides=[phrase(each) for each in arm.overrides],
+        overrides=[phrase(override) for override in arm.overrides],
         steps_done=sum(run.steps_done for run in runs),
         planned_steps=None
         if any(run.planned_steps is None for run in arm.runs)

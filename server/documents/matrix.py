@@ -60,29 +60,29 @@ def matrix(session: Session, ids: Sequence[str], by: Columns) -> Matrix:
     """The matrix of these jobs, in this order. InvalidError for no or too many jobs, NotFoundError
     for an unknown one.
     """
-    wanted = list(dict.fromkeys(ids))
-    if not 1 <= len(wanted) <= MOST_JOBS:
-        raise InvalidError(f"{len(wanted)} jobs are selected; expected 1 to {MOST_JOBS}")
-    known = [each for each in wanted if is_id("j", each)]
+    job_ids = list(dict.fromkeys(ids))
+    if not 1 <= len(job_ids) <= MOST_JOBS:
+        raise InvalidError(f"{len(job_ids)} jobs are selected; expected 1 to {MOST_JOBS}")
+    valid_ids = [job_id for job_id in job_ids if is_id("j", job_id)]
     options = (selectinload(Job.arms), selectinload(Job.verdicts))
     jobs = {
         job.id: job
-        for job in session.scalars(select(Job).options(*options).where(Job.id.in_(known)))
+        for job in session.scalars(select(Job).options(*options).where(Job.id.in_(valid_ids)))
     }
-    missing = [each for each in wanted if each not in jobs]
+    missing = [job_id for job_id in job_ids if job_id not in jobs]
     if missing:
         raise NotFoundError(
             f"job {missing[0]!r:.80} does not exist; `parity status` lists the jobs"
         )
     columns = list(
-        dict.fromkeys(_column(arm, by) for each in wanted for arm in jobs[each].arms[1:])
+        dict.fromkeys(_column(arm, by) for job_id in job_ids for arm in jobs[job_id].arms[1:])
     )
-    summaries = job_summaries(session, wanted)
-    judged = {each: facts(jobs[each], _judge(jobs[each])) for each in wanted}
+    summaries = job_summaries(session, job_ids)
+    judged = {job_id: facts(jobs[job_id], _judge(jobs[job_id])) for job_id in job_ids}
     rows = [
         MatrixRow(
             job=summary,
-            differs=differences(judged[wanted[0]], judged[summary.id]),
+            differs=differences(judged[job_ids[0]], judged[summary.id]),
             cells=[_cell(jobs[summary.id], column, by) for column in columns],
         )
         for summary in summaries
@@ -100,11 +100,11 @@ def _column(arm: Arm, by: Columns) -> str:
 
 def _cell(job: Job, column: str, by: Columns) -> MatrixCell:
     verdicts = {row.candidate: row for row in job.verdicts}
-    own = [arm.name for arm in job.arms[1:] if _column(arm, by) == column]
+    names = [arm.name for arm in job.arms[1:] if _column(arm, by) == column]
     return MatrixCell(
         column=column,
-        verdicts=[verdict_summary(verdicts[name]) for name in own if name in verdicts],
-        waiting=[name for name in own if name not in verdicts],
+        verdicts=[verdict_summary(verdicts[name]) for name in names if name in verdicts],
+        waiting=[name for name in names if name not in verdicts],
     )
 
 

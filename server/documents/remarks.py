@@ -73,29 +73,29 @@ class Remarks:
 
 def remarks_of(session: Session, job: Job) -> Remarks:
     """What people added to a job; the state of each sign-off is by the database's clock."""
-    people = {who for each in job.sign_offs for who in (each.who, each.revoked_by)}
-    people |= {note.who for note in job.notes} | {each.who for each in job.statements}
+    people = {who for sign_off in job.sign_offs for who in (sign_off.who, sign_off.revoked_by)}
+    people |= {note.who for note in job.notes} | {statement.who for statement in job.statements}
     names = principal_names(session, people) if people else {}
     now = clock.now(session) if job.sign_offs else 0.0
     return Remarks(
         job=job.id,
-        tags=[each.tag for each in job.tags],
+        tags=[row.tag for row in job.tags],
         notes=[
-            from_attributes(NoteDocument, each, who=names.get(each.who, each.who))
-            for each in job.notes
+            from_attributes(NoteDocument, note, who=names.get(note.who, note.who))
+            for note in job.notes
         ],
         sign_offs=[
             from_attributes(
                 SignOffEntry,
-                each,
-                state=validity(each, job, now),
-                who=names.get(each.who, each.who),
-                revoked_by=each.revoked_by and names.get(each.revoked_by, each.revoked_by),
+                row,
+                state=validity(row, job, now),
+                who=names.get(row.who, row.who),
+                revoked_by=row.revoked_by and names.get(row.revoked_by, row.revoked_by),
             )
-            for each in job.sign_offs
+            for row in job.sign_offs
         ],
         statements=[
-            from_attributes(StatementEntry, each, who=names.get(each.who, each.who))
-            for each in job.statements
+            from_attributes(StatementEntry, row, who=names.get(row.who, row.who))
+            for row in job.statements
         ],
     )

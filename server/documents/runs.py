@@ -164,7 +164,7 @@ def run_document(
         arm=arm,
         attempt=run.attempt_number,
         attempts=attempts,
-        submissions=[_submission_document(each) for each in submitted],
+        submissions=[_submission_document(submission) for submission in submitted],
         waiting=submissions.why_not_training(submitted[-1])
         if submitted and run.state not in RUN_ENDED
         else None,

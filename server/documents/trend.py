@@ -87,14 +87,14 @@ class Trend:
 
 
 def trend(
-    session: Session, wanted: Wanted, gate: str, candidate: str | None, by: By, limit: int
+    session: Session, filters: Wanted, gate: str, candidate: str | None, by: By, limit: int
 ) -> Trend:
     """The trend of a candidate (default: the first of the newest job) over the newest `limit` ended
     jobs that match.
 
     InvalidError unless a gate or a baseline is named, NotFoundError where no job matches.
     """
-    if bool(gate) == bool(wanted.baseline):
+    if bool(gate) == bool(filters.baseline):
         raise InvalidError(
             "a trend is that of one gate or of one baseline; name the jobs (gate) or the promoted "
             "baseline (baseline)"
@@ -102,14 +102,14 @@ def trend(
     named = [Job.name == gate] if gate else []
     newest = (
         select(Job)
-        .where(*wanted.conditions(), *named, Job.status.in_(JOB_ENDED))
+        .where(*filters.conditions(), *named, Job.status.in_(JOB_ENDED))
         .order_by(Job.id.desc())
         .limit(limit + 1)
     )
     options = (selectinload(Job.arms), selectinload(Job.verdicts), selectinload(Job.runs))
     jobs = session.scalars(newest.options(*options)).all()
     if not jobs:
-        which = f"is named {gate!r}" if gate else f"names the baseline {wanted.baseline!r}"
+        which = f"is named {gate!r}" if gate else f"names the baseline {filters.baseline!r}"
         raise NotFoundError(f"no job that has ended {which}; `parity status` lists the jobs")
     candidates = list(dict.fromkeys(arm.name for job in jobs[:limit] for arm in job.arms[1:]))
     chosen = candidate or candidates[0]
@@ -127,7 +127,7 @@ def trend(
     pairs = _moves(entries, by)
     return Trend(
         gate=gate or None,
-        baseline=wanted.baseline or None,
+        baseline=filters.baseline or None,
         candidate=chosen,
         candidates=candidates,
         by=by,
@@ -208,7 +208,7 @@ def _moves(entries: Sequence[_Entry], by: By) -> list[TrendMove]:
     for entry in entries:
         groups.setdefault(entry.group, []).extend([entry.measured] if entry.measured else [])
     pairs = moves([VerdictGroup(name=name, points=points) for name, points in groups.items()])
-    return [from_attributes(TrendMove, each, sentence=_sentence(each, by)) for each in pairs]
+    return [from_attributes(TrendMove, move, sentence=_sentence(move, by)) for move in pairs]
 
 
 def _sentence(move: Any, by: By) -> str:

@@ -86,8 +86,8 @@ def judged(session: Session, baseline: Baseline) -> list[Judged]:
     """The candidates of the jobs that name a version, newest first, and of the job that
     trained it.
     """
-    own = {one.run.job.id: one.run.job for one in baseline.runs if one.role == "member"}
-    jobs: list[Job] = [*baselines.used_by(session, baseline, JOBS_JUDGED), *own.values()]
+    trained_in = {one.run.job.id: one.run.job for one in baseline.runs if one.role == "member"}
+    jobs: list[Job] = [*baselines.used_by(session, baseline, JOBS_JUDGED), *trained_in.values()]
     return [
         Judged(job=job, finished_at=time_text(job.finished_at), verdict=verdict)
         for job in jobs

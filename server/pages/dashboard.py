@@ -30,7 +30,7 @@ def install(app: FastAPI, settings: Settings) -> None:
     )
     install_site(app, settings)
     app.mount("/static", StaticFiles(directory=HERE / "static", packages=[CHARTS]))
-    own = (
+    routers = (
         router,
         page.router,
         workers.router,
@@ -44,7 +44,7 @@ def install(app: FastAPI, settings: Settings) -> None:
         public_verdicts.public,
         tokens.router,
     )
-    for pages in (*own, *additions().pages):
+    for pages in (*routers, *additions().pages):
         app.include_router(pages, max_body_size=min(BODY_BYTES, settings.max_body_bytes))
     install_refusals(app)
     app.add_exception_handler(LoginNeededError, login.redirect_to_login)

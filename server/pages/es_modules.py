@@ -15,8 +15,8 @@ def imported_by(name: str, *folders: Path) -> list[str]:
     imports; each is in one of these folders.
     """
     names = [name]
-    for each in names:
-        file = next(folder / each for folder in folders if (folder / each).exists())
+    for module in names:
+        file = next(folder / module for folder in folders if (folder / module).exists())
         names += [
             other
             for other in dict.fromkeys(_IMPORT.findall(file.read_text(encoding="utf-8")))

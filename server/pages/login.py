@@ -32,9 +32,9 @@ def login(
 ) -> Response:
     """Exchange a token for a session that lasts twelve hours; the token itself is not stored."""
     with context.database.read() as session:  # nobody without a token may ask for SQLite's one lock
-        known = api_tokens.authenticate(session, token.strip()) is not None
+        is_valid = api_tokens.authenticate(session, token.strip()) is not None
     cookie = None
-    if known:
+    if is_valid:
         with context.database.write() as session:
             # it may have been revoked in between
             row = api_tokens.authenticate(session, token.strip())

@@ -92,15 +92,15 @@ def public_set(name: str, request: Request) -> Response:
     """One set: what is known of it, and the first screen of each verdict."""
     if name not in gallery()["sets"]:
         raise NotFoundError(f"no public set is called {name!r}; /public lists them")
-    own = [row for row in public_rows() if row.answer["set"] == name]
-    screens = [(row.answer, Markup(row.answer["screen"])) for row in own if row.answer["screen"]]  # noqa: S704
+    rows = [row for row in public_rows() if row.answer["set"] == name]
+    screens = [(row.answer, Markup(row.answer["screen"])) for row in rows if row.answer["screen"]]  # noqa: S704
     return templates.TemplateResponse(
         request,
         "public_set.html",
         {
             "name": name,
-            "about": own[0].about,
-            "rows": own,
+            "about": rows[0].about,
+            "rows": rows,
             "screens": screens,
             "ticks": PUBLIC_TICKS,
             "width": PUBLIC_AXIS.width,

@@ -28,13 +28,13 @@ def _as_page(handler: Handler) -> Handler:
         ):
             return problem
         document = json.loads(bytes(problem.body))
-        kept = {
+        headers = {
             name: value
             for name, value in problem.headers.items()
             if name in ("allow", "retry-after")
         }
         return templates.TemplateResponse(
-            request, "refused.html", {"problem": document}, problem.status_code, kept
+            request, "refused.html", {"problem": document}, problem.status_code, headers
         )
 
     return answer

@@ -76,11 +76,11 @@ def gap(
         tags.check(job, "gap", candidate, bins, first_step, last_step, spacing)
         baseline, chosen = pair_of(job, candidate)
         planned = job.planned_steps
-        wanted = StepRange(first=first_step, last=last_step, bins=bins, log=spacing == "log")
-        [own] = candidate_gaps(context.cache, session, job, [chosen], wanted)
-        binned = own.binned
+        chart_range = StepRange(first=first_step, last=last_step, bins=bins, log=spacing == "log")
+        [candidate_gap] = candidate_gaps(context.cache, session, job, [chosen], chart_range)
+        binned = candidate_gap.binned
     return GapDocument(
-        **pair_fields(own, int(np.sum(binned.n)), NONFINITE_LISTED),
+        **pair_fields(candidate_gap, int(np.sum(binned.n)), NONFINITE_LISTED),
         baseline=baseline.name,
         first_step=binned.first_step.tolist(),
         last_step=binned.last_step.tolist(),
@@ -114,13 +114,13 @@ def gaps(
         headers = tags.check(
             job, "gaps", *(arm.name for arm in arms), bins, first_step, last_step, spacing
         )
-        wanted = StepRange(first=first_step, last=last_step, bins=bins, log=spacing == "log")
-        content = _computed(context, session, job, arms, wanted)
+        chart_range = StepRange(first=first_step, last=last_step, bins=bins, log=spacing == "log")
+        content = _computed(context, session, job, arms, chart_range)
     return Response(content, media_type="application/json", headers=headers)
 
 
 def _computed(
-    context: Context, session: Session, job: Job, arms: Sequence[Arm], wanted: StepRange
+    context: Context, session: Session, job: Job, arms: Sequence[Arm], chart_range: StepRange
 ) -> bytes:
     """The response from the recorded curves. Reading 90 runs of a million steps takes seconds, so
     it is cached as long as it counts.
@@ -129,14 +129,14 @@ def _computed(
         "gaps",
         identity(job),
         *(arm.name for arm in arms),
-        wanted.bins,
-        wanted.first,
-        wanted.last,
-        wanted.log,
+        chart_range.bins,
+        chart_range.first,
+        chart_range.last,
+        chart_range.log,
     )
     cached, recorded = context.cache.get(key, _Answer), extents(session, job)
     if cached is None or not is_current(job, cached.recorded, recorded):
-        document = gaps_of(context.cache, session, job, arms, wanted, recorded)
+        document = gaps_of(context.cache, session, job, arms, chart_range, recorded)
         cached = _Answer(content=_DOCUMENT.dump_json(document), recorded=recorded)
         context.cache.put(key, cached)
     return cached.content

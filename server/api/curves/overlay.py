@@ -125,13 +125,13 @@ def overlaid(
         )
         headers = tags.check(job, "overlay", *question)
         first = (job.arms[0].runs or job.runs)[0]  # forks, and an analysis, are no runs of an arm
-        wanted = (
+        pair = (
             first.seed if seed is None else seed,
             first.replicate if replicate is None else replicate,
         )
         chosen = {name for name in arms.split(",") if name}
         shown = [arm for arm in job.arms if not chosen or arm.name in chosen]
-        runs = [run for arm in shown for run in arm.runs if (run.seed, run.replicate) == wanted]
+        runs = [run for arm in shown for run in arm.runs if (run.seed, run.replicate) == pair]
         runs = [run for run in runs if name in store.names(session, run.id, kind)]
         last = math.inf if last_step is None else last_step
         recorded = [
@@ -145,8 +145,8 @@ def overlaid(
         chart,
         name=name,
         kind=kind,
-        seed=wanted[0],
-        replicate=wanted[1],
+        seed=pair[0],
+        replicate=pair[1],
         arms=[
             ArmLine(arm=arm, run=run, line=line)
             for (arm, run), line in zip(names, chart.lines, strict=True)
@@ -176,7 +176,7 @@ def _recorded(
 
 
 def _seconds(
-    context: Context, session: Session, run: Run, wanted: NDArray[np.int64]
+    context: Context, session: Session, run: Run, at_steps: NDArray[np.int64]
 ) -> NDArray[np.float64] | None:
     """Seconds of training up to each of these steps, counted from the run's first step; None if
     unknown.
@@ -187,8 +187,8 @@ def _seconds(
     clock = context.cache.get(key, TrainingTime) or TrainingTime(
         steps=np.empty(0, np.int64), passed=np.empty(0)
     )
-    after = clock.before(int(wanted[0]))
-    first, last = (after[0] + 1 if after else 0), int(wanted[-1])
+    after = clock.before(int(at_steps[0]))
+    first, last = (after[0] + 1 if after else 0), int(at_steps[-1])
     steps, table = store.read_range(session, run.id, "train", first, last, [_SECONDS])
     if after is None and not np.isfinite(table[_SECONDS]).any():
         return None
@@ -197,4 +197,4 @@ def _seconds(
         context.cache.put(key, clock.updated(steps, passed, _KEPT))
     if after is not None:
         steps, passed = np.append(after[0], steps), np.append(after[1], passed)
-    return passed[np.maximum(np.searchsorted(steps, wanted, side="right") - 1, 0)]
+    return passed[np.maximum(np.searchsorted(steps, at_steps, side="right") - 1, 0)]

@@ -135,19 +135,19 @@ def steps(
         run = find_run(session, run_id)
         question = ("steps", chosen, kind, names, first_step, last_step, limit)
         headers = tags.check(run, *question, vary="Accept, Accept-Encoding")
-        wanted = _wanted(store.names(session, run_id, kind), names)
+        columns = _wanted(store.names(session, run_id, kind), names)
         if chosen == "json":
-            most = max(1, min(limit, MOST_VALUES // max(1, len(wanted))))
+            most = max(1, min(limit, MOST_VALUES // max(1, len(columns))))
             return _page(
                 run_id,
                 kind,
-                wanted,
-                store.tables(session, run_id, kind, first_step, last, wanted),
+                columns,
+                store.tables(session, run_id, kind, first_step, last, columns),
                 most,
             )
         outline = store.outline(session, run_id, kind, first_step, last)
     content, media_type = _FORMS[chosen]
-    parts = content(_parts(context, run_id, kind, outline, wanted), wanted)
+    parts = content(_parts(context, run_id, kind, outline, columns), columns)
     headers["Content-Disposition"] = f'attachment; filename="{run_id}-{kind}.{chosen}"'
     if "zstd" in accept_encoding:
         parts, headers["Content-Encoding"] = formats.zstd(parts), "zstd"
@@ -176,14 +176,14 @@ def metrics(
     with context.database.read() as session:
         run = find_run(session, run_id)
         tags.check(run, "metrics", names, kind, first_step, last_step, points)
-        wanted = _wanted(store.names(session, run_id, kind), names)
+        chosen = _wanted(store.names(session, run_id, kind), names)
         last = math.inf if last_step is None else last_step
         most = store.most_steps(session, run_id, kind, first_step, last)
-        check_values(len(wanted), min(points, most))
+        check_values(len(chosen), min(points, most))
         reduced = []
         at_once = max(1, MOST_VALUES // max(1, most))  # a curve may be longer than an answer
-        for first in range(0, len(wanted), at_once):
-            some = wanted[first : first + at_once]
+        for first in range(0, len(chosen), at_once):
+            some = chosen[first : first + at_once]
             steps, columns = store.read_range(session, run_id, kind, first_step, last, some)
             reduced += [series(name, steps, columns[name], points) for name in some]
     return MetricsDocument(run=run_id, kind=kind, series=reduced)
@@ -338,9 +338,9 @@ def _wanted(there: Sequence[str], names: str | None) -> list[str]:
     """The columns in a comma-separated list (default: all), each once; InvalidError for one that is
     not recorded (not in `there`).
     """
-    wanted = list(there) if names is None else list(dict.fromkeys(names.split(",")))
-    known = set(there)
-    unknown = next((name for name in wanted if name not in known), None)
+    chosen = list(there) if names is None else list(dict.fromkeys(names.split(",")))
+    recorded = set(there)
+    unknown = next((name for name in chosen if name not in recorded), None)
     if there and unknown is not None:
         raise InvalidError(f"names has {unknown!r:.80}, expected some of {cut(', '.join(there))}")
-    return wanted
+    return chosen

@@ -38,9 +38,9 @@ def metrics(context: InContext) -> Response:
     def gauges(
         name: str, meaning: str, values: Mapping[str, float], label: str = "capability"
     ) -> None:
-        each = Gauge(name, meaning, [label], registry=registry)
+        labelled = Gauge(name, meaning, [label], registry=registry)
         for key, value in values.items():
-            each.labels(key).set(value)
+            labelled.labels(key).set(value)
 
     with context.database.read() as session:
         gauges("parity_jobs", "Jobs by status", _counted(session, Job.status, JOB_MOVES), "state")
@@ -100,12 +100,12 @@ def metrics(context: InContext) -> Response:
             capability: [worker.slots for worker in live if worker.capability == capability]
             for capability in capabilities
         }
-    counts = {capability: len(each) for capability, each in slots.items()}
+    counts = {capability: len(sizes) for capability, sizes in slots.items()}
     gauges("parity_workers_alive", "Workers with a heartbeat within the last lease period", counts)
     gauges(
         "parity_worker_slots",
         "Slots of live workers",
-        {capability: sum(each) for capability, each in slots.items()},
+        {capability: sum(sizes) for capability, sizes in slots.items()},
     )
     depths, ages = (
         {capability: waiting.get(capability, (0, 0.0))[part] for capability in capabilities}
@@ -177,8 +177,10 @@ def _is_kept(session: Session) -> bool:
     """Whether a worker holds the duty of housekeeping: it takes over runs of dead workers,
     concludes jobs and deletes old rows.
     """
-    held = select(Duty.name).where(Duty.name == HOUSEKEEPING, Duty.expires_at > clock.now(session))
-    return session.scalar(held) is not None
+    statement = select(Duty.name).where(
+        Duty.name == HOUSEKEEPING, Duty.expires_at > clock.now(session)
+    )
+    return session.scalar(statement) is not None
 
 
 def _bytes(session: Session) -> int:

@@ -80,7 +80,7 @@ def create(request: StrictBody[TokenRequest], response: Response, context: InCon
     """Create a token. Its text cannot be retrieved again."""
     response.headers["Cache-Control"] = "no-store"
     with context.database.write() as session:
-        wanted = (
+        properties = (
             request.name,
             request.scopes,
             request.days,
@@ -88,7 +88,7 @@ def create(request: StrictBody[TokenRequest], response: Response, context: InCon
             request.principal,
             request.repository,
         )
-        row, text = api_tokens.create_token(session, *wanted)
+        row, text = api_tokens.create_token(session, *properties)
         return NewToken(token=text, about=from_attributes(TokenDocument, row))
 
 

@@ -29,12 +29,12 @@ def with_answer(state: AnswerState) -> ColumnElement[bool]:
 
 
 def answer_counts(
-    session: Session, wanted: Wanted, also: Sequence[ColumnElement[bool]] = ()
+    session: Session, filters: Wanted, also: Sequence[ColumnElement[bool]] = ()
 ) -> Mapping[str, int]:
     """How many jobs have each answer; "" are those without any, such as analyses. Of more than
     10,000 jobs the newest are counted.
     """
-    conditions = [*wanted.conditions(), *also]
+    conditions = [*filters.conditions(), *also]
     some = (
         select(Job.status, Job.answer)
         .where(*conditions)

@@ -105,7 +105,7 @@ class Wanted:
 
     def conditions(self) -> list[ColumnElement[bool]]:
         """The filters as conditions on `Job`. InvalidError for a date that is none."""
-        told: list[tuple[object, ColumnElement[bool]]] = [
+        pairs: list[tuple[object, ColumnElement[bool]]] = [
             (self.status, Job.status == self.status),
             (self.name, _contains(Job.name, self.name)),
             (self.model, Job.model.icontains(self.model, autoescape=True)),
@@ -117,7 +117,7 @@ class Wanted:
             ),
             (self.config_hash, Job.config_hash == self.config_hash),
         ]
-        conditions = [condition for value, condition in told if value]
+        conditions = [condition for value, condition in pairs if value]
         # Ids sort by the time of submission, and have an index.
         if self.since:
             conditions.append(Job.id >= _first_id(_day("since", self.since)))

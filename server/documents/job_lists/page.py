@@ -50,7 +50,7 @@ class JobPage:
 
 def job_list(
     session: Session,
-    wanted: Wanted,
+    filters: Wanted,
     sort: Sort,
     cursor: str | None,
     limit: int,
@@ -61,7 +61,7 @@ def job_list(
     """One page of the jobs for which the conditions in `also` hold, too. InvalidError for a cursor
     that is not of this order, or a date that is none.
     """
-    conditions = [*wanted.conditions(), *also]
+    conditions = [*filters.conditions(), *also]
     column = _COLUMNS.get(sort)
     statement = (
         select(Job.id, (Job.id if column is None else column).label("value"))

@@ -21,7 +21,7 @@ from server.json_digest import digest
 from server.records import from_attributes
 
 _jobs, _arms, _tags, _verdicts, _runs = (
-    table_of(each).c for each in (Job, Arm, JobTag, Verdict, Run)
+    table_of(model).c for model in (Job, Arm, JobTag, Verdict, Run)
 )
 _IDS: BindParameter[Sequence[str]] = bindparam("ids", expanding=True)
 _JOB_COLUMNS = (
@@ -134,7 +134,7 @@ def job_summaries(session: Session, ids: Sequence[str]) -> list[JobSummary]:
     parents = parent_jobs(session, ids)
     names = principal_names(session, {job.submitted_by for job in jobs.values()})
     summaries = []
-    for job in (jobs[each] for each in ids if each in jobs):
+    for job in (jobs[one] for one in ids if one in jobs):
         baseline, *candidates = arms[job.id]
         position = {arm.name: number for number, arm in enumerate(candidates)}
         summaries.append(

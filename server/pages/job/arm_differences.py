@@ -65,14 +65,17 @@ def compare(
         {
             key
             for key in values
-            if any(is_compared(key, each) for each in COMPARISONS if each in compared)
+            if any(
+                is_compared(key, comparison) for comparison in COMPARISONS if comparison in compared
+            )
         },
     )
     differing = [
         key for key in values if len(values[key]) > 1 and (key in confounding or key in by_plan)
     ]
     return Comparison(
-        question=" or the ".join(each for each in COMPARISONS if each in compared) or "recipe",
+        question=" or the ".join(comparison for comparison in COMPARISONS if comparison in compared)
+        or "recipe",
         differences=[
             Difference(
                 key=key,

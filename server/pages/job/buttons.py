@@ -65,10 +65,10 @@ def _form(
         f'<input type="hidden" name="{escape(name)}" value="{escape(value)}">'
         for name, value in fields.items()
     )
-    told = f"<small>{escape(why)}</small>" if why else ""
+    reason = f"<small>{escape(why)}</small>" if why else ""
     return (
         f'<form method="post" action="{escape(address)}">{hidden}<button '
-        f'class="{look}">{escape(label)}</button>{told}</form>'
+        f'class="{look}">{escape(label)}</button>{reason}</form>'
     )
 
 

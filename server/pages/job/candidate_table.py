@@ -66,7 +66,7 @@ def candidate_table(job: JobDocument, candidate: str = "") -> Table:
         view.candidate.name: view.document for view in views if isinstance(view, TrainingView)
     }
     estimates = {arm.name: _estimate(job, arm, verdicts.get(arm.name)) for arm in arms}
-    axis = axis_of([each for each in estimates.values() if each])
+    axis = axis_of([estimate for estimate in estimates.values() if estimate])
     rows = [
         Row(
             arm=arm,

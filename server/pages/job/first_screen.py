@@ -66,8 +66,8 @@ def verdict_dots(cache: Cache, session: Session, job: Job) -> Mapping[str, Dots]
     """The dots of each candidate of a concluded job, read once."""
     names = tuple(verdict.candidate for verdict in job.verdicts)
     key = ("dots", job.id, names)
-    kept = cache.get(key, dict)
-    if kept is None:
+    dots = cache.get(key, dict)
+    if dots is None:
         bins = FEW_DOTS if len(names) > MANY else DOTS
         gaps = candidate_gaps(
             cache,
@@ -76,9 +76,9 @@ def verdict_dots(cache: Cache, session: Session, job: Job) -> Mapping[str, Dots]
             [arm for arm in job.arms[1:] if arm.name in names],
             StepRange(bins=bins),
         )
-        kept = {gap.candidate: dots_of(gap.binned) for gap in gaps}
-        cache.put(key, kept)
-    return kept
+        dots = {gap.candidate: dots_of(gap.binned) for gap in gaps}
+        cache.put(key, dots)
+    return dots
 
 
 def live_paths(job: Job) -> Mapping[str, LivePath]:
@@ -143,7 +143,7 @@ def _judged(
         buttons=buttons,
         table=candidates_table(documents, selected),
         accepted="; ".join(
-            accepted_words(cast("SignOffDocument", asdict(each))) for each in sign_offs
+            accepted_words(cast("SignOffDocument", asdict(sign_off))) for sign_off in sign_offs
         ),
         is_dense=scene.is_dense,
     )
@@ -191,13 +191,13 @@ def _live_scene(job: JobDocument, live: Mapping[str, LivePath], shown: ArmDocume
     traces = []
     arms = _likeliest_first(job)
     for arm in arms:
-        own = live.get(arm.name)
+        live_path = live.get(arm.name)
         traces.append(
             live_trace(
                 arm.name,
                 None if has_ended else arm.live,
-                own.path if own else (),
-                own.dots if own else None,
+                live_path.path if live_path else (),
+                live_path.dots if live_path else None,
             )
         )
     outlook = shown.live if shown and not has_ended else None
@@ -205,7 +205,7 @@ def _live_scene(job: JobDocument, live: Mapping[str, LivePath], shown: ArmDocume
     window = _window(job)
     steps = [int(step) for trace in traces for step, _ in trace.dots]
     note = _PLAN_NOTE if any(trace.dots or trace.path for trace in traces) else _NO_GAP_SO_FAR
-    reach = [end for own in live.values() for end in own.reach]
+    reach = [end for live_path in live.values() for end in live_path.reach]
     return Scene(
         baseline=(shown.judged_against if shown else None) or job.arms[0].name,
         traces=traces,
@@ -251,7 +251,7 @@ def _no_answer(job: JobDocument, strip: Sequence[StripItem]) -> ScreenAnswer:
         measure = "It has no verdict of its own."
     elif job.status == "queued":
         chip, lead = "… QUEUED", "Nothing has trained yet."
-        lacks = " ".join(each for each in job.missing if each != job.waiting)
+        lacks = " ".join(sentence for sentence in job.missing if sentence != job.waiting)
     elif job.is_open and len(job.arms) < 2:
         chip, lead = "▸ NO VERDICT YET", "One arm so far."
         measure = (

@@ -49,7 +49,9 @@ def values(request: Request, context: Context, job: JobDocument) -> Mapping[str,
         "again": _AGAIN,
         "add_run": _ADD_RUN,
     }
-    signed = {each.candidate: each for each in job.sign_offs if each.state == "valid"}
+    signed = {
+        sign_off.candidate: sign_off for sign_off in job.sign_offs if sign_off.state == "valid"
+    }
     undecided = [
         verdict
         for verdict in job.verdicts

@@ -92,7 +92,9 @@ def show(
         "screen": first_screen(document, dots or live, candidate, signed, buttons),
         "table": candidate_table(document, candidate),
         "past_forecasts": past,
-        "verdicts": {each["candidate"]["name"]: each["verdict"] for each in document.verdicts},
+        "verdicts": {
+            verdict["candidate"]["name"]: verdict["verdict"] for verdict in document.verdicts
+        },
         "forecast_count": count(len(past), "forecast"),
         "there": {kind: set(names) for kind, names in recorded.items()},
         "ended": document.status in JOB_ENDED,

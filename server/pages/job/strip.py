@@ -15,9 +15,9 @@ def progress_strip(job: JobDocument) -> list[StripItem]:
     base, *arms = job.arms
     runs = [len(arm.runs) for arm in job.arms]
     if len(set(runs)) == 1:
-        each = f"{count(runs[0], 'run')} per arm"
+        run_counts = f"{count(runs[0], 'run')} per arm"
     else:
-        each = f"{runs[0]} + {sum(runs[1:])} runs"
+        run_counts = f"{runs[0]} + {sum(runs[1:])} runs"
     if job.eta_seconds and job.eta_seconds >= 1 and job.status not in JOB_ENDED:
         left = f"{duration(job.eta_seconds)} left"
     else:
@@ -31,7 +31,7 @@ def progress_strip(job: JobDocument) -> list[StripItem]:
             "; ".join(part for part in (left, loss) if part),
         ),
         cost_fact(job.cost),
-        StripItem("Evidence", each, count(len(arms), "candidate")),
+        StripItem("Evidence", run_counts, count(len(arms), "candidate")),
         StripItem(
             "Run-to-run noise",
             count(short_reruns, "short rerun") if short_reruns else "No short reruns",

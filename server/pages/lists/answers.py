@@ -80,7 +80,7 @@ def answer_of(
 
 def _judged(job: JobSummary, answer: Answer) -> Answer:
     safest = min(job.verdicts, key=_risk)
-    verdicts = [each.verdict for each in job.verdicts]
+    verdicts = [verdict.verdict for verdict in job.verdicts]
     return replace(
         answer,
         state=safest.verdict,
@@ -110,7 +110,7 @@ def _live(job: JobSummary, answer: Answer, forecasts: Mapping[str, Forecast]) ->
         return replace(training, lead="Trained; the judge could not finish yet.")
     if not forecasts:
         return training
-    name, live = min(forecasts.items(), key=lambda each: _outlook(each[1]))
+    name, live = min(forecasts.items(), key=lambda item: _outlook(item[1]))
     gap = drawn_gap("live", ((live.low + live.high) / 2.0, live.low, live.high), live.margin)
     return replace(training, lead=live_lead(name, live), gap=gap, why="forecast, no verdict")
 
@@ -157,6 +157,6 @@ def forecasts_of(
         if job.id in stored
     }
     return {
-        job_id: {name: live for name, live in each.items() if live is not None}
-        for job_id, each in found.items()
+        job_id: {name: live for name, live in newest.items() if live is not None}
+        for job_id, newest in found.items()
     }

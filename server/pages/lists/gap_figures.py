@@ -59,18 +59,18 @@ def drawn_gap(state: str, gap: tuple[float, float, float], margin: float | None)
     """A gap (mean, ends of its interval) in words, and drawn where there is a margin."""
     mean, low, high = gap
     places = nats_decimals(margin, low, high)
-    told, interval = (
+    mean_words, interval = (
         text.replace("-", MINUS)
         for text in (signed(mean, places), interval_words(low, high, places))
     )
     if not margin:
-        return Gap(mean=told, interval=interval)
+        return Gap(mean=mean_words, interval=interval)
     words = (
-        f"{'forecast ' if state == 'live' else ''}{told}, interval {interval}, margin "
+        f"{'forecast ' if state == 'live' else ''}{mean_words}, interval {interval}, margin "
         f"{margin:.{places}f}"
     )
     figure, small = (_figure(state, words, gap, margin, axis) for axis in (_ROW, _SMALL))
-    return Gap(mean=told, interval=interval, figure=figure, small=small)
+    return Gap(mean=mean_words, interval=interval, figure=figure, small=small)
 
 
 def _figure(

@@ -66,10 +66,10 @@ def index(
     Jobs that belong to another are shown where somebody searches, or asks for those of that job;
     else that job's row counts them.
     """
-    answer = next((each for each in ANSWERS if each == state), None)
+    answer = next((value for value in ANSWERS if value == state), None)
     if answer is None and state in STATUSES:
         filters = replace(filters, status=state)
-    order: Sort = next((each for each in SORTS if each == sort), "newest")
+    order: Sort = next((value for value in SORTS if value == sort), "newest")
     also = [] if filters.find or filters.parent_job else on_their_own()
     with context.database.read() as session:
         answered = [*also, with_answer(answer)] if answer else also
@@ -77,26 +77,26 @@ def index(
         counts = answer_counts(session, filters, also)
         rows = rows_of(session, page.items)
         tags = known_tags(session)
-    told, own = "" if order == "newest" else order, filters.query()
-    query = [*own, ("state", answer)] if answer else own
+    shown_sort, filter_query = "" if order == "newest" else order, filters.query()
+    query = [*filter_query, ("state", answer)] if answer else filter_query
     hidden = [(name, value) for name, value in query if name not in ("find", "tag", *_FIELDS)]
     values = {
         "rows": rows,
-        "chips": _chips(own, counts, answer or "", told),
+        "chips": _chips(filter_query, counts, answer or "", shown_sort),
         "many": sum(counts.values()) > MOST_COUNTED,
         "most": MOST_COUNTED,
         "heads": _heads(query, order),
-        "following": _address(query, sort=told, cursor=page.next_cursor)
+        "following": _address(query, sort=shown_sort, cursor=page.next_cursor)
         if page.next_cursor
         else None,
         "filters": filters,
         "fields": [(name, getattr(filters, name)) for name in _FIELDS],
         "days": _DAYS,
         "unfolded": any(getattr(filters, name) for name in _FIELDS) or bool(filters.tags),
-        "hidden": [*hidden, ("sort", told)] if told else hidden,
+        "hidden": [*hidden, ("sort", shown_sort)] if shown_sort else hidden,
         "tags": tags,
         "filtered": bool(query),
-        "first": _address(query, sort=told),
+        "first": _address(query, sort=shown_sort),
         "paged": cursor is not None,
     }
     return templates.TemplateResponse(request, "jobs.html", values)
@@ -112,16 +112,16 @@ def _address(query: Sequence[tuple[str, str]], **more: str) -> str:
 def _chips(
     query: Sequence[tuple[str, str]], counts: Mapping[str, int], state: str, sort: str
 ) -> list[Chip]:
-    numbers = {each: counts.get(each, 0) for each in _CHIPS} | {"": sum(counts.values())}
+    numbers = {answer: counts.get(answer, 0) for answer in _CHIPS} | {"": sum(counts.values())}
     return [
         Chip(
             word=word,
-            state=each,
-            jobs=numbers[each],
-            address=_address(query, state=each, sort=sort),
-            current=each == state,
+            state=answer,
+            jobs=numbers[answer],
+            address=_address(query, state=answer, sort=sort),
+            current=answer == state,
         )
-        for each, word in _CHIPS.items()
+        for answer, word in _CHIPS.items()
     ]
 
 

@@ -51,7 +51,7 @@ def compare(
     with context.database.read() as session:
         table = matrix(session, job, by)
     other = urlencode(
-        [*(("job", each) for each in job), ("by", "name" if by == "recipe" else "recipe")]
+        [*(("job", job_id) for job_id in job), ("by", "name" if by == "recipe" else "recipe")]
     )
     values = {"matrix": table, "other": f"/compare?{other}", "figure_of": figure_of, "short": short}
     return templates.TemplateResponse(request, "matrix.html", values)

@@ -27,7 +27,7 @@ class Row:
     @property
     def so_far(self) -> str:
         """How the repeats ended: "5 of 6 pass."."""
-        states = [each.state for each in self.repeats]
+        states = [repeat.state for repeat in self.repeats]
         state = states[0] if len(set(states)) == 1 else "pass"
         word = "stay undecided" if state == "inconclusive" else state
         return f"{states.count(state)} of {len(states)} {word}."
@@ -37,9 +37,9 @@ class Row:
         """The last intervals that can be drawn, oldest first, each with its place in percent of the
         width.
         """
-        drawn = [each.gap.small for each in self.repeats if each.gap.small is not None][:_SMALLS][
-            ::-1
-        ]
+        drawn = [repeat.gap.small for repeat in self.repeats if repeat.gap.small is not None][
+            :_SMALLS
+        ][::-1]
         return [
             (round(100.0 * (at + 0.5) / len(drawn), 2), figure) for at, figure in enumerate(drawn)
         ]

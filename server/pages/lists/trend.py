@@ -41,10 +41,10 @@ def trend_page(
         try:
             with context.database.read() as session:
                 history = trend(session, filters, name, candidate.strip() or None, by, limit)
-                beside = [each for each in history.candidates if each != history.candidate][
+                beside = [other for other in history.candidates if other != history.candidate][
                     : SHOWN - 1
                 ]
-                others = [trend(session, filters, name, each, by, limit) for each in beside]
+                others = [trend(session, filters, name, other, by, limit) for other in beside]
         except NotFoundError as error:
             why = error.detail
     if history is None:

@@ -84,7 +84,7 @@ def chart(history: Trend, others: Sequence[Trend] = ()) -> TrendChart:
     and intervals, but for very long ones.
     """
     trends = [history, *others]
-    points = [point for each in trends for point in each.points]
+    points = [point for line in trends for point in line.points]
     low, high = _reach(points)
     ticks = even_ticks(low, high)
     low, high = min(low, ticks[0]), max(high, ticks[-1])
@@ -112,9 +112,9 @@ def chart(history: Trend, others: Sequence[Trend] = ()) -> TrendChart:
                 high=y(point.ci_high),
                 margin=y(point.margin_nats),
             )
-            for point in each.points
+            for point in line.points
         ]
-        for each in trends
+        for line in trends
     ]
     first: Mapping[str, float] = {mark.point.group: mark.x for mark in reversed(marks[0])}
     return TrendChart(
@@ -125,7 +125,7 @@ def chart(history: Trend, others: Sequence[Trend] = ()) -> TrendChart:
         bottom=HEIGHT - _BOTTOM,
         half=_HALF,
         lines=_trend_lines(trends, marks, named=bool(others)),
-        marks=[mark for own in reversed(marks) for mark in own],
+        marks=[mark for line_marks in reversed(marks) for mark in line_marks],
         ticks=[(y(tick) or 0.0, tick) for tick in ticks],
         labels=_dates(begin, end, x),
         moves=[
@@ -174,18 +174,23 @@ def _trend_lines(
     trends: Sequence[Trend], marks: Sequence[Sequence[Mark]], *, named: bool
 ) -> list[TrendLine]:
     """The lines of candidates, each broken where a job has no gap, with names that do not meet."""
-    ends = [next((mark for mark in reversed(own) if mark.y is not None), None) for own in marks]
+    ends = [
+        next((mark for mark in reversed(line_marks) if mark.y is not None), None)
+        for line_marks in marks
+    ]
     tops = spread(
         [end.y if end and end.y is not None else _TOP for end in ends],
         _APART,
         (_TOP, HEIGHT - _BOTTOM),
     )
     lines = []
-    for number, (own, end, top) in enumerate(zip(marks, ends, tops, strict=True)):
-        parts = ["M" if not at or own[at - 1].y is None else "L" for at in range(len(own))]
+    for number, (line_marks, end, top) in enumerate(zip(marks, ends, tops, strict=True)):
+        parts = [
+            "M" if not at or line_marks[at - 1].y is None else "L" for at in range(len(line_marks))
+        ]
         path = "".join(
             f"{part}{mark.x} {mark.y}"
-            for part, mark in zip(parts, own, strict=True)
+            for part, mark in zip(parts, line_marks, strict=True)
             if mark.y is not None
         )
         name = cut(trends[number].candidate, _NAME) if named and end else ""
