@@ -25,7 +25,7 @@ JOBS_JUDGED = 50
 
 
 @frozen
-class Judged:
+class JudgedCandidate:
     """A candidate that was judged against a baseline: the judge's verdict document and the job."""
 
     job: Job
@@ -82,14 +82,14 @@ def show(
     return templates.TemplateResponse(request, "baseline.html", values)
 
 
-def judged(session: Session, baseline: Baseline) -> list[Judged]:
+def judged(session: Session, baseline: Baseline) -> list[JudgedCandidate]:
     """The candidates of the jobs that name a version, newest first, and of the job that
     trained it.
     """
     trained_in = {one.run.job.id: one.run.job for one in baseline.runs if one.role == "member"}
     jobs: list[Job] = [*baselines.used_by(session, baseline, JOBS_JUDGED), *trained_in.values()]
     return [
-        Judged(job=job, finished_at=time_text(job.finished_at), verdict=verdict)
+        JudgedCandidate(job=job, finished_at=time_text(job.finished_at), verdict=verdict)
         for job in jobs
         for verdict in verdict_documents(job)
     ]

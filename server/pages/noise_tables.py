@@ -57,7 +57,7 @@ class GroupRow:
 
 
 @frozen
-class Axis:
+class NoiseAxis:
     """A logarithmic axis of shares of the loss, PLOT_WIDTH units wide."""
 
     low: float
@@ -123,7 +123,7 @@ def page(
     shares = [share for row in rows for share in (row.low, row.high)] + [
         floor.share for _, floor in pooled
     ]
-    axis = Axis(low=min(shares, default=1e-4) / 1.3, high=max(shares, default=1e-2) * 1.3)
+    axis = NoiseAxis(low=min(shares, default=1e-4) / 1.3, high=max(shares, default=1e-2) * 1.3)
     problems = noise_table.families[family].problems if family in noise_table.families else ()
     values = {
         "family": family,

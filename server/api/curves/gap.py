@@ -50,7 +50,7 @@ class GapDocument(PairDocument):
 
 
 @frozen
-class _Answer:
+class _CachedGaps:
     """A response, and what was recorded when it was made."""
 
     content: bytes
@@ -134,10 +134,10 @@ def _computed(
         chart_range.last,
         chart_range.log,
     )
-    cached, recorded = context.cache.get(key, _Answer), extents(session, job)
+    cached, recorded = context.cache.get(key, _CachedGaps), extents(session, job)
     if cached is None or not is_current(job, cached.recorded, recorded):
         document = gaps_of(context.cache, session, job, arms, chart_range, recorded)
-        cached = _Answer(content=_DOCUMENT.dump_json(document), recorded=recorded)
+        cached = _CachedGaps(content=_DOCUMENT.dump_json(document), recorded=recorded)
         context.cache.put(key, cached)
     return cached.content
 

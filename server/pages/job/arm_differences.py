@@ -16,7 +16,7 @@ from server.jobs.judge_input import compared_of
 
 
 @frozen
-class Difference:
+class ArmDifference:
     """A fact on which runs disagree, with the values of each arm; `declared` if what is compared or
     the policy's `may_differ` allows it.
     """
@@ -34,13 +34,13 @@ class Difference:
 
 
 @frozen
-class Comparison:
+class ArmComparison:
     """In what candidates differ by plan, facts that differ, facts that all share, and how many of
     the runs recorded a manifest.
     """
 
     question: str
-    differences: list[Difference]
+    differences: list[ArmDifference]
     shared: dict[str, str]
     recorded_runs: int
     runs: int
@@ -53,7 +53,7 @@ class Comparison:
 
 def compare(
     arms: Sequence[ArmDocument], may_differ: Collection[str], compared: Collection[str] = ()
-) -> Comparison:
+) -> ArmComparison:
     """Compare the manifests of all runs by the judge's rule (`parity.judging.curves.agreement`);
     `compared`: in what candidates differ by plan.
     """
@@ -73,11 +73,11 @@ def compare(
     differing = [
         key for key in values if len(values[key]) > 1 and (key in confounding or key in by_plan)
     ]
-    return Comparison(
+    return ArmComparison(
         question=" or the ".join(comparison for comparison in COMPARISONS if comparison in compared)
         or "recipe",
         differences=[
-            Difference(
+            ArmDifference(
                 key=key,
                 values=[_of_arm(arm, key) for arm in arms],
                 declared=key in by_plan or key in may_differ,

@@ -21,7 +21,7 @@ _LIT = 4  # of more, how many are highlighted at first
 
 
 @frozen
-class Row:
+class CandidateRow:
     """A candidate. `verdict` is the judge's document; without one, the forecast may be there, while
     the job trains.
     """
@@ -47,15 +47,15 @@ class Row:
 
 
 @frozen
-class Table:
+class CandidateTable:
     """The rows, the head of the figures' column, and what the charts highlight at first."""
 
-    rows: list[Row]
+    rows: list[CandidateRow]
     head: Markup | None
     lit: list[str]
 
 
-def candidate_table(job: JobDocument, candidate: str = "") -> Table:
+def candidate_table(job: JobDocument, candidate: str = "") -> CandidateTable:
     """The table of a job, judged candidates safest first; `candidate` is the one that is
     highlighted, by default the only one.
     """
@@ -68,7 +68,7 @@ def candidate_table(job: JobDocument, candidate: str = "") -> Table:
     estimates = {arm.name: _estimate(job, arm, verdicts.get(arm.name)) for arm in arms}
     axis = axis_of([estimate for estimate in estimates.values() if estimate])
     rows = [
-        Row(
+        CandidateRow(
             arm=arm,
             verdict=verdicts.get(arm.name),
             estimate=estimates[arm.name],
@@ -79,14 +79,14 @@ def candidate_table(job: JobDocument, candidate: str = "") -> Table:
         for arm in arms
     ]
     places = {name: place for place, name in enumerate(verdicts)}
-    return Table(
+    return CandidateTable(
         rows=sorted(rows, key=lambda row: places.get(row.arm.name, len(places))),
         head=Markup(head_svg(axis)) if axis else None,  # noqa: S704
         lit=_lit(sorted(rows, key=_badness), chosen),
     )
 
 
-def _lit(ranked: Sequence[Row], chosen: str) -> list[str]:
+def _lit(ranked: Sequence[CandidateRow], chosen: str) -> list[str]:
     """What the charts highlight at first: every candidate, or of many the selected one and those
     that end worst.
     """
@@ -97,7 +97,7 @@ def _lit(ranked: Sequence[Row], chosen: str) -> list[str]:
     return list(dict.fromkeys([*({chosen} & {*names}), *worst[:_LIT]]))
 
 
-def _badness(row: Row) -> tuple[bool, float]:
+def _badness(row: CandidateRow) -> tuple[bool, float]:
     """Worst first; a candidate without a number comes before all others if it failed, else after
     them.
     """

@@ -22,11 +22,11 @@ from server.database.tables import Job
 from server.documents.job_lists.summaries import JobSummary
 from server.jobs.forecasts import latest
 from server.jobs.verdict_rows import VerdictSummary
-from server.pages.lists.gap_figures import NO_GAP, Gap, drawn_gap, verdict_gap
+from server.pages.lists.gap_figures import NO_GAP, ShownGap, drawn_gap, verdict_gap
 
 
 @frozen
-class Answer:
+class JobAnswer:
     """What a row says of one job.
 
     `state` is its verdict, or "live", "queued", "unfinished" or "ended". `tally` counts the
@@ -39,7 +39,7 @@ class Answer:
     lead: str
     about: str
     tally: Sequence[tuple[str, int]] = ()
-    gap: Gap = NO_GAP
+    gap: ShownGap = NO_GAP
     why: str = ""
     progress: float | None = None
     belonging: str = ""
@@ -52,11 +52,11 @@ class Answer:
 
 def answer_of(
     job: JobSummary, forecasts: Mapping[str, Forecast], belonging: Mapping[str, int]
-) -> Answer:
+) -> JobAnswer:
     """The answer of a job; `forecasts` are the newest of its candidates by name, `belonging` counts
     what belongs to it.
     """
-    open_ended = Answer(
+    open_ended = JobAnswer(
         job=job,
         state="ended",
         lead="Ended; it has no verdict of its own.",
@@ -78,7 +78,7 @@ def answer_of(
     return open_ended
 
 
-def _judged(job: JobSummary, answer: Answer) -> Answer:
+def _judged(job: JobSummary, answer: JobAnswer) -> JobAnswer:
     safest = min(job.verdicts, key=_risk)
     verdicts = [verdict.verdict for verdict in job.verdicts]
     return replace(
@@ -93,7 +93,7 @@ def _judged(job: JobSummary, answer: Answer) -> Answer:
     )
 
 
-def _live(job: JobSummary, answer: Answer, forecasts: Mapping[str, Forecast]) -> Answer:
+def _live(job: JobSummary, answer: JobAnswer, forecasts: Mapping[str, Forecast]) -> JobAnswer:
     """A job in training: the forecast of the candidate that will most likely be the safest, else
     how far it is.
     """

@@ -13,7 +13,7 @@ _ROW, _SMALL = (-2.0, 4.0), (-1.0, 2.0)
 
 
 @frozen
-class Figure:
+class GapFigure:
     """A gap on an axis of its own margins: the places of its ends, of its mean (None beyond the
     axis), of zero and of the margin.
     """
@@ -30,32 +30,32 @@ class Figure:
 
 
 @frozen
-class Gap:
+class ShownGap:
     """A gap as a row tells it, in nats; `figure` and `small` draw it in margins, where it has an
     interval and a margin.
     """
 
     mean: str = ""
     interval: str = ""
-    figure: Figure | None = None
-    small: Figure | None = None
+    figure: GapFigure | None = None
+    small: GapFigure | None = None
 
 
-NO_GAP = Gap()
+NO_GAP = ShownGap()
 
 
-def verdict_gap(verdict: VerdictSummary) -> Gap:
+def verdict_gap(verdict: VerdictSummary) -> ShownGap:
     """The gap of a verdict; none where the runs were not compared."""
     if verdict.gap_nats is None or verdict.code in NO_GAP_CODES:
         return NO_GAP
     if verdict.ci_low is None or verdict.ci_high is None:
-        return Gap(mean=signed(verdict.gap_nats).replace("-", MINUS))
+        return ShownGap(mean=signed(verdict.gap_nats).replace("-", MINUS))
     return drawn_gap(
         verdict.verdict, (verdict.gap_nats, verdict.ci_low, verdict.ci_high), verdict.margin_nats
     )
 
 
-def drawn_gap(state: str, gap: tuple[float, float, float], margin: float | None) -> Gap:
+def drawn_gap(state: str, gap: tuple[float, float, float], margin: float | None) -> ShownGap:
     """A gap (mean, ends of its interval) in words, and drawn where there is a margin."""
     mean, low, high = gap
     places = nats_decimals(margin, low, high)
@@ -64,13 +64,13 @@ def drawn_gap(state: str, gap: tuple[float, float, float], margin: float | None)
         for text in (signed(mean, places), interval_words(low, high, places))
     )
     if not margin:
-        return Gap(mean=mean_words, interval=interval)
+        return ShownGap(mean=mean_words, interval=interval)
     words = (
         f"{'forecast ' if state == 'live' else ''}{mean_words}, interval {interval}, margin "
         f"{margin:.{places}f}"
     )
     figure, small = (_figure(state, words, gap, margin, axis) for axis in (_ROW, _SMALL))
-    return Gap(mean=mean_words, interval=interval, figure=figure, small=small)
+    return ShownGap(mean=mean_words, interval=interval, figure=figure, small=small)
 
 
 def _figure(
@@ -79,12 +79,12 @@ def _figure(
     gap: tuple[float, float, float],
     margin: float,
     axis: tuple[float, float],
-) -> Figure:
+) -> GapFigure:
     def place(value: float) -> float:
         return round(100.0 * (min(max(value, axis[0]), axis[1]) - axis[0]) / (axis[1] - axis[0]), 2)
 
     mean, low, high = (value / margin for value in gap)
-    return Figure(
+    return GapFigure(
         state=state,
         words=words,
         low=place(low),

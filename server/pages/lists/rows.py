@@ -9,20 +9,20 @@ from sqlalchemy.orm import Session
 from parity.frozen import frozen
 from server.documents.job_lists.parent_jobs import belonging_to
 from server.documents.job_lists.summaries import JobSummary
-from server.pages.lists.answers import Answer, answer_of, forecasts_of
-from server.pages.lists.gap_figures import Figure
+from server.pages.lists.answers import JobAnswer, answer_of, forecasts_of
+from server.pages.lists.gap_figures import GapFigure
 
 _SMALLS = 6
 
 
 @frozen
-class Row:
+class ListRow:
     """A row: its answer, which is that of the newest repeat, and all repeats of the question on
     this page, newest first; of one, none.
     """
 
-    answer: Answer
-    repeats: Sequence[Answer] = ()
+    answer: JobAnswer
+    repeats: Sequence[JobAnswer] = ()
 
     @property
     def so_far(self) -> str:
@@ -33,7 +33,7 @@ class Row:
         return f"{states.count(state)} of {len(states)} {word}."
 
     @property
-    def smalls(self) -> Sequence[tuple[float, Figure]]:
+    def smalls(self) -> Sequence[tuple[float, GapFigure]]:
         """The last intervals that can be drawn, oldest first, each with its place in percent of the
         width.
         """
@@ -45,7 +45,7 @@ class Row:
         ]
 
 
-def rows_of(session: Session, jobs: Sequence[JobSummary]) -> list[Row]:
+def rows_of(session: Session, jobs: Sequence[JobSummary]) -> list[ListRow]:
     """The rows of a page, in the order of its jobs; a folded one stands where the first of its
     repeats does.
 
@@ -59,7 +59,7 @@ def rows_of(session: Session, jobs: Sequence[JobSummary]) -> list[Row]:
         belonging_to(session, [job.id for job in jobs]),
     )
     answers = [answer_of(job, forecasts.get(job.id, {}), belonging.get(job.id, {})) for job in jobs]
-    groups: dict[str, list[Answer]] = {}
+    groups: dict[str, list[JobAnswer]] = {}
     for answer in answers:
         groups.setdefault(answer.job.group if answer.is_verdict else answer.job.id, []).append(
             answer
@@ -67,4 +67,6 @@ def rows_of(session: Session, jobs: Sequence[JobSummary]) -> list[Row]:
     newest_first = (
         sorted(group, key=lambda answer: answer.job.id, reverse=True) for group in groups.values()
     )
-    return [Row(answer=group[0], repeats=group if len(group) > 1 else ()) for group in newest_first]
+    return [
+        ListRow(answer=group[0], repeats=group if len(group) > 1 else ()) for group in newest_first
+    ]
