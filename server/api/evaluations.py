@@ -196,7 +196,7 @@ def _candidate(name: str) -> str:
     return f"/candidates/{escaped(name)}"
 
 
-def _in_words(pointer: str) -> str:
+def _dotted_place(pointer: str) -> str:
     """A place of the body for people: "candidates.nvfp4.0"."""
     return pointer.removeprefix("/").replace("/", ".")
 
@@ -221,7 +221,7 @@ def _curve(runs: Sequence[RunBody], number: int, arm: str) -> Curve:
             notes=run.notes,
         )
     except (CurveError, RecipeError) as error:
-        raise InvalidError.at(pointer, str(error), f"{_in_words(pointer)}: {error}") from error
+        raise InvalidError.at(pointer, str(error), f"{_dotted_place(pointer)}: {error}") from error
 
 
 def _refuse_mixed_units(arms: Mapping[str, list[Curve]]) -> None:
@@ -241,5 +241,5 @@ def _refuse_mixed_units(arms: Mapping[str, list[Curve]]) -> None:
                     "optimizer steps for both"
                 )
                 raise InvalidError.at(
-                    f"{arm}/{number}", detail, f"{_in_words(arm)}.{number}: {detail}"
+                    f"{arm}/{number}", detail, f"{_dotted_place(arm)}.{number}: {detail}"
                 )

@@ -14,7 +14,7 @@ from parity.frozen import frozen
 from parity.gate.exit_under_rules import exit_code_under
 from parity.gate.outcome import GateOutcome, Result, ended
 from parity.gate.rules import GateRules
-from server.api.submit import JobRequest, notify_workers, wanted_of
+from server.api.submit import JobRequest, notify_workers, submission_fields
 from server.database.clock import time_text
 from server.database.lookups import find_job
 from server.database.states import JOB_ENDED
@@ -99,7 +99,10 @@ def gate(
         )
     lease_seconds = context.settings.lease_seconds
     question = from_attributes(
-        GateSubmission, request, **wanted_of(request, submitter, fresh=request.fresh), by_gate=True
+        GateSubmission,
+        request,
+        **submission_fields(request, submitter, fresh=request.fresh),
+        by_gate=True,
     )
     check_size(context.settings, request.job)
     rules = None

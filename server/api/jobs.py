@@ -12,7 +12,7 @@ from server.api.submit import notify_workers
 from server.concurrency.turns import Turns
 from server.database.lookups import find_job
 from server.database.tables import JobStatus
-from server.documents.job_lists.filters import Sort, Wanted
+from server.documents.job_lists.filters import JobFilters, Sort
 from server.documents.job_lists.page import JobPage, job_list
 from server.documents.jobs import JobDocument, job_document
 from server.documents.remarks import remarks_of
@@ -53,7 +53,7 @@ class VerdictPage:
 @router.get("/jobs")
 def index(
     context: InContext,
-    filters: Annotated[Wanted, Depends()],
+    filters: Annotated[JobFilters, Depends()],
     sort: Annotated[
         Sort,
         Query(description="order; `gap`: the largest gap of a candidate, in % of the loss, first"),

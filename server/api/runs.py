@@ -10,7 +10,7 @@ from pydantic import Field, TypeAdapter
 from sqlalchemy.orm import Session
 
 from parity.frozen import frozen
-from server.api.step_bodies import StepsSchema, from_bytes, from_json
+from server.api.step_bodies import StepsSchema, binary_batch, json_batch
 from server.database import run_tokens
 from server.database.lookups import find_run
 from server.database.metrics.coverage import Coverage
@@ -208,7 +208,7 @@ def append(
     """
     check_attempt(sender, attempt)
     binary = request.headers.get("Content-Type", "").partition(";")[0].strip().lower() == _BINARY
-    batch = from_bytes(body, names) if binary else from_json(body)
+    batch = binary_batch(body, names) if binary else json_batch(body)
     with context.database.write() as session:
         new, left_out = external.append(session, context.settings, run_id, attempt, kind, batch)
         return _answer(

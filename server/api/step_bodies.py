@@ -55,7 +55,7 @@ _STEPS = TypeAdapter(StepsRequest)
 _NOT_FINITE = ("nan", "inf", "-inf", "infinity", "-infinity")
 
 
-def from_json(body: bytes) -> Batch:
+def json_batch(body: bytes) -> Batch:
     """A batch in JSON (`StepsRequest`)."""
     try:
         request = _STEPS.validate_json(body)
@@ -96,7 +96,7 @@ def _check_numbers(sent: Mapping[str, Any]) -> None:
             )
 
 
-def from_bytes(body: bytes, names: str | None) -> Batch:
+def binary_batch(body: bytes, names: str | None) -> Batch:
     """A batch of float64: all values of the first of these columns, then all of the second."""
     columns = (names or "").split(",")
     if columns[0] != "step" or len(columns) < 2 or len(set(columns)) < len(columns):

@@ -87,7 +87,7 @@ def submit(
 ) -> JobDocument:
     """Queue a job: 202 with its URL. Its runs start as soon as a suitable worker is free."""
     document = _submitted(
-        context, JobSubmission(**wanted_of(request, submitter)), submitter, idempotency_key
+        context, JobSubmission(**submission_fields(request, submitter)), submitter, idempotency_key
     )
     response.headers["Location"] = document.links["self"]
     return document
@@ -157,7 +157,7 @@ def submit_again(
         job = find_job(session, job_id)
         submitted, revision = request_of(job), job.revision or ""
     request: JobRequest = validated(StrictBody[JobRequest], merged(submitted, patch))
-    submission = JobSubmission(**wanted_of(request, submitter), revision=revision)
+    submission = JobSubmission(**submission_fields(request, submitter), revision=revision)
     return _submitted(context, submission, submitter, key, origin_note(job_id, patch))
 
 
@@ -191,7 +191,9 @@ def plan(request: StrictBody[JobRequest], context: InContext) -> JobPlan:
     return JobPlan(known=known, candidates=candidates)
 
 
-def wanted_of(request: JobRequest, submitter: Principal, *, fresh: bool = False) -> dict[str, Any]:
+def submission_fields(
+    request: JobRequest, submitter: Principal, *, fresh: bool = False
+) -> dict[str, Any]:
     """The fields of a submission; one that is `fresh` reuses no curve.
 
     ForbiddenError if the sender may not set one of them, InvalidError for a tag that cannot be

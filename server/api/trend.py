@@ -10,7 +10,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Response
 
 from parity.inert import cell
-from server.documents.job_lists.filters import Wanted
+from server.documents.job_lists.filters import JobFilters
 from server.documents.trend import MOST_POINTS, By, Trend, TrendPoint, trend
 from server.web.context import InContext
 
@@ -19,7 +19,7 @@ router = APIRouter(prefix="/api/v1", tags=["jobs"])
 
 def _history(
     context: InContext,
-    filters: Annotated[Wanted, Depends()],
+    filters: Annotated[JobFilters, Depends()],
     gate: Annotated[
         str,
         Query(

@@ -24,7 +24,7 @@ from server.database.clock import time_text
 from server.database.states import JOB_ENDED
 from server.database.tables import Arm, Job, JobStatus, Verdict
 from server.documents.comparability import arithmetic, differences, facts
-from server.documents.job_lists.filters import VerdictWord, Wanted
+from server.documents.job_lists.filters import JobFilters, VerdictWord
 from server.errors import InvalidError, NotFoundError
 from server.records import from_attributes
 
@@ -87,7 +87,7 @@ class Trend:
 
 
 def trend(
-    session: Session, filters: Wanted, gate: str, candidate: str | None, by: By, limit: int
+    session: Session, filters: JobFilters, gate: str, candidate: str | None, by: By, limit: int
 ) -> Trend:
     """The trend of a candidate (default: the first of the newest job) over the newest `limit` ended
     jobs that match.

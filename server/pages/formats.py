@@ -19,7 +19,7 @@ _DAYS_FROM = 3 * 86_400
 P = ParamSpec("P")
 
 
-def _of_number(
+def _number_format(
     write: Callable[Concatenate[float, P], str],
 ) -> Callable[Concatenate[float | str | None, P], str]:
     """A format that also shows a missing number, and one that is not finite; JSON documents write
@@ -42,25 +42,25 @@ def _of_number(
     return shown
 
 
-@_of_number
+@_number_format
 def nats(number: float, places: int = 4) -> str:
     """A gap in nats with its sign: +0.0262; what is rounded to zero has none."""
     return wording.signed(number, places).replace("-", wording.MINUS)
 
 
-@_of_number
+@_number_format
 def loss(number: float) -> str:
     """A loss in nats, unsigned: 1.3834."""
     return f"{number:.4f}"
 
 
-@_of_number
+@_number_format
 def percent(number: float, places: int = 1) -> str:
     """A share as percent: 0.874 -> 87.4 %."""
     return f"{100 * number:.{places}f}\u00a0%".replace("-", wording.MINUS)
 
 
-@_of_number
+@_number_format
 def signed_percent(number: float, places: int = 2) -> str:
     """A share as percent with its sign: 0.0035 -> +0.35 %; what is rounded to zero has none."""
     return f"{wording.signed(100 * number, places)}\u00a0%".replace("-", wording.MINUS)
@@ -75,13 +75,13 @@ def chance(probability: float) -> str:
     return f"{100 * probability:.0f}\u00a0%"
 
 
-@_of_number
+@_number_format
 def count(number: float) -> str:
     """A whole number with thousands: 1,500."""
     return f"{number:,.0f}"
 
 
-@_of_number
+@_number_format
 def rate(number: float) -> str:
     """Steps per second, or the time per step if that is longer than a second: 26.7/s, 31.2 s
     each.
@@ -97,7 +97,7 @@ def ratio(measured: Mapping[str, float | str]) -> str:
     return f"{value:.2f}\u00a0x ({low:.2f} to {high:.2f})"
 
 
-@_of_number
+@_number_format
 def step_time(number: float) -> str:
     """The time of one step: 37.4 ms, 1.52 s."""
     if number >= 1:
@@ -112,7 +112,7 @@ def gap_in_margins(verdict: VerdictDocument) -> Markup:
     return Markup(own_row_svg(estimate_of(view_of(verdict))))  # noqa: S704
 
 
-@_of_number
+@_number_format
 def duration(number: float) -> str:
     """Seconds as readable text: 45 s, 3 min 20 s, 2 h 05 min, 9.5 days."""
     whole = round(number)

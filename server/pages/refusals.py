@@ -17,10 +17,10 @@ def install_refusals(app: FastAPI) -> None:
     installed.
     """
     for kind in HANDLED:
-        app.add_exception_handler(kind, _as_page(cast(Handler, app.exception_handlers[kind])))
+        app.add_exception_handler(kind, _page_handler(cast(Handler, app.exception_handlers[kind])))
 
 
-def _as_page(handler: Handler) -> Handler:
+def _page_handler(handler: Handler) -> Handler:
     async def answer(request: Request, error: Exception) -> Response:
         problem = await handler(request, error)
         if request.url.path.startswith("/api/") or "text/html" not in request.headers.get(

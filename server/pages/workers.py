@@ -100,7 +100,7 @@ def queue(session: Session, lease_seconds: float) -> list[QueueRow]:
 
 def training(session: Session) -> Mapping[str, Sequence[Run]]:
     """The runs that each worker is training, by the worker's id."""
-    by_worker: dict[str, list[Run]] = {}
+    runs_by_worker: dict[str, list[Run]] = {}
     statement = (
         select(Run)
         .options(joinedload(Run.job), joinedload(Run.arm))
@@ -108,5 +108,5 @@ def training(session: Session) -> Mapping[str, Sequence[Run]]:
         .order_by(Run.started_at, Run.id)
     )
     for run in session.scalars(statement):
-        by_worker.setdefault(run.worker_id or "", []).append(run)
-    return by_worker
+        runs_by_worker.setdefault(run.worker_id or "", []).append(run)
+    return runs_by_worker

@@ -28,7 +28,7 @@ router = APIRouter(prefix="/api/v1", tags=["curves"])
 _SECONDS = "step_seconds"
 _KEPT = chunk_tables.SEALED_STEPS  # keep the seconds of one step in this many
 OverlayKind = Literal["train", "validation"]
-_OfRuns = Annotated[
+_RunNumber = Annotated[
     int | None, Query(ge=0, le=LARGEST, description="default: that of the baseline's first run")
 ]
 
@@ -98,8 +98,8 @@ def overlaid(
         str, Query(max_length=5000, description="arms, comma-separated; default: all")
     ] = "",
     kind: Annotated[OverlayKind, Query(description="which records")] = "train",
-    seed: _OfRuns = None,
-    replicate: _OfRuns = None,
+    seed: _RunNumber = None,
+    replicate: _RunNumber = None,
     first_step: FirstStep = 0,
     last_step: LastStep = None,
     points: Annotated[int, Query(ge=1, le=20_000, description="largest number of buckets")] = 2000,

@@ -135,7 +135,7 @@ def steps(
         run = find_run(session, run_id)
         question = ("steps", chosen, kind, names, first_step, last_step, limit)
         headers = tags.check(run, *question, vary="Accept, Accept-Encoding")
-        columns = _wanted(store.names(session, run_id, kind), names)
+        columns = _chosen_columns(store.names(session, run_id, kind), names)
         if chosen == "json":
             most = max(1, min(limit, MOST_VALUES // max(1, len(columns))))
             return _page(
@@ -176,14 +176,15 @@ def metrics(
     with context.database.read() as session:
         run = find_run(session, run_id)
         tags.check(run, "metrics", names, kind, first_step, last_step, points)
-        chosen = _wanted(store.names(session, run_id, kind), names)
+        chosen = _chosen_columns(store.names(session, run_id, kind), names)
         last = math.inf if last_step is None else last_step
         most = store.most_steps(session, run_id, kind, first_step, last)
         check_values(len(chosen), min(points, most))
         reduced = []
-        at_once = max(1, MOST_VALUES // max(1, most))  # a curve may be longer than an answer
-        for first in range(0, len(chosen), at_once):
-            some = chosen[first : first + at_once]
+        # A curve may be longer than an answer.
+        columns_per_read = max(1, MOST_VALUES // max(1, most))
+        for first in range(0, len(chosen), columns_per_read):
+            some = chosen[first : first + columns_per_read]
             steps, columns = store.read_range(session, run_id, kind, first_step, last, some)
             reduced += [series(name, steps, columns[name], points) for name in some]
     return MetricsDocument(run=run_id, kind=kind, series=reduced)
@@ -266,10 +267,10 @@ def layers(
 
 def _usual_first(there: Columns, statistic: str | None) -> list[str]:
     """The operands that have the statistic (default: signal to noise); all of them if none has."""
-    with_it = [
+    recorded_operands = [
         operand for operand in there.operands if (statistic or SNR) in there.of_operand[operand]
     ]
-    return with_it or there.operands
+    return recorded_operands or there.operands
 
 
 def _one_of(name: str, value: str | None, choices: list[str]) -> str:
@@ -334,7 +335,7 @@ def _accepted(accept: str) -> Format:
     return next((form for form in forms if _FORMS[form][1] in accept), "json")
 
 
-def _wanted(there: Sequence[str], names: str | None) -> list[str]:
+def _chosen_columns(there: Sequence[str], names: str | None) -> list[str]:
     """The columns in a comma-separated list (default: all), each once; InvalidError for one that is
     not recorded (not in `there`).
     """

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from server.database.states import JOB_OPEN
 from server.database.tables import Job, JobStatus
-from server.documents.job_lists.filters import Wanted
+from server.documents.job_lists.filters import JobFilters
 from server.documents.job_lists.page import MOST_COUNTED
 
 AnswerState = Literal["fail", "inconclusive", "pass", "running", "unfinished"]
@@ -19,7 +19,7 @@ ANSWERS: tuple[AnswerState, ...] = get_args(AnswerState)
 _UNFINISHED: tuple[JobStatus, ...] = ("failed", "cancelled")
 
 
-def with_answer(state: AnswerState) -> ColumnElement[bool]:
+def answer_condition(state: AnswerState) -> ColumnElement[bool]:
     """The condition that a job has this answer."""
     if state == "running":
         return Job.status.in_(JOB_OPEN)
@@ -29,7 +29,7 @@ def with_answer(state: AnswerState) -> ColumnElement[bool]:
 
 
 def answer_counts(
-    session: Session, filters: Wanted, also: Sequence[ColumnElement[bool]] = ()
+    session: Session, filters: JobFilters, also: Sequence[ColumnElement[bool]] = ()
 ) -> Mapping[str, int]:
     """How many jobs have each answer; "" are those without any, such as analyses. Of more than
     10,000 jobs the newest are counted.

@@ -13,7 +13,7 @@ from sqlalchemy.orm import InstrumentedAttribute
 from parity.canonical_json import fields_of
 from parity.frozen import frozen
 from server.database.tables import Arm, Baseline, Job, JobStatus, JobTag, Verdict
-from server.documents.job_lists.parent_jobs import belonging
+from server.documents.job_lists.parent_jobs import child_jobs
 from server.errors import InvalidError
 
 VerdictWord = Literal["pass", "fail", "inconclusive"]
@@ -25,7 +25,7 @@ _TEXT = 200
 
 
 @frozen
-class Wanted:
+class JobFilters:
     """Filters of a list of jobs, from the parameters of a request; each that is set must hold.
     Empty text and no tags filter nothing.
 
@@ -139,7 +139,7 @@ class Wanted:
                 )
             )
         if self.parent_job:
-            rows = belonging()
+            rows = child_jobs()
             conditions.append(
                 false()
                 if rows is None
@@ -185,12 +185,12 @@ def _found(text: str) -> ColumnElement[bool]:
     other tables are read once.
     """
     tagged = select(JobTag.job_id).where(_contains(JobTag.tag, text))
-    of_recipe = select(Arm.job_id).where(Arm.role == "candidate", _contains(Arm.recipe, text))
+    recipe_rows = select(Arm.job_id).where(Arm.role == "candidate", _contains(Arm.recipe, text))
     return or_(
         _contains(Job.name, text),
         _contains(Job.model, text),
         Job.id.in_(tagged),
-        Job.id.in_(of_recipe),
+        Job.id.in_(recipe_rows),
     )
 
 

@@ -17,7 +17,7 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from parity.frozen import frozen
 from server.database.tables import Job, JobTag, is_id
-from server.documents.job_lists.filters import Sort, Wanted
+from server.documents.job_lists.filters import JobFilters, Sort
 from server.documents.job_lists.summaries import JobSummary, job_summaries
 from server.errors import InvalidError
 from server.web.requests.cursors import cursor_of, row_id_of
@@ -50,7 +50,7 @@ class JobPage:
 
 def job_list(
     session: Session,
-    filters: Wanted,
+    filters: JobFilters,
     sort: Sort,
     cursor: str | None,
     limit: int,
@@ -104,10 +104,10 @@ def _count(session: Session, conditions: list[ColumnElement[bool]]) -> int:
 def _ordered(statement: Select[Any], sort: Sort) -> Select[Any]:
     column = _COLUMNS.get(sort)
     descending = sort in _DESCENDING
-    by_id = Job.id.desc() if descending else Job.id.asc()
+    id_order = Job.id.desc() if descending else Job.id.asc()
     if column is None:
-        return statement.order_by(by_id)
-    return statement.order_by(column.desc().nulls_last() if descending else column.asc(), by_id)
+        return statement.order_by(id_order)
+    return statement.order_by(column.desc().nulls_last() if descending else column.asc(), id_order)
 
 
 def _cursor(sort: Sort, value: Any, job_id: str) -> str:

@@ -60,7 +60,7 @@ def compare(
     runs = [run for arm in arms for run in arm.runs]
     manifests = [run.manifest for run in runs if run.manifest]
     values = values_by_key(manifests)
-    confounding, by_plan = (
+    confounding, planned_keys = (
         confounding_keys(manifests),
         {
             key
@@ -71,7 +71,9 @@ def compare(
         },
     )
     differing = [
-        key for key in values if len(values[key]) > 1 and (key in confounding or key in by_plan)
+        key
+        for key in values
+        if len(values[key]) > 1 and (key in confounding or key in planned_keys)
     ]
     return ArmComparison(
         question=" or the ".join(comparison for comparison in COMPARISONS if comparison in compared)
@@ -79,8 +81,8 @@ def compare(
         differences=[
             ArmDifference(
                 key=key,
-                values=[_of_arm(arm, key) for arm in arms],
-                declared=key in by_plan or key in may_differ,
+                values=[_arm_values(arm, key) for arm in arms],
+                declared=key in planned_keys or key in may_differ,
             )
             for key in differing
         ],
@@ -96,7 +98,7 @@ def compared_by_plan(job: Job) -> set[str]:
     return {*others.values(), *({"recipe"} if len(others) < len(job.arms) - 1 else ())}
 
 
-def _of_arm(arm: ArmDocument, key: str) -> str:
+def _arm_values(arm: ArmDocument, key: str) -> str:
     return (
         ", ".join(sorted(values_of([run.manifest or {} for run in arm.runs], key)))
         or "not recorded"

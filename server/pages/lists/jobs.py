@@ -10,10 +10,10 @@ from urllib.parse import urlencode
 from fastapi import Depends, Query, Request, Response
 
 from parity.frozen import frozen
-from server.documents.job_lists.answers import ANSWERS, AnswerState, answer_counts, with_answer
-from server.documents.job_lists.filters import SORTS, STATUSES, Sort, Wanted
+from server.documents.job_lists.answers import ANSWERS, AnswerState, answer_condition, answer_counts
+from server.documents.job_lists.filters import SORTS, STATUSES, JobFilters, Sort
 from server.documents.job_lists.page import MOST_COUNTED, job_list, known_tags
-from server.documents.job_lists.parent_jobs import on_their_own
+from server.documents.job_lists.parent_jobs import parentless
 from server.pages.lists.rows import rows_of
 from server.pages.rendering import pages_router, templates
 from server.web.context import InContext
@@ -55,7 +55,7 @@ class Head:
 def index(
     request: Request,
     context: InContext,
-    filters: Annotated[Wanted, Depends()],
+    filters: Annotated[JobFilters, Depends()],
     state: Annotated[str, Query(max_length=20)] = "",
     sort: Annotated[str, Query(max_length=20)] = "",
     cursor: Annotated[str | None, Query(max_length=1000)] = None,
@@ -70,9 +70,9 @@ def index(
     if answer is None and state in STATUSES:
         filters = replace(filters, status=state)
     order: Sort = next((value for value in SORTS if value == sort), "newest")
-    also = [] if filters.find or filters.parent_job else on_their_own()
+    also = [] if filters.find or filters.parent_job else parentless()
     with context.database.read() as session:
-        answered = [*also, with_answer(answer)] if answer else also
+        answered = [*also, answer_condition(answer)] if answer else also
         page = job_list(session, filters, order, cursor, JOBS_A_PAGE, counted=False, also=answered)
         counts = answer_counts(session, filters, also)
         rows = rows_of(session, page.items)

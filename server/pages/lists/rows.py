@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sqlalchemy.orm import Session
 
 from parity.frozen import frozen
-from server.documents.job_lists.parent_jobs import belonging_to
+from server.documents.job_lists.parent_jobs import child_counts
 from server.documents.job_lists.summaries import JobSummary
 from server.pages.lists.answers import JobAnswer, answer_of, forecasts_of
 from server.pages.lists.gap_figures import GapFigure
@@ -56,7 +56,7 @@ def rows_of(session: Session, jobs: Sequence[JobSummary]) -> list[ListRow]:
     """
     forecasts, belonging = (
         forecasts_of(session, jobs),
-        belonging_to(session, [job.id for job in jobs]),
+        child_counts(session, [job.id for job in jobs]),
     )
     answers = [answer_of(job, forecasts.get(job.id, {}), belonging.get(job.id, {})) for job in jobs]
     groups: dict[str, list[JobAnswer]] = {}

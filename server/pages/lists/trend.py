@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 from fastapi import Depends, Query, Request, Response
 
-from server.documents.job_lists.filters import Wanted
+from server.documents.job_lists.filters import JobFilters
 from server.documents.trend import MOST_POINTS, By, Trend, short, trend
 from server.errors import NotFoundError
 from server.pages.lists.trend_chart import SHOWN, chart, names_shown
@@ -24,7 +24,7 @@ TREND_POINTS = 50
 def trend_page(
     request: Request,
     context: InContext,
-    filters: Annotated[Wanted, Depends()],
+    filters: Annotated[JobFilters, Depends()],
     gate: Annotated[str, Query(max_length=200)] = "",
     candidate: Annotated[str, Query(max_length=200)] = "",
     by: Annotated[By, Query()] = "commit",

@@ -14,7 +14,7 @@ from parity.report.picture.spread import spread
 from parity.wording import cut
 from server.database.states import JOB_ENDED
 from server.database.tables import Job
-from server.documents.job_lists.parent_jobs import on_their_own
+from server.documents.job_lists.parent_jobs import parentless
 from server.documents.trend import Trend, TrendPoint, short
 from server.pages.lists.axes import even_ticks, place
 
@@ -163,7 +163,7 @@ def names_shown(session: Session) -> list[tuple[str, int]]:
     """
     newest = (
         select(Job.name)
-        .where(Job.status.in_(JOB_ENDED), *on_their_own())
+        .where(Job.status.in_(JOB_ENDED), *parentless())
         .order_by(Job.id.desc())
         .limit(_LOOKED_AT)
     )

@@ -8,7 +8,7 @@ import pytest
 from parity.judging.policy import policy_from_mapping
 from server.api import run_logs, step_bodies
 from server.database.tables import Job, JobTag
-from server.documents.job_lists.filters import Wanted
+from server.documents.job_lists.filters import JobFilters
 from server.documents.job_lists.page import MOST_COUNTED, job_list, known_tags
 from server.documents.matrix import matrix
 from server.errors import InvalidError, NotFoundError
@@ -43,7 +43,7 @@ def test_a_count_says_more_only_beyond_its_end(database, jobs, monkeypatch, most
     assert MOST_COUNTED == 10_000
     monkeypatch.setattr("server.documents.job_lists.page.MOST_COUNTED", most)
     with database.read() as session:
-        page = job_list(session, Wanted(), "newest", None, limit, counted=True)
+        page = job_list(session, JobFilters(), "newest", None, limit, counted=True)
     assert (page.total, page.more) == total
 
 
@@ -89,9 +89,9 @@ def test_a_batch_of_bytes_has_64_columns_and_100_000_rows(more):
     for body, columns in ((rows, ",".join(names)), (long, "step,loss")):
         if more:
             with pytest.raises(InvalidError):
-                step_bodies.from_bytes(body, columns)
+                step_bodies.binary_batch(body, columns)
         else:
-            assert len(step_bodies.from_bytes(body, columns).steps) == len(body) // 8 // (
+            assert len(step_bodies.binary_batch(body, columns).steps) == len(body) // 8 // (
                 1 + columns.count(",")
             )
 
@@ -101,9 +101,9 @@ def test_a_step_in_bytes_is_exact(step, refused):
     body = np.array([[step], [2.0]]).tobytes()
     if refused:
         with pytest.raises(InvalidError):
-            step_bodies.from_bytes(body, "step,loss")
+            step_bodies.binary_batch(body, "step,loss")
     else:
-        assert step_bodies.from_bytes(body, "step,loss").steps.tolist() == [int(step)]
+        assert step_bodies.binary_batch(body, "step,loss").steps.tolist() == [int(step)]
 
 
 def _log(tmp_path, text, wanted=5):

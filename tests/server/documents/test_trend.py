@@ -9,7 +9,7 @@ import time
 import pytest
 
 from server.database.tables import Baseline, Job, Verdict
-from server.documents.job_lists.filters import Wanted
+from server.documents.job_lists.filters import JobFilters
 from server.documents.trend import short, trend
 from server.jobs.conclude import conclude
 from server.pages.lists.trend_chart import chart
@@ -185,7 +185,7 @@ def test_the_trend_of_a_baseline_and_the_filters(api, owner_database, history):
 def test_the_chart_holds_every_mark(owner_database, history):
     history(0.0, None, 0.02, -0.2)
     with owner_database.read() as session:
-        drawn = chart(trend(session, Wanted(), "nightly", None, "commit", 50))
+        drawn = chart(trend(session, JobFilters(), "nightly", None, "commit", 50))
     assert [mark.y is None for mark in drawn.marks] == [False, True, False, False]
     assert all(drawn.left <= mark.x <= drawn.right for mark in drawn.marks)
     inside = [
@@ -210,7 +210,7 @@ def test_a_chart_of_several_candidates_has_a_date_axis(owner_database, recorded)
             session.get_one(Job, job_id).created_at = 1_795_000_000.0 + 86_400.0 * day
     with owner_database.read() as session:
         first, second = (
-            trend(session, Wanted(), "small", name, "day", 50) for name in ("nvfp4", "mxfp8")
+            trend(session, JobFilters(), "small", name, "day", 50) for name in ("nvfp4", "mxfp8")
         )
     drawn = chart(first, [second])
     assert [line.name for line in drawn.lines] == ["nvfp4", "mxfp8"]

@@ -7,10 +7,10 @@ import pytest
 
 from parity_lab.server.analyses import WhyRequest, submit_analysis
 from server.database.tables import Baseline, Job, JobTag
-from server.documents.job_lists.answers import answer_counts, with_answer
-from server.documents.job_lists.filters import SORTS, Wanted
+from server.documents.job_lists.answers import answer_condition, answer_counts
+from server.documents.job_lists.filters import SORTS, JobFilters
 from server.documents.job_lists.page import job_list
-from server.documents.job_lists.parent_jobs import belonging_to, on_their_own
+from server.documents.job_lists.parent_jobs import child_counts, parentless
 from server.documents.job_lists.summaries import job_summaries
 from server.errors import InvalidError
 from server.jobs.conclude import conclude
@@ -101,7 +101,7 @@ ORDERS = {
 def test_each_filter_finds_its_jobs_and_counts_them(database, jobs):
     for filters, numbers in FILTERS:
         with database.read() as session:
-            page = job_list(session, Wanted(**filters), "newest", None, 50, counted=True)
+            page = job_list(session, JobFilters(**filters), "newest", None, 50, counted=True)
         assert [jobs.index(each.id) for each in page.items] == numbers, filters
         assert (page.total, page.next_cursor) == (len(numbers), None), filters
 
@@ -113,20 +113,20 @@ def test_pages_of_each_order_follow_each_other(database, jobs):
         listed, cursor = [], None
         while True:
             with database.read() as session:
-                page = job_list(session, Wanted(), sort, cursor, 1, counted=False)
+                page = job_list(session, JobFilters(), sort, cursor, 1, counted=False)
             listed += [jobs.index(each.id) for each in page.items]
             cursor = page.next_cursor
             if cursor is None:
                 break
         with database.read() as session:
-            whole = job_list(session, Wanted(), sort, None, 50, counted=False)
+            whole = job_list(session, JobFilters(), sort, None, 50, counted=False)
         assert listed == [jobs.index(each.id) for each in whole.items] == numbers, sort
 
 
 def test_what_is_no_cursor_of_this_order_and_no_day_is_refused(database, jobs):
     with database.read() as session:
         cursors = {
-            sort: job_list(session, Wanted(), sort, None, 1, counted=False).next_cursor
+            sort: job_list(session, JobFilters(), sort, None, 1, counted=False).next_cursor
             for sort in SORTS
         }
         for sort in SORTS:
@@ -141,10 +141,10 @@ def test_what_is_no_cursor_of_this_order_and_no_day_is_refused(database, jobs):
                 ),
             ):
                 with pytest.raises(InvalidError, match="cursor is"):
-                    job_list(session, Wanted(), sort, wrong, 1, counted=False)
+                    job_list(session, JobFilters(), sort, wrong, 1, counted=False)
         for day in ("yesterday", "2026-13-01", "2026-1"):
             with pytest.raises(InvalidError, match="expected a day"):
-                job_list(session, Wanted(since=day), "newest", None, 1, counted=False)
+                job_list(session, JobFilters(since=day), "newest", None, 1, counted=False)
 
 
 def test_a_job_has_the_answer_of_its_safest_candidate(database, jobs):
@@ -152,24 +152,36 @@ def test_a_job_has_the_answer_of_its_safest_candidate(database, jobs):
     with database.read() as session:
         for state, numbers in found.items():
             page = job_list(
-                session, Wanted(), "newest", None, 50, counted=False, also=[with_answer(state)]
+                session,
+                JobFilters(),
+                "newest",
+                None,
+                50,
+                counted=False,
+                also=[answer_condition(state)],
             )
             assert [jobs.index(each.id) for each in page.items] == numbers, state
-        assert answer_counts(session, Wanted()) == {"pass": 2, "running": 2}
-        assert answer_counts(session, Wanted(branch="main")) == {"pass": 1, "running": 1}
+        assert answer_counts(session, JobFilters()) == {"pass": 2, "running": 2}
+        assert answer_counts(session, JobFilters(branch="main")) == {"pass": 1, "running": 1}
     with database.write() as session:
         session.get_one(Job, jobs[2]).status = "failed"
         session.get_one(Job, jobs[3]).status = "concluded"  # as an analysis ends, without a verdict
         session.get_one(Job, jobs[0]).answer = "inconclusive"
     with database.read() as session:
-        assert answer_counts(session, Wanted()) == {
+        assert answer_counts(session, JobFilters()) == {
             "pass": 1,
             "inconclusive": 1,
             "unfinished": 1,
             "": 1,
         }
         page = job_list(
-            session, Wanted(), "newest", None, 50, counted=False, also=[with_answer("inconclusive")]
+            session,
+            JobFilters(),
+            "newest",
+            None,
+            50,
+            counted=False,
+            also=[answer_condition("inconclusive")],
         )
         assert [jobs.index(each.id) for each in page.items] == [0]
 
@@ -209,9 +221,9 @@ def test_what_belongs_to_a_job_is_found_by_it(api, database):
             explained,
             None,
         ]
-        alone = job_list(session, Wanted(), "newest", None, 50, counted=True, also=on_their_own())
+        alone = job_list(session, JobFilters(), "newest", None, 50, counted=True, also=parentless())
         assert ([each.id for each in alone.items], alone.total) == ([explained], 1)
-        assert belonging_to(session, [explained, analysis]) == {explained: {"analysis": 1}}
+        assert child_counts(session, [explained, analysis]) == {explained: {"analysis": 1}}
     (found,) = api.get("/api/v1/jobs", params={"parent_job": explained}).json()["items"]
     assert (found["id"], found["parent_job"]) == (analysis, explained)
     page = api.get("/jobs").text
@@ -225,7 +237,7 @@ def test_a_count_stops(database, jobs, monkeypatch):
     monkeypatch.setattr("server.documents.job_lists.page.MOST_COUNTED", 2)
     monkeypatch.setattr("server.documents.job_lists.answers.MOST_COUNTED", 2)
     with database.read() as session:
-        page = job_list(session, Wanted(), "newest", None, 1, counted=True)
+        page = job_list(session, JobFilters(), "newest", None, 1, counted=True)
         assert (page.total, page.more) == (2, True)
 
 

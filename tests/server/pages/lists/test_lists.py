@@ -12,7 +12,7 @@ from parity.report.view import views_of
 from parity.report.words import words
 from parity.wording import minus
 from server.database.tables import Job, Run
-from server.documents.job_lists.filters import Wanted
+from server.documents.job_lists.filters import JobFilters
 from server.documents.job_lists.page import job_list
 from server.jobs.conclude import decide, write_outcome
 from server.jobs.verdict_rows import verdict_documents
@@ -49,7 +49,7 @@ def test_the_list_is_filtered_by_state_verdict_and_name(database, recorded):
     ]
     with database.read() as session:
         lists = [
-            job_list(session, Wanted(**each), "newest", None, JOBS_A_PAGE, counted=True)
+            job_list(session, JobFilters(**each), "newest", None, JOBS_A_PAGE, counted=True)
             for each in questions
         ]
     assert [[job.id for job in each.items] for each in lists] == [
@@ -71,11 +71,11 @@ def test_pages_of_the_list_follow_each_other(database, recorded):
             session.add(_copy(session.get_one(Job, job_id), f"j{number:012x}-0000000000"))
     with database.read() as session:
         first = job_list(
-            session, Wanted(status="queued"), "newest", None, JOBS_A_PAGE, counted=False
+            session, JobFilters(status="queued"), "newest", None, JOBS_A_PAGE, counted=False
         )
         second = job_list(
             session,
-            Wanted(status="queued"),
+            JobFilters(status="queued"),
             "newest",
             first.next_cursor,
             JOBS_A_PAGE,
@@ -148,7 +148,9 @@ def _rows(database, **filters):
     with database.read() as session:
         return rows_of(
             session,
-            job_list(session, Wanted(**filters), "newest", None, JOBS_A_PAGE, counted=False).items,
+            job_list(
+                session, JobFilters(**filters), "newest", None, JOBS_A_PAGE, counted=False
+            ).items,
         )
 
 
