@@ -1,4 +1,4 @@
-"""The events of a job, as server-sent events; the only async route."""
+"""The events of a job over REST, as server-sent events."""
 
 import json
 import math

@@ -1,5 +1,5 @@
-"""Do verdicts of several jobs answer the same question? What has to be equal, by the word that
-names it where it differs.
+"""Whether the gaps of several jobs can be compared: the facts in which the jobs must agree, each by
+the word that names it where they differ.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ def trend(
             f"{', '.join(candidates)}"
         )
     entries = [
-        _Entry.of(job, arm, by)
+        _Entry.from_job(job, arm, by)
         for job in reversed(jobs[:limit])
         for arm in job.arms[1:]
         if arm.name == chosen
@@ -156,7 +156,7 @@ class _Entry:
     measured: Point | None
 
     @classmethod
-    def of(cls, job: Job, arm: Arm, by: By) -> _Entry:
+    def from_job(cls, job: Job, arm: Arm, by: By) -> _Entry:
         verdict = next((row for row in job.verdicts if row.candidate == arm.name), None)
         document = json.loads(verdict.document) if verdict else None
         compared = {

@@ -1,5 +1,7 @@
-"""The dashboard: pages rendered on the server and updated live by small ES modules; nothing is
-loaded from another host.
+"""The dashboard: adds all pages and their assets to the application.
+
+Pages are rendered on the server and updated live by small ES modules; nothing is loaded from
+another host.
 """
 
 from fastapi import FastAPI, Response

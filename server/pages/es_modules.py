@@ -1,5 +1,7 @@
-"""The ES modules of a page. A browser sees what a module imports only once it has it, so a page
-names all of them to save the wait.
+"""Which ES modules a page names: all that its own module imports.
+
+A browser sees what a module imports only once it has that module, so a page that names all of them
+saves the wait.
 """
 
 import re

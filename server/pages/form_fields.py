@@ -1,4 +1,4 @@
-"""A number in a field of a form."""
+"""Numbers in the fields of forms."""
 
 from collections.abc import Callable
 from typing import TypeVar

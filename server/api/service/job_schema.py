@@ -1,5 +1,6 @@
-"""The JSON Schema of `parity.yaml`, over REST too. It is built in the server, the only package that
-imports both the job and the policy.
+"""The JSON Schema of `parity.yaml`, and its route.
+
+The schema is built in the server, the only package that imports both the job and the policy.
 """
 
 from collections.abc import Mapping
