@@ -25,25 +25,30 @@ def late_losses(session, job_id):
 def test_parts_are_the_full_gap_minus_that_of_the_ablation(database, engine):
     job_id = make_ablated(database, engine=engine)
     with database.read() as session:
-        own = ablations_document(session, job_id, "full", ())
+        document = ablations_document(session, job_id, "full", ())
         losses = late_losses(session, job_id)
     mean = {
         name: sum(losses[name, at] for at in range(3)) / 3
         for name in ("base", "full", "without-mlp", "without-attention")
     }
-    assert [each.name for each in own.parts] == ["without-mlp", "without-attention"]
-    assert own.whole.value == pytest.approx(mean["full"] - mean["base"])
-    assert own.parts[0].part.value == pytest.approx(mean["full"] - mean["without-mlp"])
-    assert own.parts[0].left.value == pytest.approx(mean["without-mlp"] - mean["base"])
-    assert own.total.value + own.unexplained.value == pytest.approx(own.whole.value)
-    for each, true in zip(
-        [own.whole, own.parts[0].part, own.parts[1].part, own.unexplained],
+    assert [part.name for part in document.parts] == ["without-mlp", "without-attention"]
+    assert document.whole.value == pytest.approx(mean["full"] - mean["base"])
+    assert document.parts[0].part.value == pytest.approx(mean["full"] - mean["without-mlp"])
+    assert document.parts[0].left.value == pytest.approx(mean["without-mlp"] - mean["base"])
+    assert document.total.value + document.unexplained.value == pytest.approx(document.whole.value)
+    for part, true in zip(
+        [document.whole, document.parts[0].part, document.parts[1].part, document.unexplained],
         [0.05, 0.038, 0.015, -0.003],
         strict=True,
     ):
-        assert each.low < true < each.high
-    assert (own.pairs, own.assumed, own.left_out, own.gap.verdict) == (3, [], [], "fail")
-    assert own.whole.value == pytest.approx(own.gap.gap, abs=1e-3)
+        assert part.low < true < part.high
+    assert (document.pairs, document.assumed, document.left_out, document.gap.verdict) == (
+        3,
+        [],
+        [],
+        "fail",
+    )
+    assert document.whole.value == pytest.approx(document.gap.gap, abs=1e-3)
 
 
 def test_one_run_per_arm_makes_the_interval_an_assumption(database):
@@ -66,10 +71,12 @@ def test_a_run_without_a_partner_in_every_arm_is_left_out(database):
         )
         run.state, run.code = "failed", "CRASHED"
     with database.read() as session:
-        own = ablations_document(session, job_id, "full", ["without-mlp"])
-        assert own.pairs == 2
-        assert any(each.startswith("without-mlp replicate 1: run") for each in own.left_out)
-        assert "full replicate 1: not every arm has it" in own.left_out
+        document = ablations_document(session, job_id, "full", ["without-mlp"])
+        assert document.pairs == 2
+        assert any(
+            sentence.startswith("without-mlp replicate 1: run") for sentence in document.left_out
+        )
+        assert "full replicate 1: not every arm has it" in document.left_out
         both = ablations_document(session, job_id, "full", ["without-attention"])
         assert (both.pairs, both.left_out) == (3, [])
 
@@ -123,7 +130,7 @@ def test_over_rest_and_on_the_page(database, api):
         params={"candidate": "full", "ablation": ["without-mlp"]},
     )
     assert answer.status_code == 200, answer.text
-    assert [each["name"] for each in answer.json()["parts"]] == ["without-mlp"]
+    assert [part["name"] for part in answer.json()["parts"]] == ["without-mlp"]
     assert "engine emulated" in answer.json()["cannot"]
     assert api.get(f"/api/v1/jobs/{job_id}/why/ablations").status_code == 422
     page = api.get(f"/jobs/{job_id}/why/ablations?candidate=full")
@@ -161,7 +168,7 @@ def test_the_command_prints_the_parts_and_queues_nothing(parity, database):
         "why", emulated, "--candidate", "full", "--ablation", "without-mlp", "--json"
     )
     assert code == 0
-    assert [each["name"] for each in json.loads(out)["parts"]] == ["without-mlp"]
+    assert [part["name"] for part in json.loads(out)["parts"]] == ["without-mlp"]
     code, _, err = parity("why", external, "--candidate", "full", "--fork-steps", "60", "--plan")
     assert code == 2
     assert "--fork-steps, --plan" in err

@@ -62,8 +62,8 @@ def test_a_stranger_replaces_expires_and_measures_no_baseline_of_somebody_else(
     ]
     assert [answer.status_code for answer in answers] == [403] * 3
     assert all("'alice'" in answer.json()["detail"] for answer in answers)
-    kept = api.get(f"{URL}/fp8", headers=people["bob"]).json()
-    assert (kept["version"], kept["controls"], kept["expired"]) == (1, 0, False)
+    newest = api.get(f"{URL}/fp8", headers=people["bob"]).json()
+    assert (newest["version"], newest["controls"], newest["expired"]) == (1, 0, False)
     assert promote("bob", name="bobs").status_code == 201
 
 

@@ -13,12 +13,12 @@ from parity.canonical_json import canonical_json
 
 
 def _losses(seed, gap=0.0, steps=1500):
-    batches, own = np.random.default_rng(7), np.random.default_rng(seed)
+    batches, noise = np.random.default_rng(7), np.random.default_rng(seed)
     loss = (
         1.4
         + 1.5 * np.exp(-np.arange(steps) / 100)
         + batches.normal(0, 0.1, steps)
-        + own.normal(0, 0.01, steps)
+        + noise.normal(0, 0.01, steps)
         + gap
     )
     loss[3 + seed] = math.nan

@@ -16,12 +16,12 @@ pytestmark = pytest.mark.both_databases
 
 
 def _run(seed, gap=0.0, steps=1500, **more):
-    batches, own = np.random.default_rng(7), np.random.default_rng(seed)
+    batches, noise = np.random.default_rng(7), np.random.default_rng(seed)
     loss = (
         1.4
         + 1.5 * np.exp(-np.arange(steps) / 100)
         + batches.normal(0, 0.1, steps)
-        + own.normal(0, 0.01, steps)
+        + noise.normal(0, 0.01, steps)
         + gap
     )
     return {"steps": list(range(steps)), "loss": loss.tolist(), "replicate": seed % 2} | more
@@ -157,9 +157,9 @@ def test_a_job_shows_the_path_of_its_verdict_and_what_a_pair_would_change(api, d
         "lo": gap["lo"],
         "hi": gap["hi"],
     }
-    assert sum(shown["chances"][each] for each in ("pass", "fail", "undecided")) == pytest.approx(
-        1.0
-    )
+    assert sum(
+        shown["chances"][outcome] for outcome in ("pass", "fail", "undecided")
+    ) == pytest.approx(1.0)
     assert sha256_of(shown) == sha256_of(stored)
     assert '"path"' not in api.get("/api/v1/jobs").text
     with zipfile.ZipFile(

@@ -299,9 +299,9 @@ def test_who_connects_gets_the_newest_progress_of_each_run(database, settings, r
 
     async def followed():
         async with asyncio.timeout(20):
-            async for each in broadcast.follow(job, 0):
-                if isinstance(each, RunProgress):
-                    seen[-1][each.run_id] = each.step
+            async for event in broadcast.follow(job, 0):
+                if isinstance(event, RunProgress):
+                    seen[-1][event.run_id] = event.step
                     if len(seen[-1]) == 2:
                         return
 

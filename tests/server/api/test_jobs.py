@@ -162,12 +162,14 @@ def test_overrides_are_kept_with_the_job_and_shown(api, database, request_body):
     page = api.get(f"/jobs/{document['id']}").text
     assert all(each in page for each in words)
     with database.read() as session:
-        baseline, own, plain = (arm.runs[0] for arm in session.get_one(Job, document["id"]).arms)
-        assert own.arm.stated_recipe == (
+        baseline, overridden, plain = (
+            arm.runs[0] for arm in session.get_one(Job, document["id"]).arms
+        )
+        assert overridden.arm.stated_recipe == (
             "nvfp4+rht=false@blocks:last1 then "
             "nvfp4+bf16@blocks:0-1.down.wgrad+rht=false@blocks:last1 from step 800"
         )
-        specs = run_spec(own), run_spec(plain)
+        specs = run_spec(overridden), run_spec(plain)
         assert [each.first_step for each in specs[0].segments] == [0, 800]
         assert [(one.key, one.baseline) for one in spec_differences(*specs)] == [
             ("overrides", "; ".join(words))
@@ -463,7 +465,7 @@ def test_a_job_that_only_the_judge_failed_on_gets_its_verdict_from_an_admin(
         answer = api.post(f"/api/v1/jobs/{job_id}:conclude", headers=people["admin"])
         assert (answer.status_code, answer.json()["code"]) == (202, None)
         document = ended(api, job_id, people["admin"])
-        assert (document["status"], [each["verdict"] for each in document["verdicts"]]) == (
+        assert (document["status"], [verdict["verdict"] for verdict in document["verdicts"]]) == (
             "concluded",
             ["pass"],
         )

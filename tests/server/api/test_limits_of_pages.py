@@ -32,7 +32,7 @@ def test_jobs_come_in_full_pages_and_the_last_one_ends_the_list(api, jobs, limit
     while cursor is not None:
         answer = api.get("/api/v1/jobs", params={"limit": limit, **cursor}).json()
         sizes.append(len(answer["items"]))
-        seen += [each["id"] for each in answer["items"]]
+        seen += [job["id"] for job in answer["items"]]
         cursor = {"cursor": answer["next_cursor"]} if answer["next_cursor"] else None
     assert (sizes, seen) == (pages, jobs[::-1])
 
@@ -106,11 +106,11 @@ def test_a_step_in_bytes_is_exact(step, refused):
         assert step_bodies.binary_batch(body, "step,loss").steps.tolist() == [int(step)]
 
 
-def _log(tmp_path, text, wanted=5):
+def _log(tmp_path, text, most_lines=5):
     (tmp_path / "logs" / "runs").mkdir(parents=True)
     (tmp_path / "logs" / "runs" / "r-1.log").write_text(text)
     attempt = SimpleNamespace(attempt=1, state="running", worker=None)
-    return run_logs._log(tmp_path, "r", attempt, wanted)
+    return run_logs._log(tmp_path, "r", attempt, most_lines)
 
 
 @pytest.mark.parametrize(("number", "cut"), [(5, False), (6, True)])

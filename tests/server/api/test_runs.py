@@ -216,10 +216,10 @@ def test_another_recipe_another_engine_and_a_cancelled_job_take_no_trainer(api, 
     assert answer.status_code == 422
     assert "fp8_current" in answer.json()["detail"]
     assert _append(api, run, 1, [0], [1.0]).status_code == 422  # not attached
-    own = api.get(f"/api/v1/jobs/{recorded({'nvfp4': 0.0}, done=0, state='running')}").json()[
+    emulated = api.get(f"/api/v1/jobs/{recorded({'nvfp4': 0.0}, done=0, state='running')}").json()[
         "arms"
     ][0]["runs"][0]["id"]
-    assert "engine emulated" in _attach(api, own).json()["detail"]
+    assert "engine emulated" in _attach(api, emulated).json()["detail"]
     assert _attach(api, "r-none").status_code == 404
     attempt_number = _attach(api, run).json()["attempt"]
     api.post(f"/api/v1/jobs/{api.get(f'/api/v1/runs/{run}').json()['job']}:cancel")

@@ -38,8 +38,14 @@ def _spec(**changes):
 def _curve(arm, replicate, steps=STEPS):
     t = np.arange(steps)
     batch = np.random.default_rng(replicate).normal(0, 0.05, steps)
-    own = np.random.default_rng([replicate, len(arm)])
-    loss = 2.0 + 3.0 * np.exp(-t / 60) + batch + own.normal(0, 0.004, steps) + own.normal(0, 0.0005)
+    noise = np.random.default_rng([replicate, len(arm)])
+    loss = (
+        2.0
+        + 3.0 * np.exp(-t / 60)
+        + batch
+        + noise.normal(0, 0.004, steps)
+        + noise.normal(0, 0.0005)
+    )
     rate = 1e-3 * 0.5 * (1 + np.cos(np.pi * (t + 1) / steps))
     return curve_from_arrays(t, loss, columns={"learning_rate": rate})
 
@@ -117,8 +123,8 @@ def test_a_statement_before_the_end_is_part_of_the_verdict(client, ended, served
         job, {"rounding": {"myfp4": "nearest"}, "planned_steps": STEPS, "tokens_per_step": 4096}
     )
     assert {
-        (each["fact"], each["arm"], each["value"], each["is_late"])
-        for each in remarks["statements"]
+        (statement["fact"], statement["arm"], statement["value"], statement["is_late"])
+        for statement in remarks["statements"]
     } == {
         ("rounding", "myfp4", "nearest", False),
         ("planned_steps", "", STEPS, False),
@@ -247,7 +253,7 @@ def test_nothing_on_record_is_overwritten(client, database):
     )
     with database.read() as session:
         # all of a request or nothing
-        assert [each.fact for each in session.query(Statement)] == ["rounding"]
+        assert [statement.fact for statement in session.query(Statement)] == ["rounding"]
 
 
 @pytest.mark.parametrize(
@@ -327,7 +333,10 @@ def test_the_page_states_what_is_not_on_record(client, served, database):
     )
     assert sent.status_code == 303, sent.text
     with database.read() as session:
-        stated = {(each.fact, each.arm): each.value for each in session.query(Statement)}
+        stated = {
+            (statement.fact, statement.arm): statement.value
+            for statement in session.query(Statement)
+        }
     expected = {
         ("seeds", "fp8_current"): [1, 2],
         ("rounding", "myfp4"): "nearest",

@@ -30,7 +30,7 @@ def test_a_row_per_job_and_a_column_per_recipe(api, jobs):
     table = _matrix(api, *jobs)
     assert (table["columns"], table["comparable"]) == (["nvfp4", "mxfp8"], True)
     words = [
-        [[each["verdict"] for each in cell["verdicts"]] for cell in row["cells"]]
+        [[verdict["verdict"] for verdict in cell["verdicts"]] for cell in row["cells"]]
         for row in table["rows"]
     ]
     assert words == [[["fail"], ["pass"]], [[], ["pass"]], [[], []]]

@@ -142,13 +142,13 @@ def test_each_route_of_a_page_is_tried():
         import_module(module.name)
         for module in walk_packages(server.pages.__path__, "server.pages.")
     ]
-    own = [
+    ours = [
         value
         for module in modules
         for value in vars(module).values()
         if isinstance(value, APIRouter)
     ]
-    routers = [*own, why_pages.pages]
+    routers = [*ours, why_pages.pages]
     pages = {
         route.path
         for router in routers

@@ -96,9 +96,9 @@ def test_each_setting_and_each_option_has_an_anchor(site):
     for name in group.list_commands(None):
         parameters = group.get_command(None, name).params
         flags = {
-            max(each.opts, key=len)
-            for each in parameters
-            if each.param_type_name == "option" and not each.hidden
+            max(parameter.opts, key=len)
+            for parameter in parameters
+            if parameter.param_type_name == "option" and not parameter.hidden
         }
         assert {f"parity-{name}{flag}" for flag in flags} <= options, name
 

@@ -95,15 +95,15 @@ def live_flaws(page: Page, size: tuple[int, int]) -> Iterator[str]:
     at no verdict.
     """
     page.evaluate("scrollTo(0, 0)")
-    told = page.evaluate(GEOMETRY)
+    geometry = page.evaluate(GEOMETRY)
     limit = SIZES[size]
     checks = {
-        "sideways": told["sideways"] <= 0,
-        "inside": told["inside"],
-        "low": limit is None or told["bottom"] <= limit + 44,
+        "sideways": geometry["sideways"] <= 0,
+        "inside": geometry["inside"],
+        "low": limit is None or geometry["bottom"] <= limit + 44,
     }
     yield from (name for name, holds in checks.items() if not holds)
-    yield from (flaw for flaw in drawing_flaws(told) if flaw != "band")
+    yield from (flaw for flaw in drawing_flaws(geometry) if flaw != "band")
 
 
 def list_flaws(page: Page) -> Iterator[str]:
@@ -173,10 +173,10 @@ def moved(page: Page, database: Database, job_id: str, appends: int) -> tuple[fl
     page.goto(f"/jobs/{job_id}")
     expect(page.locator("#connection")).to_have_text("live")
     axes = [page.evaluate(AXES)]
-    each = (STEPS - 300) // (appends + 1)
+    appended_steps = (STEPS - 300) // (appends + 1)
     for number in range(appends):
-        last = 300 + (number + 1) * each
-        append(database, job_id, last - each, last)
+        last = 300 + (number + 1) * appended_steps
+        append(database, job_id, last - appended_steps, last)
         expect(page.locator("[data-live=runs]")).to_contain_text(f"{last:,} of 1,500")
         now = page.evaluate(AXES)
         axes += [now] if now != axes[-1] else []

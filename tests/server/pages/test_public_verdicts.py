@@ -18,9 +18,9 @@ def test_the_list_has_every_answer_and_filters_by_recipe_and_scale(page: Page):
     page.get_by_label("Parameters").select_option("1 to 20 B")
     page.get_by_role("button", name="Show").click()
     chosen = [
-        each
-        for each in gallery()["answers"]
-        if (each["family"], each["scale"]) == ("MXFP8", "1 to 20 B")
+        answer
+        for answer in gallery()["answers"]
+        if (answer["family"], answer["scale"]) == ("MXFP8", "1 to 20 B")
     ]
     expect(rows).to_have_count(len(chosen))
     assert "recipe=MXFP8" in page.url

@@ -80,14 +80,14 @@ def case_of(gaps: dict[str, float], **changes: object) -> Case:
         for place, (name, gap) in enumerate(gaps.items())
     }
     policy = policy_from_mapping({"schedule": "decayed", "margin": "1.0%"})
-    given = {
+    arguments = {
         "baseline": [synthetic(600)],
         "candidates": runs,
         "policy": policy,
         "baseline_name": "fp8",
         "planned_steps": 600,
     }
-    return Case(**(given | changes))  # type: ignore[arg-type]
+    return Case(**(arguments | changes))  # type: ignore[arg-type]
 
 
 def real_case() -> Case:
@@ -184,32 +184,37 @@ def layout_flaws(page: Page, size: tuple[int, int], asked: list[str]) -> Iterato
         yield "shift"
     if asked:
         yield "request"
-    told = page.evaluate(GEOMETRY)
+    geometry = page.evaluate(GEOMETRY)
     limit = SIZES[size]
-    checks = {"sideways": told["sideways"] <= 0, "low": limit is None or told["bottom"] <= limit}
+    checks = {
+        "sideways": geometry["sideways"] <= 0,
+        "low": limit is None or geometry["bottom"] <= limit,
+    }
     yield from (
         name
-        for name, holds in (checks | {"inside": told["inside"], "overlap": told["apart"]}).items()
+        for name, holds in (
+            checks | {"inside": geometry["inside"], "overlap": geometry["apart"]}
+        ).items()
         if not holds
     )
-    yield from drawing_flaws(told)
+    yield from drawing_flaws(geometry)
 
 
-def drawing_flaws(told: dict) -> Iterator[str]:
+def drawing_flaws(geometry: dict) -> Iterator[str]:
     """What is drawn, read back from pixels, against the sentence."""
-    near = PIXELS * told["px"] + 6e-5
+    near = PIXELS * geometry["px"] + 6e-5
     ends = [
-        float(end.replace("−", "-")) for end in re.findall(r"[+−]\d\.\d+", told["interval"])[:2]
+        float(end.replace("−", "-")) for end in re.findall(r"[+−]\d\.\d+", geometry["interval"])[:2]
     ]
-    if abs(abs(number(told["label"])) - number(told["strong"])) > 1e-9:
+    if abs(abs(number(geometry["label"])) - number(geometry["strong"])) > 1e-9:
         yield "headline"
-    if told["table"] and number(told["table"]) != number(told["label"]):
+    if geometry["table"] and number(geometry["table"]) != number(geometry["label"]):
         yield "table"
-    if abs(told["mark"] - number(told["label"])) > near:
+    if abs(geometry["mark"] - number(geometry["label"])) > near:
         yield "mark"
-    if abs(told["lo"] - ends[0]) > near or abs(told["hi"] - ends[1]) > near:
+    if abs(geometry["lo"] - ends[0]) > near or abs(geometry["hi"] - ends[1]) > near:
         yield "whisker"
-    if any(abs(drawn - end) > near for drawn, end in zip(told["band"], ends, strict=True)):
+    if any(abs(drawn - end) > near for drawn, end in zip(geometry["band"], ends, strict=True)):
         yield "band"
 
 
@@ -244,15 +249,15 @@ def key_flaws(page: Page, *, several: bool) -> Iterator[str]:
 
 def drawing_of_second(page: Page) -> Iterator[str]:
     """The flaws of the second candidate's drawing, once it is chosen."""
-    told = page.evaluate(GEOMETRY)
+    geometry = page.evaluate(GEOMETRY)
     if (
-        number(told["label"]) != number(told["table"])
-        or abs(told["mark"] - number(told["label"])) > PIXELS * told["px"] + 6e-5
+        number(geometry["label"]) != number(geometry["table"])
+        or abs(geometry["mark"] - number(geometry["label"])) > PIXELS * geometry["px"] + 6e-5
     ):
         yield "chosen"
     if (
-        abs(told["band"][0] - told["lo"]) > 2 * PIXELS * told["px"]
-        or abs(told["band"][1] - told["hi"]) > 2 * PIXELS * told["px"]
+        abs(geometry["band"][0] - geometry["lo"]) > 2 * PIXELS * geometry["px"]
+        or abs(geometry["band"][1] - geometry["hi"]) > 2 * PIXELS * geometry["px"]
     ):
         yield "chosen"
 

@@ -149,7 +149,9 @@ def test_a_range_of_an_ended_job_reads_its_own_steps_and_says_the_same(api, judg
     read = []
     whole = store.tables
     monkeypatch.setattr(
-        store, "tables", lambda *given, **named: read.append(given[3:5]) or whole(*given, **named)
+        store,
+        "tables",
+        lambda *arguments, **named: read.append(arguments[3:5]) or whole(*arguments, **named),
     )
     again = api.get(url, params=params)
     assert again.json() == first
@@ -174,7 +176,9 @@ def test_a_range_of_a_training_job_reads_its_own_steps_until_a_hundredth_more_is
     read = []
     tables = store.tables
     monkeypatch.setattr(
-        store, "tables", lambda *given, **named: read.append(given[3:5]) or tables(*given, **named)
+        store,
+        "tables",
+        lambda *arguments, **named: read.append(arguments[3:5]) or tables(*arguments, **named),
     )
 
     def ranges(steps_done, params):

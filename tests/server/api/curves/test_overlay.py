@@ -55,7 +55,9 @@ def test_time_is_counted_through_once(api, recorded, monkeypatch):
     read = []
     tables = store.tables
     monkeypatch.setattr(
-        store, "tables", lambda *given, **named: read.append(given[3:5]) or tables(*given, **named)
+        store,
+        "tables",
+        lambda *arguments, **named: read.append(arguments[3:5]) or tables(*arguments, **named),
     )
     first = api.get(url, params=part).json()
     assert set(read) == {(120, 199), (0, 199)}

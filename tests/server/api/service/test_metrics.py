@@ -124,7 +124,7 @@ def test_requests_are_counted_by_route_and_status(api, database, recorded):
     job_id = recorded({"nvfp4": 0.0}, steps=60)
     route = 'method="GET",route="/api/v1/jobs/{job_id}"'
     before = _values(api.get("/metrics"))
-    assert [api.get(f"/api/v1/jobs/{each}").status_code for each in (job_id, job_id, "j-none")] == [
+    assert [api.get(f"/api/v1/jobs/{name}").status_code for name in (job_id, job_id, "j-none")] == [
         200,
         200,
         404,

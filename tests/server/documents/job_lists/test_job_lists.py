@@ -102,7 +102,7 @@ def test_each_filter_finds_its_jobs_and_counts_them(database, jobs):
     for filters, numbers in FILTERS:
         with database.read() as session:
             page = job_list(session, JobFilters(**filters), "newest", None, 50, counted=True)
-        assert [jobs.index(each.id) for each in page.items] == numbers, filters
+        assert [jobs.index(job.id) for job in page.items] == numbers, filters
         assert (page.total, page.next_cursor) == (len(numbers), None), filters
 
 
@@ -114,13 +114,13 @@ def test_pages_of_each_order_follow_each_other(database, jobs):
         while True:
             with database.read() as session:
                 page = job_list(session, JobFilters(), sort, cursor, 1, counted=False)
-            listed += [jobs.index(each.id) for each in page.items]
+            listed += [jobs.index(job.id) for job in page.items]
             cursor = page.next_cursor
             if cursor is None:
                 break
         with database.read() as session:
             whole = job_list(session, JobFilters(), sort, None, 50, counted=False)
-        assert listed == [jobs.index(each.id) for each in whole.items] == numbers, sort
+        assert listed == [jobs.index(job.id) for job in whole.items] == numbers, sort
 
 
 def test_what_is_no_cursor_of_this_order_and_no_day_is_refused(database, jobs):
@@ -135,8 +135,8 @@ def test_what_is_no_cursor_of_this_order_and_no_day_is_refused(database, jobs):
                 "e30=",
                 "WzFd",
                 *(
-                    each
-                    for other, each in cursors.items()
+                    cursor
+                    for other, cursor in cursors.items()
                     if other != sort and {other, sort} != {"newest", "oldest"}
                 ),
             ):
@@ -160,7 +160,7 @@ def test_a_job_has_the_answer_of_its_safest_candidate(database, jobs):
                 counted=False,
                 also=[answer_condition(state)],
             )
-            assert [jobs.index(each.id) for each in page.items] == numbers, state
+            assert [jobs.index(job.id) for job in page.items] == numbers, state
         assert answer_counts(session, JobFilters()) == {"pass": 2, "running": 2}
         assert answer_counts(session, JobFilters(branch="main")) == {"pass": 1, "running": 1}
     with database.write() as session:
@@ -183,7 +183,7 @@ def test_a_job_has_the_answer_of_its_safest_candidate(database, jobs):
             counted=False,
             also=[answer_condition("inconclusive")],
         )
-        assert [jobs.index(each.id) for each in page.items] == [0]
+        assert [jobs.index(job.id) for job in page.items] == [0]
 
 
 def test_a_verdict_of_before_gets_its_lead_from_the_document(database, jobs):
@@ -207,7 +207,7 @@ def test_repeats_of_a_question_have_one_group(database, recorded):
     with database.write() as session:
         session.get_one(Job, ids[1]).revision = "another"
     with database.read() as session:
-        groups = [each.group for each in job_summaries(session, [*ids, *others])]
+        groups = [summary.group for summary in job_summaries(session, [*ids, *others])]
     assert groups[0] == groups[1]
     assert len({*groups}) == 1 + len(others)
 
@@ -217,12 +217,12 @@ def test_what_belongs_to_a_job_is_found_by_it(api, database):
     with database.write() as session:
         analysis = submit_analysis(session, explained, WhyRequest()).id
     with database.read() as session:
-        assert [each.parent_job for each in job_summaries(session, [analysis, explained])] == [
+        assert [job.parent_job for job in job_summaries(session, [analysis, explained])] == [
             explained,
             None,
         ]
         alone = job_list(session, JobFilters(), "newest", None, 50, counted=True, also=parentless())
-        assert ([each.id for each in alone.items], alone.total) == ([explained], 1)
+        assert ([job.id for job in alone.items], alone.total) == ([explained], 1)
         assert child_counts(session, [explained, analysis]) == {explained: {"analysis": 1}}
     (found,) = api.get("/api/v1/jobs", params={"parent_job": explained}).json()["items"]
     assert (found["id"], found["parent_job"]) == (analysis, explained)
@@ -246,7 +246,7 @@ def test_the_api_and_the_page_take_the_same_filters(api, jobs):
         "/api/v1/jobs",
         params={"tag": ["all", "odd"], "branch": "", "sort": "name", "count": "true"},
     ).json()
-    assert [jobs.index(each["id"]) for each in page["items"]] == [3, 1]
+    assert [jobs.index(item["id"]) for item in page["items"]] == [3, 1]
     assert (page["total"], page["more"]) == (2, False)
     assert api.get("/api/v1/jobs").json()["total"] is None
     (first,) = api.get("/api/v1/jobs", params={"verdict": "fail"}).json()["items"]
@@ -256,7 +256,7 @@ def test_the_api_and_the_page_take_the_same_filters(api, jobs):
         ["nvfp4", "mxfp8"],
         "1 x 32",
     )
-    by_name = {each["candidate"]: each for each in first["verdicts"]}
+    by_name = {item["candidate"]: item for item in first["verdicts"]}
     assert by_name["nvfp4"]["gap_rel"] == pytest.approx(0.036, abs=0.005)
     assert by_name["nvfp4"]["lead"] == "Do not switch to nvfp4."
     html = api.get("/jobs", params={"verdict": "fail", "tag": "all", "sort": "gap"}).text

@@ -55,11 +55,11 @@ def _apart(pictures: list[Any], others: list[Any]) -> list[str]:
             found += [] if one == other else ["one has none"]
             continue
         found += [
-            f"{own!r} instead of {known!r}"
-            for own, known in itertools.zip_longest(one["texts"], other["texts"])
-            if own != known
+            f"{text!r} instead of {expected!r}"
+            for text, expected in itertools.zip_longest(one["texts"], other["texts"])
+            if text != expected
         ]
-        places = [np.array(each["ends"], float).ravel() for each in (one, other)]
+        places = [np.array(drawing["ends"], float).ravel() for drawing in (one, other)]
         near = len(places[0]) == len(places[1]) and bool(
             np.all(np.abs(places[0] - places[1]) <= 1.0)
         )

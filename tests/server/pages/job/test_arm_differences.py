@@ -20,9 +20,9 @@ def compared(database, recorded):
     def tell(*facts, may_differ=()):
         job_id = recorded({"nvfp4": 0.0}, steps=30)
         with database.write() as session:
-            for arm, own in zip(session.get_one(Job, job_id).arms, facts, strict=True):
+            for arm, manifest in zip(session.get_one(Job, job_id).arms, facts, strict=True):
                 for run in arm.runs:
-                    run.manifest = own
+                    run.manifest = manifest
         with database.read() as session:
             job = session.get_one(Job, job_id)
             case = case_of(session, job)

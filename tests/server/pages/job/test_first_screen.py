@@ -32,12 +32,12 @@ def test_a_verdict_is_told_in_its_own_words_with_its_picture_and_its_details_clo
 ):
     job_id = recorded({"nvfp4": 0.05})
     conclude(database, job_id)
-    told = words(view_of(api.get(f"/api/v1/jobs/{job_id}").json()["verdicts"][0]))
+    verdict_words = words(view_of(api.get(f"/api/v1/jobs/{job_id}").json()["verdicts"][0]))
     page.goto(f"/jobs/{job_id}")
-    expect(page.locator("h1")).to_have_text(told.lead)
-    expect(page.locator(".meas")).to_have_text(minus(told.measure))
-    expect(page.locator(".int .told")).to_have_text(minus(told.interval))
-    expect(page.locator(".next p")).to_contain_text(minus(told.next))
+    expect(page.locator("h1")).to_have_text(verdict_words.lead)
+    expect(page.locator(".meas")).to_have_text(minus(verdict_words.measure))
+    expect(page.locator(".int .told")).to_have_text(minus(verdict_words.interval))
+    expect(page.locator(".next p")).to_contain_text(minus(verdict_words.next))
     expect(page.locator(".strip dt")).to_have_text(
         ["Cost", "Speed", "Evidence", "Run-to-run noise", "What changes it"]
     )

@@ -49,10 +49,10 @@ def test_the_list_is_filtered_by_state_verdict_and_name(database, recorded):
     ]
     with database.read() as session:
         lists = [
-            job_list(session, JobFilters(**each), "newest", None, JOBS_A_PAGE, counted=True)
-            for each in questions
+            job_list(session, JobFilters(**filters), "newest", None, JOBS_A_PAGE, counted=True)
+            for filters in questions
         ]
-    assert [[job.id for job in each.items] for each in lists] == [
+    assert [[job.id for job in listed.items] for listed in lists] == [
         [running, failed],
         [failed],
         [],
@@ -254,7 +254,10 @@ def test_repeats_of_a_question_share_a_row(database, recorded):
     rows = _rows(database)
     assert [row.answer.job.id for row in rows] == [other, running, ids[-1]]
     folded = rows[-1]
-    assert (folded.so_far, [each.job.id for each in folded.repeats]) == ("3 of 4 pass.", ids[::-1])
+    assert (folded.so_far, [repeat.job.id for repeat in folded.repeats]) == (
+        "3 of 4 pass.",
+        ids[::-1],
+    )
     assert [figure.state for _, figure in folded.smalls] == ["pass", "fail", "pass", "pass"]
     assert [place for place, _ in folded.smalls] == [12.5, 37.5, 62.5, 87.5]
     (failed,) = _rows(database, verdict="fail")
