@@ -26,7 +26,7 @@ from server.api import (
     submit,
     trend,
 )
-from server.api.curves import forecast, gap, overlay, run_curves
+from server.api.curves import forecast, gap, layers, overlay, run_curves
 from server.api.service import health, job_schema, metrics, tokens, workers
 from server.concurrency.repeating import Repeating
 from server.database.sessions import Database
@@ -111,7 +111,7 @@ def create_app(settings: Settings) -> FastAPI:
         forecast.router,
         events.router,
     )
-    about_curves = (run_curves.router, overlay.router, gap.router)
+    about_curves = (run_curves.router, layers.router, overlay.router, gap.router)
     curve_body_routers = (runs.router, run_logs.router, evaluations.router, noise_tables.router)
     about_service = (
         health.router,

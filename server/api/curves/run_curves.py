@@ -1,8 +1,7 @@
-"""What one run recorded, over REST: every step (JSON in pages, CSV and Arrow as streams), metrics
-in buckets, statistics by layer.
+"""What one run recorded, over REST: every step (JSON in pages, CSV and Arrow as streams), and
+metrics in buckets.
 """
 
-import itertools
 import math
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal
@@ -13,15 +12,6 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from parity.frozen import frozen
 from server.curves import step_streams as formats
 from server.curves.buckets import Series, series
-from server.curves.layer_table import (
-    GRAD_NORM,
-    SNR,
-    Columns,
-    HeatMapCells,
-    LayerTable,
-    layer_table,
-    recorded,
-)
 from server.database.lookups import find_run
 from server.database.metrics import chunk_tables, store
 from server.database.metrics.chunk_tables import Columns as Table
@@ -75,23 +65,6 @@ class MetricsDocument:
     run: str
     kind: str
     series: list[Series]
-
-
-@frozen
-class LayersDocument:
-    """One statistic by layer and step, and the names of the others. `statistic` is null if the run
-    has no statistics by layer.
-
-    `minus` is the run whose values were subtracted; null where none were, because none were asked
-    for or that run has none of them.
-    """
-
-    run: str
-    minus: str | None
-    statistic: str | None
-    operand: str | None
-    recorded: Columns
-    table: LayerTable | None
 
 
 @router.get(
@@ -188,95 +161,6 @@ def metrics(
             steps, columns = store.read_range(session, run_id, kind, first_step, last, some)
             reduced += [series(name, steps, columns[name], points) for name in some]
     return MetricsDocument(run=run_id, kind=kind, series=reduced)
-
-
-@router.get("/runs/{run_id}/layers", responses=UNCHANGED)
-def layers(
-    run_id: str,
-    context: InContext,
-    tags: Tags,
-    statistic: Annotated[
-        str | None,
-        Query(
-            max_length=100,
-            description="default: snr_db if recorded, else the first; grad_norm has no operand",
-        ),
-    ] = None,
-    operand: Annotated[
-        str | None, Query(max_length=100, description="default: the first with a finite value")
-    ] = None,
-    first_step: FirstStep = 0,
-    last_step: LastStep = None,
-    buckets: Annotated[int, Query(ge=1, le=2000, description="largest number of buckets")] = 200,
-    minus: Annotated[
-        str | None,
-        Query(max_length=100, description="subtract the values of this run of the same job"),
-    ] = None,
-) -> LayersDocument:
-    """Quantization statistics (or gradient norms) of every layer against the step, or their
-    differences to another run, for a heat map.
-    """
-    with context.database.read() as session:
-        run = find_run(session, run_id)
-        if minus is not None and find_run(session, minus).job_id != run.job_id:
-            raise InvalidError(
-                f"minus has {minus!r}, a run of another job; expected a run of job {run.job_id}"
-            )
-        tags.check(
-            run if minus is None else run.job,
-            "layers",
-            run_id,
-            statistic,
-            operand,
-            first_step,
-            last_step,
-            buckets,
-            minus,
-        )
-        there = recorded(session, run_id)
-        if not there.layers:
-            return LayersDocument(
-                run=run_id, minus=None, statistic=None, operand=None, recorded=there, table=None
-            )
-        last = math.inf if last_step is None else last_step
-        # A difference if there is one. Without a choice: the first operand whose signal to noise is
-        # finite, because one that is not quantized has nothing to show.
-        operands: list[str | None] = (
-            [operand] if operand is not None else [*_usual_first(there, statistic)] or [None]
-        )
-        for subtracted, candidate in itertools.product(dict.fromkeys([minus, None]), operands):
-            of = _one_of("operand", candidate, there.operands) if there.operands else None
-            names = [*there.of_operand.get(of or "", []), *([GRAD_NORM] if there.has_norms else [])]
-            usual = SNR if statistic is None and SNR in names else statistic
-            chosen = _one_of("statistic", usual, names)
-            of = None if chosen == GRAD_NORM else of
-            cells = HeatMapCells(
-                statistic=chosen,
-                operand=of or "",
-                first_step=first_step,
-                last_step=last,
-                buckets=buckets,
-            )
-            table = layer_table(session, run_id, cells, subtracted)
-            if table.low is not None:
-                break
-    return LayersDocument(
-        run=run_id, minus=subtracted, statistic=chosen, operand=of, recorded=there, table=table
-    )
-
-
-def _usual_first(there: Columns, statistic: str | None) -> list[str]:
-    """The operands that have the statistic (default: signal to noise); all of them if none has."""
-    recorded_operands = [
-        operand for operand in there.operands if (statistic or SNR) in there.of_operand[operand]
-    ]
-    return recorded_operands or there.operands
-
-
-def _one_of(name: str, value: str | None, choices: list[str]) -> str:
-    if value is not None and value not in choices:
-        raise InvalidError(f"{name} has {value!r}, expected one of {', '.join(choices)}")
-    return choices[0] if value is None else value
 
 
 def _parts(
