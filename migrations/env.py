@@ -13,7 +13,7 @@ from sqlalchemy.engine import create_engine
 
 from server.database.sessions import keep_private
 from server.database.tables import Base
-from server.settings import Settings
+from server.environment import settings_or_exit
 
 BEFORE, FIRST = "0024", "0025"
 
@@ -36,7 +36,7 @@ def adopt(connection: sa.Connection) -> None:
     connection.execute(sa.text("UPDATE alembic_version SET version_num = :first"), {"first": FIRST})
 
 
-url = context.config.get_main_option("sqlalchemy.url") or Settings().database
+url = context.config.get_main_option("sqlalchemy.url") or settings_or_exit().database
 
 if context.is_offline_mode():
     context.configure(url=url, target_metadata=Base.metadata, literal_binds=True)

@@ -30,6 +30,7 @@ from server.api.curves import forecast, gap, layers, overlay, run_curves
 from server.api.service import health, job_schema, metrics, tokens, workers
 from server.concurrency.repeating import Repeating
 from server.database.sessions import Database
+from server.environment import settings_or_exit
 from server.jobs.judge_thread import Judge
 from server.jobs.listening import Listener
 from server.pages import dashboard
@@ -150,6 +151,6 @@ def from_environment() -> FastAPI:
     """The application with settings from the environment, as `uvicorn --factory
     server.app:from_environment` serves it.
     """
-    settings = Settings()
+    settings = settings_or_exit()
     logs.configure(settings.log, aside=True)
     return create_app(settings)

@@ -18,8 +18,8 @@ from server.database.metrics import replaced_steps, store
 from server.database.sessions import Database, cannot_be_used
 from server.database.states import RUN_ENDED
 from server.database.tables import Chunk, Run, Verdict
+from server.environment import settings_or_exit
 from server.errors import DamagedError
-from server.settings import Settings
 
 _RUNS_AT_ONCE = 500
 
@@ -171,7 +171,7 @@ def main(arguments: list[str] | None = None) -> int:
         "Nothing is changed."
     )
     argparse.ArgumentParser(prog="python -m server.check", description=about).parse_args(arguments)
-    database = Database(Settings().database, statement_seconds=3600)
+    database = Database(settings_or_exit().database, statement_seconds=3600)
     chunks = unchecked = damaged = 0
     try:
         for checked in check(database):

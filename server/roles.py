@@ -13,7 +13,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from server.database.sessions import Database
-from server.settings import Settings
+from server.environment import settings_or_exit
 
 _ROLE = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _LOOK = text(
@@ -84,7 +84,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.sql:
         print(grants(options.api, options.worker), end="")
         return 0
-    database = Database(Settings().database)
+    database = Database(settings_or_exit().database)
     try:
         if database.engine.dialect.name != "postgresql":
             raise RoleError(

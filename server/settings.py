@@ -5,17 +5,32 @@ passed down.
 import hashlib
 from base64 import b64decode
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, HttpUrl, SecretStr, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    HttpUrl,
+    SecretStr,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from server.setting_lists import is_list, items_of
+from server.setting_urls import check_broker_url, check_database_url
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 
 # sockaddr_un holds 108 bytes, including the terminating zero.
 _LONGEST_SOCKET_PATH = 107
 SECRET_PREFIX = "whsec_"  # noqa: S105
+SECRET_SETTINGS = frozenset({"database_url", "redis_url", "webhooks"})
+"""Whose values no message shows."""
+_COMMANDS = ("wrapper",)  # settings that are the words of a command
+_OBJECTS = ("webhooks",)  # settings whose entries are objects
 
 WebhookEvent = Literal["job.ended", "verdict.given", "job.will_fail", "job.futile"]
 
@@ -72,10 +87,19 @@ class WebhookSetting(BaseModel):
 
 
 class Settings(BaseSettings):
-    """Settings of the server and its workers. Each field is set as `PARITY_<NAME>`."""
+    """Settings of the server and its workers. Each field is set as `PARITY_<NAME>`; an empty
+    variable counts as unset.
+
+    An entry point reads them with `server.environment`, which puts a wrong value in one line.
+    """
 
     model_config = SettingsConfigDict(
-        env_prefix="PARITY_", frozen=True, extra="ignore", hide_input_in_errors=True
+        env_prefix="PARITY_",
+        env_ignore_empty=True,
+        enable_decoding=False,
+        frozen=True,
+        extra="ignore",
+        hide_input_in_errors=True,
     )
 
     state_dir: Path = Field(
@@ -141,16 +165,16 @@ class Settings(BaseSettings):
     )
     wrapper: tuple[str, ...] = Field(
         default=(),
-        description='command under which a run starts, as a JSON list: ["srun", "--ntasks=8"] '
-        "(docs/operate.md); unset: none",
+        description="command under which a run starts, such as srun --ntasks=8, or a JSON list of "
+        "its words (docs/operate.md); unset: none",
     )
     wrapper_python: str = Field(
         default="", description="Python that the wrapper starts; default: the worker's own"
     )
     data_roots: tuple[str, ...] = Field(
         default=(),
-        description="folders and URL prefixes that jobs may read on this worker, a JSON list: "
-        '["/data"]; unset: state folder and examples',
+        description="folders and URL prefixes that jobs may read on this worker, such as "
+        "/data,gs://corpus, or a JSON list; unset: state folder and examples",
     )
     lease_seconds: float = Field(
         default=30.0,
@@ -271,6 +295,28 @@ class Settings(BaseSettings):
         description="receivers of signed events, a JSON list of objects with url, secret and "
         "events (docs/operate.md); unset: none",
     )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _read_list(cls, value: Any, info: ValidationInfo) -> Any:
+        name = info.field_name or ""
+        if not isinstance(value, str) or not is_list(cls.model_fields[name]):
+            return value
+        return items_of(value, command=name in _COMMANDS, objects=name in _OBJECTS)
+
+    @field_validator("database_url")
+    @classmethod
+    def _check_database_url(cls, url: str) -> str:
+        if url:
+            check_database_url(url)
+        return url
+
+    @field_validator("redis_url")
+    @classmethod
+    def _check_redis_url(cls, url: str) -> str:
+        if url:
+            check_broker_url(url)
+        return url
 
     @field_validator("webhooks")
     @classmethod

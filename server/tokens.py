@@ -13,8 +13,8 @@ from parity.inert import inert
 from server.database.clock import time_text
 from server.database.sessions import Database, cannot_be_used
 from server.database.tables import Token
+from server.environment import settings_or_exit
 from server.errors import ServiceError
-from server.settings import Settings
 from server.web.access import api_tokens
 from server.web.access.rules import SCOPES
 
@@ -24,7 +24,7 @@ def main(arguments: list[str] | None = None) -> int:
     cannot be used.
     """
     options = _parser().parse_args(arguments)
-    database = Database(Settings().database)
+    database = Database(settings_or_exit().database)
     try:
         with database.write() as session:
             lines = _do(session, options)

@@ -8,11 +8,11 @@ import os
 from celery.signals import setup_logging, worker_init, worker_shutdown, worker_shutting_down
 
 from server import logs
+from server.environment import settings_or_exit
 from server.queue import TRAIN_TASK, broker, queue_name
-from server.settings import Settings
 from workers.runtime import Runtime
 
-settings = Settings()
+settings = settings_or_exit()
 app = broker(settings)
 app.conf.update(
     imports=("workers.app",),

@@ -8,13 +8,13 @@ import sys
 from sqlalchemy.exc import SQLAlchemyError
 
 from server.database.sessions import Database
+from server.environment import settings_or_exit
 from server.jobs.workers import live_workers
-from server.settings import Settings
 
 
 def main() -> int:
     """Look for this host's heartbeat in the database; returns the exit status."""
-    settings, host = Settings(), socket.gethostname()
+    settings, host = settings_or_exit(), socket.gethostname()
     database = Database(settings.database)
     try:
         with database.read() as session:

@@ -9,6 +9,7 @@ import sys
 from sqlalchemy.exc import SQLAlchemyError
 
 from server.database.sessions import Database
+from server.environment import settings_or_exit
 from server.retention.files import old_files
 from server.retention.keeper import delete_batch, plan
 from server.settings import Settings
@@ -23,7 +24,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m server.retention", description=what)
     parser.add_argument("--apply", action="store_true", help="delete it (default: list only)")
     arguments = parser.parse_args()
-    settings = Settings()
+    settings = settings_or_exit()
     database = Database(settings.database, statement_seconds=3600)
     try:
         number, size = _list(settings, database, apply=arguments.apply)

@@ -40,6 +40,7 @@ from parity.report.words import words
 from server.database.metrics import store
 from server.database.sessions import Database
 from server.database.tables import Job
+from server.environment import settings_or_exit
 from server.jobs.conclude import settled
 from server.settings import Settings
 from tools.gpu_evidence.results import write_atomically, write_facts
@@ -327,7 +328,7 @@ def _settings(folder: Path, capability: str, tokens: Path | None) -> Settings:
         del os.environ["CUDA_VISIBLE_DEVICES"]
     if tokens is not None:
         os.environ["PARITY_DATA_ROOTS"] = json.dumps([str(tokens.parent)])
-    settings = Settings()
+    settings = settings_or_exit()
     settings.state_dir.mkdir(parents=True, exist_ok=True)
     # the training processes share the session's compiled programs
     if shared := os.environ.get("JAX_COMPILATION_CACHE_DIR"):

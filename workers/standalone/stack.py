@@ -23,7 +23,6 @@ from pathlib import Path
 
 from alembic import command
 from alembic.util import CommandError
-from pydantic import ValidationError
 from redis import RedisError
 from rich.console import Console
 from rich.markup import escape
@@ -32,12 +31,12 @@ from sqlalchemy.exc import SQLAlchemyError
 from parity.client.rest import Client, ClientError, UnreachableError
 from parity.judging.document_types import VerdictDocument
 from server.database.sessions import Database
+from server.environment import SettingsError, read_settings
 from server.jobs.conclude import settled
 from server.jobs.workers import live_workers
 from server.queue import redis_client
 from server.readiness import alembic_config
 from server.settings import Settings
-from server.wrong_values import reason, sentence
 from training.command import ENGINE as COMMAND
 from workers.standalone.broker import executable
 from workers.standalone.demo import JOB_FILE, QUICK_JOB_FILE, run
@@ -73,7 +72,7 @@ def main() -> int:
     arguments = parser.parse_args()
     console = Console(stderr=True)
     try:
-        settings = Settings()
+        settings = read_settings()
         with running(settings, console) as keeper:
             if arguments.what == "demo":
                 job_file = QUICK_JOB_FILE if arguments.quick else JOB_FILE
@@ -85,9 +84,8 @@ def main() -> int:
                     return 0 if answered else INFRASTRUCTURE
             _serve(settings, keeper, console)
             return 0
-    except (StackRefusedError, ValidationError) as error:
-        problem = _settings_problem(error) if isinstance(error, ValidationError) else str(error)
-        console.print(f"[red]refused:[/] {escape(problem)}", highlight=False)
+    except (StackRefusedError, SettingsError) as error:
+        console.print(f"[red]refused:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         return USAGE
     except (
         StartError,
@@ -258,15 +256,6 @@ def _registered(settings: Settings, database: Database, worker: StackPart) -> bo
     with database.read() as session:
         live = live_workers(session, settings.lease_seconds)
         return any(registered.name.endswith(f":{worker.process.pid}") for registered in live)
-
-
-def _settings_problem(error: ValidationError) -> str:
-    problem = error.errors()[0]
-    name = f"PARITY_{str(problem['loc'][0]).upper()}"
-    may_be_secret = problem["loc"][0] == "webhooks"
-    if may_be_secret:
-        return f"{name}: {reason(problem)}"
-    return sentence(problem, [name])
 
 
 def _answers(settings: Settings) -> bool:
