@@ -6,7 +6,6 @@ cancelled and resumed like any other. It ends without a verdict: no judge, basel
 noise, forecast or reuse ever sees it.
 """
 
-import json
 import math
 from dataclasses import asdict, replace
 from typing import Annotated
@@ -295,7 +294,7 @@ def _subject(spec: JobSpec, arm: Arm, question: WhyRequest, step: int) -> Measur
 
 def smallest_effect(verdict: Verdict, setup: Setup) -> float | None:
     """The smallest part of a verdict's gap that an analysis would see; None without a gap."""
-    gap: GapDocument | None = json.loads(verdict.document).get("gap")
+    gap: GapDocument | None = verdict.read_document().get("gap")
     if gap is None or not math.isfinite(gap["se"]):
         return None
     arms = (

@@ -25,7 +25,7 @@ _jobs, _runs, _attempts = table_of(Job), table_of(Run), table_of(Attempt)
 JOB_MOVES: dict[JobStatus, frozenset[JobStatus]] = {
     "queued": frozenset({"running", "concluded", "failed", "cancelled"}),
     "running": frozenset({"concluded", "failed", "cancelled"}),
-    "concluded": frozenset(),
+    "concluded": frozenset({"running"}),  # its verdict is damaged, and is computed again
     "failed": frozenset({"running"}),
     "cancelled": frozenset(),
 }

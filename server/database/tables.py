@@ -7,6 +7,7 @@ by creation (keyset paging).
 
 from __future__ import annotations
 
+import json
 import re
 import secrets
 import time
@@ -30,8 +31,10 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
 from parity.effective_recipe import title, written
 from parity.judging.decision import State
+from parity.judging.document_types import VerdictDocument
 from parity.judging.policy import Policy, policy_from_mapping
 from parity.recipes import UNSTATED
+from server.database.verdict_digest import check_document
 from server.settings import WebhookEvent
 from server.stored import reading
 from training.overrides import Override, from_document
@@ -568,9 +571,20 @@ class Verdict(Base):
     # Its lead (`parity.report.words`), which lists show; None for a verdict of before leads were
     # stored. No part of the document either.
     lead: Mapped[LongText | None]
+    # `server.database.verdict_digest`
+    document_sha256: Mapped[Sha256 | None]
+    columns_sha256: Mapped[Sha256 | None]
     created_at: Mapped[float]
 
     job: Mapped[Job] = relationship(back_populates="verdicts")
+
+    def read_document(self) -> VerdictDocument:
+        """The judge's document, of runs in training or of evaluations. Raises DamagedError unless
+        it is as the judge wrote it.
+        """
+        check_document(self)
+        document: VerdictDocument = json.loads(self.document)
+        return document
 
 
 class JobTag(Base):

@@ -4,7 +4,6 @@ keeps rows from being compared.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Literal
 
@@ -110,4 +109,4 @@ def _cell(job: Job, column: str, by: Columns) -> MatrixCell:
 
 def _judge(job: Job) -> str | None:
     """The version of the judge that gave the job's verdicts; None before."""
-    return json.loads(job.verdicts[0].document)["engine_version"] if job.verdicts else None
+    return str(job.verdicts[0].read_document()["engine_version"]) if job.verdicts else None

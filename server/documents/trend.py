@@ -9,7 +9,6 @@ against run-to-run noise.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -158,7 +157,7 @@ class _Entry:
     @classmethod
     def from_job(cls, job: Job, arm: Arm, by: By) -> _Entry:
         verdict = next((row for row in job.verdicts if row.candidate == arm.name), None)
-        document = json.loads(verdict.document) if verdict else None
+        document = verdict.read_document() if verdict else None
         compared = {
             **facts(job, document and document["engine_version"]),
             "recipe": arithmetic(arm.requested),

@@ -106,8 +106,8 @@ def unjudged_jobs() -> Select[str]:
 
 
 def judge_again(session: Session, job_id: str) -> None:
-    """Open a job again that only the judge failed on, so that it is judged and gets a verdict.
-    ConflictError for any other.
+    """Open a job again that only the judge failed on, or whose recorded verdict is damaged, so that
+    it is judged and gets a verdict. ConflictError for any other.
     """
     find_job(session, job_id)
     job = session.get_one(Job, job_id, with_for_update=True, populate_existing=True)
@@ -115,7 +115,7 @@ def judge_again(session: Session, job_id: str) -> None:
         state = f"{job.status} ({job.code})" if job.code else job.status
         raise ConflictError(
             f"job {job_id} is {state}; expected one that failed with "
-            f"{' or '.join(sorted(JUDGED_IN_VAIN))}"
+            f"{' or '.join(sorted(JUDGED_IN_VAIN))}, or whose recorded verdict is damaged"
         )
 
 

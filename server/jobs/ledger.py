@@ -23,7 +23,6 @@ question is found, whatever its name and replicates are.
 """
 
 import hashlib
-import json
 import posixpath
 import re
 import unicodedata
@@ -390,7 +389,7 @@ def _check_open(session: Session, earlier: Sequence[Job], by_question: dict[str,
                 ),
                 None,
             )
-            code = json.loads(verdict.document)["codes"][0]
+            code = verdict.read_document()["codes"][0]
             entry = BY_CODE.get(code)
             if (
                 question is None

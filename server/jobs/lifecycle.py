@@ -31,6 +31,7 @@ from server.database.states import (
     resume_attempt,
 )
 from server.database.tables import Attempt, AttemptState, Job, Run, RunState, Worker
+from server.database.verdict_digest import is_intact
 from server.logs import without_secrets
 
 JobEnd = Literal["concluded", "failed", "cancelled"]
@@ -209,11 +210,27 @@ def end_job(
     return True
 
 
+def has_its_verdicts(job: Job) -> bool:
+    """Whether each verdict of a concluded job is as the judge wrote it, and none is gone."""
+    judged = {arm.name for arm in job.arms[1:]} if job.is_judged else set[str]()
+    return judged <= {verdict.candidate for verdict in job.verdicts} and all(
+        is_intact(verdict) for verdict in job.verdicts
+    )
+
+
 def reopen_job(session: Session, job: Job) -> bool:
-    """failed -> running: a job that only the judge failed on is to be judged again; False for any
-    other. Lock the job's row before.
+    """failed -> running: a job that only the judge failed on is to be judged again, and
+    concluded -> running: one whose recorded verdict is damaged; False for any other. Lock the job's
+    row before.
     """
-    if job.code not in JUDGED_IN_VAIN or job.status != "failed":
+    if job.status == "concluded":
+        if has_its_verdicts(job):
+            return False
+        for verdict in job.verdicts:
+            session.delete(verdict)
+        session.flush()
+        session.expire(job, ["verdicts"])
+    elif job.code not in JUDGED_IN_VAIN or job.status != "failed":
         return False
     fresh = {
         "code": None,
@@ -222,7 +239,7 @@ def reopen_job(session: Session, job: Job) -> bool:
         "judge_tries": 0,
         "judge_after": None,
     }
-    if not move_job(session, job.id, ("failed",), "running", **fresh):
+    if not move_job(session, job.id, ("concluded", "failed"), "running", **fresh):
         return False
     session.expire(job, ["status", *fresh])
     events.emit(session, job.id, "status", {"status": "running"})

@@ -8,8 +8,6 @@ asked for in a gate, not even an admin: a second person looks. On localhost with
 one principal, everyone who can connect is trusted, and the sign-off says "this machine".
 """
 
-import json
-
 from sqlalchemy.orm import Session
 
 from parity.judging.verdict.sign_offs import (
@@ -42,7 +40,7 @@ def sign_off(
         raise InvalidError(f"days is {days:g}, expected more than 0 and at most {MOST_DAYS:g}")
     stated = plain_text("the reason", reason, MOST_REASON, LEAST_REASON)
     verdict = _verdict(job, candidate)
-    document = json.loads(verdict.document)
+    document = verdict.read_document()
     if (why_not := why_not_acceptable(document)) is not None:
         raise SignOffError(f"candidate {candidate} of job {job_id} cannot be signed off: {why_not}")
     now = clock.now(session)
@@ -121,9 +119,7 @@ def validity(sign_off: SignOff, job: Job, now: float) -> Validity:
     if now >= sign_off.expires_at:
         return "expired"
     verdict = next((row for row in job.verdicts if row.candidate == sign_off.candidate), None)
-    same = (
-        verdict is not None and sha256_of(json.loads(verdict.document)) == sign_off.verdict_sha256
-    )
+    same = verdict is not None and sha256_of(verdict.read_document()) == sign_off.verdict_sha256
     if same and sha256_of(job.policy) == sign_off.policy_sha256:
         return "valid"
     return "void"

@@ -16,7 +16,9 @@ from parity.judging.verdict.path import path_of
 from parity.judging.verdict.verdict import Verdict as Judged
 from parity.report.view import view_of
 from parity.report.words import lead_of, with_words
+from server.database.states import RECORD_DAMAGED
 from server.database.tables import Job, Verdict, new_id
+from server.database.verdict_digest import columns_digest, document_digest, has_its_columns
 from server.jobs.fingerprint import job_spec
 from server.records import from_attributes
 from training.gemm_time import gemm_time
@@ -44,7 +46,7 @@ class VerdictSummary:
 
 def verdict_documents(job: Job) -> list[VerdictDocument]:
     """The verdicts of a job as the judge wrote them, in the order of the arms."""
-    return [json.loads(row.document) for row in verdict_rows(job)]
+    return [row.read_document() for row in verdict_rows(job)]
 
 
 def shown_documents(session: Session, job: Job) -> list[VerdictDocument]:
@@ -115,8 +117,20 @@ def verdict_summary(
     are not finite, are None.
 
     The lead of a row that has none is computed from the document: that of the row, if it is not
-    given.
+    given. A row that is not as it was written says so, and nothing else.
     """
+    if not has_its_columns(row):
+        return VerdictSummary(
+            candidate=row.candidate,
+            verdict="inconclusive",
+            lead="The recorded verdict is damaged; `python -m server.check` says what helps.",
+            code=RECORD_DAMAGED,
+            gap_nats=None,
+            ci_low=None,
+            ci_high=None,
+            gap_rel=None,
+            margin_nats=None,
+        )
     lead = row.lead
     if lead is None:
         lead = lead_of(view_of(json.loads(document or row.document)))
@@ -144,7 +158,7 @@ def lead_or_none(document: Mapping[str, Any]) -> str | None:
 def new_verdict_row(job_id: str, document: Mapping[str, Any], text: str, now: float) -> Verdict:
     """The row of a new verdict, with the columns that lists read."""
     gap, margin = document.get("gap") or {}, document.get("margin") or {}
-    return Verdict(
+    row = Verdict(
         id=new_id("v"),
         job_id=job_id,
         candidate=document["candidate"]["name"],
@@ -157,8 +171,11 @@ def new_verdict_row(job_id: str, document: Mapping[str, Any], text: str, now: fl
         ci_high=_finite(gap.get("hi")),
         gap_rel=_finite(gap.get("rel")),
         margin=_finite(margin.get("nats")),
+        document_sha256=document_digest(text),
         created_at=now,
     )
+    row.columns_sha256 = columns_digest(row)
+    return row
 
 
 def _finite(number: float | str | None) -> float | None:

@@ -42,7 +42,7 @@ from sqlalchemy.exc import OperationalError
 
 from parity.client.rest import Client, ClientError, UnreachableError
 from parity.judging.policy import policy_from_mapping
-from server.check import _check_run
+from server.check.steps import check_run
 from server.database.clock import now_in
 from server.database.metrics import store
 from server.database.sessions import Database
@@ -469,7 +469,7 @@ class Matrix:
                 update(table).where(*conditions).values(payload=bytes(changed))
             )
             self.tally.flipped += 1
-            self.tally.found += bool(_check_run(session, chosen["run_id"]).damage)
+            self.tally.found += bool(check_run(session, chosen["run_id"]).damage)
         deadline = time.monotonic() + 40.0
         while time.monotonic() < deadline and chosen["run_id"] in open_runs:
             time.sleep(0.1)

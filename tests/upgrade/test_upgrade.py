@@ -20,8 +20,8 @@ import pytest
 from alembic import command
 from sqlalchemy import Engine, create_engine, inspect, text
 
-from server import check
 from server.app import create_app
+from server.check.__main__ import main
 from server.readiness import alembic_config
 from server.settings import CHECKOUT, Settings
 from tests.faults.matrix import git, unpack
@@ -105,6 +105,7 @@ def test_a_record_of_an_earlier_commit_is_migrated_and_opened(
     folder: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
+    usual_settings: Settings,
 ) -> None:
     if git("cat-file", "-e", commit).returncode:
         pytest.skip(f"this checkout has no history with {commit}")
@@ -113,7 +114,7 @@ def test_a_record_of_an_earlier_commit_is_migrated_and_opened(
         fill(filled)
     # A version has no more to refuse than what came later.
     assert set(filled.refused) <= {"statement"}
-    settings = Settings(state_dir=state, database_url="", redis_url="")
+    settings = Settings(state_dir=state, database_url="", redis_url=usual_settings.redis)
     engine = create_engine(settings.database)
     before = rows_of(engine)
     command.upgrade(alembic_config(settings.database), "head")
@@ -135,5 +136,5 @@ def test_a_record_of_an_earlier_commit_is_migrated_and_opened(
     assert [page for page in walk(create_app(settings), engine) if page.status >= 500] == []
     engine.dispose()
     monkeypatch.setenv("PARITY_STATE_DIR", str(state))
-    assert check.main([]) == 0
+    assert main([]) == 0
     assert " 0 damaged" in capsys.readouterr().err

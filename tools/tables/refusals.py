@@ -15,7 +15,10 @@ REFUSED: Mapping[str, str] = {
     "database-away": "retry after the seconds in `Retry-After`",
     "database-busy": "all connections are in use: retry; if it lasts, raise "
     "`PARITY_DATABASE_CONNECTIONS` or start another API process",
-    "damaged": "recorded steps have changed: run `python -m server.check` on the server's machine",
+    "damaged": "recorded steps, or a recorded verdict, have changed: run `python -m server.check` "
+    "on the server's machine",
+    "stored-form": "another version stored it: run that version, or `python -m server.check` on "
+    "the server's machine",
     "forbidden": "use a token with the scope that the detail names, of the principal that "
     "submitted the job ([rights](rights.md))",
     "internal": "an error in parity: report it with the `request_id`",

@@ -49,6 +49,8 @@ _VERDICT_COLUMNS = (
     "ci_high",
     "gap_rel",
     "margin",
+    "document_sha256",
+    "columns_sha256",
 )
 _JOBS = select(*_jobs[_JOB_COLUMNS + _QUESTION_COLUMNS]).where(_jobs.id.in_(_IDS))
 _ARMS = (

@@ -138,6 +138,7 @@ def test_a_verdict_without_a_gap_is_a_missing_point(api, owner_database, history
         verdict.document = verdict.document.replace('"se_parts": {', '"se_parts": null, "x": {')
         verdict.gap = verdict.ci_low = verdict.ci_high = verdict.gap_rel = None
         verdict.code = "EMPTY"
+        verdict.document_sha256 = verdict.columns_sha256 = None
     answer = _trend(api, gate="nightly")
     assert (answer["points"][1]["why_missing"], answer["moves"]) == (
         "no gap was measured: EMPTY",

@@ -161,6 +161,11 @@ def test_every_edge_of_a_job_has_a_verb_that_does_all_of_it(database, job_in, st
             )
             assert lifecycle.reopen_job(session, job)
             assert not lifecycle.reopen_job(session, job)
+        elif start == "concluded":  # its verdict is gone
+            job = session.get_one(Job, job_id, with_for_update=True)
+            job.started_at, job.finished_at, job.judge_tries = 1.0, 2.0, 5
+            assert lifecycle.reopen_job(session, job)
+            assert not lifecycle.reopen_job(session, job)
         elif end == "running":
             assert lifecycle.claim(session, session.get_one(Run, run_id), WORKER, 5.0) == 1
         else:
@@ -178,7 +183,7 @@ def test_every_edge_of_a_job_has_a_verb_that_does_all_of_it(database, job_in, st
         deliveries = sorted(
             session.scalars(select(WebhookDelivery.kind).where(WebhookDelivery.job_id == job_id))
         )
-        if start == "failed":
+        if start in ("concluded", "failed"):
             assert (
                 job.started_at,
                 job.finished_at,

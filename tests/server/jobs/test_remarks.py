@@ -212,6 +212,7 @@ def test_a_sign_off_ends_with_its_time_its_verdict_and_its_policy(api, owner_dat
                 verdict.document = verdict.document.replace(
                     '"confidence": 0.95', '"confidence": 0.94'
                 )
+                verdict.document_sha256 = verdict.columns_sha256 = None
             else:
                 row = session.get_one(Job, job_id)
                 row.policy = row.policy | {"margin": "2.0 %"}
@@ -278,6 +279,7 @@ def test_a_verdict_without_a_measured_gap_says_why_nobody_can_sign_it_off(
         verdict.document = json.dumps(
             json.loads(verdict.document) | {"codes": ["DATA_ORDER_MISMATCH"]}
         )
+        verdict.document_sha256 = verdict.columns_sha256 = None
     answer = api.post(f"/api/v1/jobs/{job_id}/sign-offs", json=BODY, headers=people["approver"])
     assert (answer.status_code, "DATA_ORDER_MISMATCH" in answer.json()["detail"]) == (409, True)
     assert "cannot be signed off" in api.get(f"/jobs/{job_id}", headers=people["approver"]).text

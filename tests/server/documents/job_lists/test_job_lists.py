@@ -191,7 +191,7 @@ def test_a_verdict_of_before_gets_its_lead_from_the_document(database, jobs):
         stored = [each.lead for each in job_summaries(session, [jobs[0]])[0].verdicts]
     with database.write() as session:
         for verdict in session.get_one(Job, jobs[0]).verdicts:
-            verdict.lead = None
+            verdict.lead = verdict.columns_sha256 = None
     with database.read() as session:
         assert [each.lead for each in job_summaries(session, [jobs[0]])[0].verdicts] == stored
     assert stored == ["Do not switch to nvfp4.", "You may switch to mxfp8."]

@@ -1,55 +1,24 @@
-"""Reads the whole record and says what is damaged: `python -m server.check`.
-
-Every recorded step is read and compared with the checksum that it was written with, whether a
-reader still needs it or a newer attempt replaced it. Nothing is changed.
+"""Is every recorded step as it was written, whether a reader still needs it or a newer attempt
+replaced it?
 """
 
-import argparse
-import sys
 from collections.abc import Iterator
 
 from sqlalchemy import func, select
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from parity.frozen import frozen
-from parity.wording import count
+from server.check.damage import BACKUP, Checked, Damage
 from server.database.metrics import replaced_steps, store
-from server.database.sessions import Database, cannot_be_used
+from server.database.sessions import Database
 from server.database.states import RUN_ENDED
 from server.database.tables import Chunk, Run, Verdict
-from server.environment import settings_or_exit
 from server.errors import DamagedError
 
 _RUNS_AT_ONCE = 500
 
 
-@frozen
-class Damage:
-    """A chunk that is not as it was written, or cannot be read: where it is, what is wrong, and
-    what can be done.
-    """
-
-    run_id: str
-    kind: str
-    attempt_number: int
-    first_step: int
-    what: str
-    remedies: tuple[str, ...]
-
-
-@frozen
-class Checked:
-    """What was read of one run: how many chunks, how many of them have no checksum, and the
-    damage.
-    """
-
-    chunks: int
-    unchecked: int
-    damage: tuple[Damage, ...]
-
-
-def check(database: Database) -> Iterator[Checked]:
+def check_steps(database: Database) -> Iterator[Checked]:
     """Read the record run by run, in the order of their ids, each in a transaction of its own."""
     last = ""
     while True:
@@ -70,11 +39,12 @@ def check(database: Database) -> Iterator[Checked]:
             return
         for run_id in runs:
             with database.read() as session:
-                yield _check_run(session, run_id)
+                yield check_run(session, run_id)
         last = runs[-1]
 
 
-def _check_run(session: Session, run_id: str) -> Checked:
+def check_run(session: Session, run_id: str) -> Checked:
+    """Read every chunk of a run, also those of attempts that are replaced."""
     is_of_run = (Chunk.run_id == run_id,)
     unchecked = (
         session.scalar(select(func.count()).where(*is_of_run, Chunk.checksum.is_(None))) or 0
@@ -117,23 +87,14 @@ def _check_run(session: Session, run_id: str) -> Checked:
                 ),
                 *remedies,
             )
-        damage.append(
-            Damage(
-                run_id=run_id,
-                kind=kind,
-                attempt_number=attempt_number,
-                first_step=first,
-                what=what,
-                remedies=remedies,
-            )
-        )
-    return Checked(chunks=len(keys), unchecked=unchecked, damage=tuple(damage))
+        damage.append(Damage(what=what, remedies=remedies))
+    return Checked(kind="chunk", pieces=len(keys), unchecked=unchecked, damage=tuple(damage))
 
 
 def _remedies(session: Session, run_id: str) -> tuple[str, ...]:
     """Where the same steps may still be, the best first."""
     run = session.get(Run, run_id)
-    found = ["a backup of the database from before the damage has them (docs/operate.md)"]
+    found = [BACKUP]
     if run is None:
         return (*found, "no run has this id: another run lacks these steps")
     if run.fingerprint is not None:
@@ -160,40 +121,3 @@ def _remedies(session: Session, run_id: str) -> tuple[str, ...]:
         )
     found.append(f"parity again {run.job_id} trains the job again")
     return tuple(found)
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Print the damage, and how much was read; exits 1 if there is any, 2 if the database cannot be
-    used.
-    """
-    about = (
-        "Read every recorded step and compare it with its checksum. Exits 1 if any is damaged. "
-        "Nothing is changed."
-    )
-    argparse.ArgumentParser(prog="python -m server.check", description=about).parse_args(arguments)
-    database = Database(settings_or_exit().database, statement_seconds=3600)
-    chunks = unchecked = damaged = 0
-    try:
-        for checked in check(database):
-            chunks, unchecked, damaged = (
-                chunks + checked.chunks,
-                unchecked + checked.unchecked,
-                damaged + len(checked.damage),
-            )
-            for damage in checked.damage:
-                print("\n  ".join((damage.what, *damage.remedies)))
-    except SQLAlchemyError as error:
-        print(cannot_be_used(error), file=sys.stderr)
-        return 2
-    finally:
-        database.close()
-    if unchecked:
-        without = f", {count(unchecked, 'chunk')} without a checksum, from before migration 0030"
-    else:
-        without = ""
-    print(f"{count(chunks, 'chunk')} read, {damaged} damaged{without}", file=sys.stderr)
-    return 1 if damaged else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Read the whole record and say what is damaged: `python -m server.check`."""
