@@ -1,11 +1,11 @@
 # The web process and the migrations. No jax: the server never trains.
-FROM node:22-slim AS assets
+FROM node:22-slim@sha256:83f487e0a63425e5b4d146fb5e5be574bcbe1b7b843d3ebafdd95eaf7767a7e5 AS assets
 WORKDIR /assets
 COPY package.json package-lock.json .npmrc ./
 RUN npm ci --omit=dev --no-audit --no-fund
 
 # The documentation under /docs.
-FROM python:3.12-slim AS docs
+FROM python:3.12-slim@sha256:78387bc3881b8273120a12ebe6c1ab22b018ccc2c9adf565ae1ac9b536e184ea AS docs
 ARG UV_VERSION=0.13.8
 RUN pip install --no-cache-dir uv==${UV_VERSION}
 WORKDIR /app
@@ -23,7 +23,7 @@ COPY tools/site tools/site
 COPY tests/test_backup.py tests/
 RUN python -m mkdocs build --strict
 
-FROM python:3.12-slim
+FROM python:3.12-slim@sha256:78387bc3881b8273120a12ebe6c1ab22b018ccc2c9adf565ae1ac9b536e184ea
 ARG UV_VERSION=0.13.8
 RUN pip install --no-cache-dir uv==${UV_VERSION} && useradd --uid 10001 --create-home parity && install -d -o parity /state
 WORKDIR /app

@@ -16,35 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from server.database.sessions import Database
 from server.database.tables import Job, Worker
 from server.settings import CHECKOUT
+from tests.compose import PASSWORD, PASSWORDS, services
 from workers.standalone import broker
 
-PASSWORD = "0123456789abcdef" * 4
-VARIABLES = {"POSTGRES_PASSWORD": PASSWORD, "REDIS_PASSWORD": PASSWORD}
-TEXT = (CHECKOUT / "docker-compose.yml").read_text()
 
-
-def _services(variables: dict[str, str]) -> dict:
-    """The services as compose reads them: variables filled in, anchors merged."""
-
-    def value(match: re.Match) -> str:
-        name, operator, rest = match["name"], match["operator"], match["rest"]
-        if variables.get(name):
-            return variables[name]
-        assert operator == ":-", f"{name}: {rest}"
-        return rest
-
-    text = TEXT
-    while "${" in text:  # the innermost first
-        text = re.sub(r"\$\{(?P<name>\w+)(?P<operator>:[-?])(?P<rest>[^{}]*)\}", value, text)
-    return yaml.safe_load(text.replace("$$", "$"))["services"]
-
-
-def test_it_fits_the_published_schema():
+@pytest.mark.parametrize("file", ["docker-compose.yml", "docker/published.yml"])
+def test_it_fits_the_published_schema(file):
     checked = subprocess.run(
         [
             sys.executable,
@@ -52,7 +33,7 @@ def test_it_fits_the_published_schema():
             "check_jsonschema",
             "--builtin-schema",
             "vendor.compose-spec",
-            "docker-compose.yml",
+            file,
         ],
         cwd=CHECKOUT,
         check=False,
@@ -62,14 +43,14 @@ def test_it_fits_the_published_schema():
     assert checked.returncode == 0, checked.stdout
 
 
-@pytest.mark.parametrize("missing", sorted(VARIABLES))
+@pytest.mark.parametrize("missing", sorted(PASSWORDS))
 def test_a_password_must_be_given(missing):
     with pytest.raises(AssertionError, match=f"{missing}: write {missing} into .env"):
-        _services({name: value for name, value in VARIABLES.items() if name != missing})
+        services({name: value for name, value in PASSWORDS.items() if name != missing})
     assert f"\n{missing}=\n" in (CHECKOUT / ".env.example").read_text()
 
 
-@pytest.mark.parametrize(("name", "service"), _services(VARIABLES).items())
+@pytest.mark.parametrize(("name", "service"), services(PASSWORDS).items())
 def test_no_service_runs_with_more_rights_than_it_needs(name, service):
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
@@ -81,6 +62,18 @@ def test_no_service_runs_with_more_rights_than_it_needs(name, service):
     if name != "migrate":
         assert service["healthcheck"]
     assert all(published.startswith("127.0.0.1:") for published in service.get("ports", []))
+
+
+def test_database_and_broker_are_published_only_at_the_private_address_of_another_file():
+    published = services(PASSWORDS | {"PARITY_PRIVATE_ADDRESS": "10.8.0.1"}, "docker/published.yml")
+    assert {name: service["ports"] for name, service in published.items()} == {
+        "postgres": ["10.8.0.1:5432:5432"],
+        "redis": ["10.8.0.1:6379:6379"],
+    }
+    with pytest.raises(AssertionError, match=r"write PARITY_PRIVATE_ADDRESS into \.env"):
+        services(PASSWORDS, "docker/published.yml")
+    alone = services(PASSWORDS)
+    assert not any("ports" in alone[name] for name in published)
 
 
 @pytest.mark.parametrize("dockerfile", ["server", "worker", "worker-gpu"])
@@ -102,7 +95,7 @@ def test_a_server_that_others_can_reach_asks_for_tokens():
     listens = r'"--host", "([^"]+)"'
     dockerfile = (CHECKOUT / "docker" / "server.Dockerfile").read_text()
     assert re.search(r"PARITY_HOST=(\S+)", dockerfile)[1] == re.search(listens, dockerfile)[1]
-    server = _services(VARIABLES)["server"]
+    server = services(PASSWORDS)["server"]
     assert (
         server["environment"]["PARITY_HOST"]
         == server["command"][server["command"].index("--host") + 1]
@@ -112,7 +105,7 @@ def test_a_server_that_others_can_reach_asks_for_tokens():
 
 def test_jobs_read_inside_declared_folders_which_are_mounted_read_only():
     for name in ("worker-cpu", "worker-gpu"):
-        worker = _services(VARIABLES)[name]
+        worker = services(PASSWORDS)[name]
         (root,) = json.loads(worker["environment"]["PARITY_DATA_ROOTS"])
         assert f"./data:{root}:ro" in worker["volumes"]
 
@@ -122,7 +115,7 @@ def test_an_image_by_itself_starts_what_the_service_starts(name):
     """That command is run below; the image's own is never built here, so a name in it could be
     wrong unnoticed.
     """
-    service = _services(VARIABLES)[name]
+    service = services(PASSWORDS)[name]
     own = re.search(
         r"^CMD (.+)$", (CHECKOUT / service["build"]["dockerfile"]).read_text(), re.MULTILINE
     )
@@ -130,10 +123,10 @@ def test_an_image_by_itself_starts_what_the_service_starts(name):
 
 
 def test_both_kinds_of_workers_run_the_same_command_and_every_image_is_of_both_architectures():
-    services = _services(VARIABLES)
-    assert services["worker-gpu"]["command"] == services["worker-cpu"]["command"]
-    assert services["worker-gpu"]["healthcheck"] == services["worker-cpu"]["healthcheck"]
-    assert not any("platform" in service for service in services.values())  # nothing pins amd64
+    found = services(PASSWORDS)
+    assert found["worker-gpu"]["command"] == found["worker-cpu"]["command"]
+    assert found["worker-gpu"]["healthcheck"] == found["worker-cpu"]["healthcheck"]
+    assert not any("platform" in service for service in found.values())  # nothing pins amd64
     dockerfiles = [
         (CHECKOUT / "docker" / f"{name}.Dockerfile").read_text()
         for name in ("server", "worker", "worker-gpu")
@@ -243,20 +236,20 @@ def test_the_commands_of_the_services_as_processes(postgresql, tmp_path):
     submitted and claimed.
     """
     port, redis_port = _free_port(), _free_port()
-    variables = VARIABLES | {
+    variables = PASSWORDS | {
         "PARITY_DATABASE_URL": postgresql(),
         "PARITY_REDIS_URL": f"redis://:{PASSWORD}@127.0.0.1:{redis_port}/0",
     }
-    services = _services(variables)
+    found = services(variables)
 
     def environment(name: str) -> dict[str, str]:
-        return {key: str(value) for key, value in services[name]["environment"].items()} | {
+        return {key: str(value) for key, value in found[name]["environment"].items()} | {
             "PARITY_STATE_DIR": str(tmp_path / name),
             "PARITY_LOG": "json",
         }
 
     def command(name: str) -> list[str]:
-        return [str(port) if part == "8321" else part for part in services[name]["command"]]
+        return [str(port) if part == "8321" else part for part in found[name]["command"]]
 
     bin_folder = tmp_path / "bin"
     bin_folder.mkdir()
@@ -264,11 +257,11 @@ def test_the_commands_of_the_services_as_processes(postgresql, tmp_path):
     path = {"PATH": f"{bin_folder}:{os.environ['PATH']}"}
     # On loopback at a free port instead of the container's own network.
     redis_command = [
-        *services["redis"]["command"][:2],
-        services["redis"]["command"][2] + f" --bind 127.0.0.1 --port {redis_port}",
+        *found["redis"]["command"][:2],
+        found["redis"]["command"][2] + f" --bind 127.0.0.1 --port {redis_port}",
     ]
     subprocess.run(
-        [sys.executable, *services["migrate"]["command"][1:]],
+        [sys.executable, *found["migrate"]["command"][1:]],
         cwd=CHECKOUT,
         env=os.environ | environment("migrate"),
         check=True,
@@ -290,8 +283,7 @@ def test_the_commands_of_the_services_as_processes(postgresql, tmp_path):
         ).stdout.strip()
         # The container's own health check, at the port of this test.
         check = [
-            part.replace(":8321", f":{port}")
-            for part in services["server"]["healthcheck"]["test"][1:]
+            part.replace(":8321", f":{port}") for part in found["server"]["healthcheck"]["test"][1:]
         ]
         subprocess.run(
             [sys.executable if part == "python" else part for part in check], check=True, timeout=30

@@ -61,7 +61,8 @@ def test_a_marker_names_a_test_that_reads_the_page_or_a_reason():
             )
         elif block.marker:
             assert len(rest) > 10, block
-    assert {block.language for block in BLOCKS} == {"sh", "python", "toml", "yaml", "json"}
+    languages = {"sh", "python", "toml", "yaml", "json", "ini"}
+    assert {block.language for block in BLOCKS} == languages
     assert len(RUN_HERE) >= 15
 
 
