@@ -163,8 +163,16 @@ class BusyError(UnavailableError):
         self.retry_seconds = retry_seconds
 
 
+class DiskFullError(UnavailableError):
+    """The disk of the database, or of the server, is full."""
+
+    kind = "disk-full"
+    title = "The disk is full"
+    retry_seconds = 30
+
+
 class DatabaseAwayError(UnavailableError):
-    """The database is unreachable, busy for too long, or full."""
+    """The database is unreachable, busy for too long, or read-only."""
 
     kind = "database-away"
     title = "The database is unreachable"

@@ -18,12 +18,14 @@ from anyio import CapacityLimiter
 from sqlalchemy import update
 from sqlalchemy.exc import SQLAlchemyError
 
+from server import outages
 from server.database.sessions import Database
 from server.database.tables import READINESS, Duty
 from server.queue import redis_client
 from server.settings import CHECKOUT, Settings
 
 _log = logging.getLogger(__name__)
+_SEE_LOG = "see the server's log for the reason"
 ANSWER_SECONDS = 1.8
 """Time for all checks together: an orchestrator asks with a limit of a few seconds."""
 _CURRENT_SECONDS = 1.0
@@ -97,24 +99,32 @@ def _complete(result: Future[str | None], check: Callable[[], str | None]) -> No
 
 
 def _database_problem(database: Database) -> str | None:
-    """Reads the migration, and writes a row: a full disk or a standby can be read."""
+    """Reads the migration, and writes a row: a full disk or a standby can be read.
+
+    This needs no token, so hosts and users appear in the log only, not in the sentence.
+    """
     expected = _heads()
     try:
         with database.engine.connect() as connection:
             current = set(MigrationContext.configure(connection).get_current_heads())
-        if current != expected:
-            return (
-                f"the database is at migration {', '.join(current) or 'none'}, expected "
-                f"{', '.join(expected)}: run `alembic upgrade head`"
-            )
+    except SQLAlchemyError as error:
+        _log.warning("the database cannot be read: %s", outages.reason(error))
+        return f"the database cannot be read: {outages.cause(error)}; {_SEE_LOG}"
+    if current != expected:
+        return (
+            f"the database is at migration {', '.join(current) or 'none'}, expected "
+            f"{', '.join(expected)}: run `alembic upgrade head`"
+        )
+    try:
         with database.write() as session:
             session.execute(
                 update(Duty).where(Duty.name == READINESS).values(expires_at=time.time())
             )
     except SQLAlchemyError as error:
-        # This needs no token, so hosts and users appear in the log only, not in the response.
-        _log.warning("the database cannot be read and written: %s", error)
-        return "the database cannot be read and written; see the server's log for the reason"
+        _log.warning("the database can be read, and writes fail: %s", outages.reason(error))
+        is_full = isinstance(error, outages.DiskFullError)
+        remedy = "free space on it" if is_full else _SEE_LOG
+        return f"the database can be read, and writes fail: {outages.cause(error)}; {remedy}"
     return None
 
 
@@ -131,5 +141,5 @@ def _broker_problem(url: str) -> str | None:
         redis_client(url, seconds=ANSWER_SECONDS / 2).ping()
     except redis.RedisError as error:
         _log.warning("the broker does not answer: %s", error)
-        return "the broker does not answer; see the server's log for the reason"
+        return f"the broker does not answer; {_SEE_LOG}"
     return None

@@ -5,7 +5,7 @@ refused request.
 import ast
 import re
 
-from server.errors import ConflictError, ServiceError
+from server.errors import ConflictError, ServiceError, UnavailableError
 from server.settings import CHECKOUT
 from tools.tables.generated import DOCS
 from tools.tables.refusals import REFUSED
@@ -71,6 +71,7 @@ def test_every_refusal_has_a_row():
     kinds = {
         each.kind for each in (*ServiceError.__subclasses__(), *ConflictError.__subclasses__())
     }
-    assert set(REFUSED) == kinds | {"busy", "database-away", "database-busy", "internal"}
+    unavailable = {each.kind for each in UnavailableError.__subclasses__()}
+    assert set(REFUSED) == kinds | unavailable | {"internal"}
     page = PAGE.read_text(encoding="utf-8").partition("\n## Refused requests\n")[2]
     assert re.findall(r"^\| `([^`]+)` \| \d{3} \|", page, re.MULTILINE) == sorted(REFUSED)

@@ -1,13 +1,9 @@
 """One attempt at a run on record: its manifest, which may end it, its steps, notes and end."""
 
-import logging
 import threading
-import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TypeVar
 
-from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from server.database.sessions import Database
@@ -21,28 +17,25 @@ from training.command import PINNED
 from training.switches import Rounding
 from workers import lease
 from workers.lease import Claim
+from workers.patience import Patience, Result
 from workers.recorder import StepRecorder
 
 # The judge reads from its curve that a run diverged, has a gap, is short or goes on: it is
 # finished.
 CODES_OF_FINISHED_RUNS = ("DIVERGED", "METRICS_GAP", "ENDED_EARLY", "STEPS_ABOVE_PLAN")
-RETRY_SECONDS = 1.0
-Written = TypeVar("Written")
-_log = logging.getLogger(__name__)
 
 
-class AttemptRecord:
-    """What one attempt at a claimed run writes, whoever trains it; each write waits for a database
-    that is away.
+class AttemptRecord(Patience):
+    """What one attempt at a claimed run reads and writes, whoever trains it; each read and write
+    waits for a database that is away.
     """
 
     def __init__(
         self, settings: Settings, database: Database, claim: Claim, stopping: threading.Event
     ) -> None:
+        super().__init__(settings, database, stopping)
         self._settings = settings
-        self._database = database
         self._claim = claim
-        self._stopping = stopping
         self.recorder = StepRecorder(database, claim, settings.lease_seconds)
 
     def record_manifest(self, manifest: Mapping[str, str], rounding: Rounding | None) -> bool:
@@ -51,8 +44,11 @@ class AttemptRecord:
         """
         if self.written(partial(self._write_manifest, manifest, rounding)):
             return True
-        with self._database.read() as session:
-            difference = named_baseline_mismatch(session.get_one(Job, self._claim.job_id), manifest)
+        difference = self.read(
+            lambda session: named_baseline_mismatch(
+                session.get_one(Job, self._claim.job_id), manifest
+            )
+        )
         if difference is not None:
             self.written(partial(lease.fail_with_job, claim=self._claim, reason=difference))
         return difference is not None
@@ -98,8 +94,7 @@ class AttemptRecord:
 
     def give_back(self, why: str, attempt: BrokenAttempt) -> None:
         """Queue the run again, or fail it after too many crashes."""
-        with self._database.write() as session:
-            self.give_back_in(session, why, attempt)
+        self.written(partial(self.give_back_in, why=why, attempt=attempt))
 
     def give_back_in(self, session: Session, why: str, attempt: BrokenAttempt) -> bool:
         """The same in a transaction of the caller's; False if this worker no longer holds the
@@ -115,8 +110,7 @@ class AttemptRecord:
 
     def forgive(self) -> None:
         """Do not count the loss of this attempt as a crash of the run."""
-        with self._database.write() as session:
-            lease.forgive(session, self._claim)
+        self.written(partial(lease.forgive, claim=self._claim))
 
     def flush(self) -> None:
         """Write what was collected, and renew the lease."""
@@ -127,39 +121,16 @@ class AttemptRecord:
         self.flush()
         self.retried(self.recorder.seal)
 
-    def written(self, change: Callable[[Session], Written]) -> Written:
-        """Make a change in one transaction; see `retried`."""
-
-        def write() -> Written:
-            with self._database.write() as session:
-                return change(session)
-
-        return self.retried(write)
-
-    def fenced(self, change: Callable[[Session], Written]) -> Written:
-        """The same behind the fence of the run: LeaseLostError, without a change, if this worker no
-        longer holds it.
+    def fenced(self, change: Callable[[Session], Result]) -> Result:
+        """Make a change in one transaction behind the fence of the run: LeaseLostError, without a
+        change, if this worker no longer holds it.
         """
 
-        def write(session: Session) -> Written:
+        def write(session: Session) -> Result:
             lease.renew(session, self._claim, self._settings.lease_seconds)
             return change(session)
 
         return self.written(write)
-
-    def retried(self, write: Callable[[], Written]) -> Written:
-        """Write, and retry while the database is busy or unreachable; training continues, and the
-        fence still protects the run.
-        """
-        deadline = time.monotonic() + self._settings.database_patience_seconds
-        while True:
-            try:
-                return write()
-            except OperationalError as error:
-                if time.monotonic() > deadline or self._stopping.is_set():
-                    raise
-                _log.warning("a write to the database failed; retrying: %s", error.orig)
-            time.sleep(RETRY_SECONDS)
 
 
 def _changed_launcher(run: Run, manifest: Mapping[str, str]) -> str | None:

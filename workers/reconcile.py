@@ -5,6 +5,7 @@ from collections.abc import Collection
 
 from sqlalchemy import Select, func, or_, select
 
+from server.concurrency.failures import log_failure
 from server.database import clock
 from server.database.sessions import Database
 from server.database.tables import Job, Run
@@ -108,8 +109,8 @@ class LiveWatch:
         for job_id in looked_at:
             try:
                 forecasts.watch(database, job_id)
-            except Exception:  # noqa: BLE001
-                _log.exception("job %s could not be forecast", job_id)
+            except Exception as error:  # noqa: BLE001
+                log_failure(_log, error, f"job {job_id} could not be forecast")
                 del progress[job_id]
         self._seen = progress
         return looked_at

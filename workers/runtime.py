@@ -23,11 +23,13 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from server import logs
+from server.concurrency.failures import RepeatedFailure, log_failure
 from server.database import clock, tables
 from server.database.sessions import Database
 from server.database.tables import HOUSEKEEPING, Worker
 from server.jobs.conclude import conclude
 from server.jobs.stale_runs import mark_or_fail_stale
+from server.outages import OUTAGES
 from server.retention.keeper import DatabaseRetention, FileRetention
 from server.settings import CHECKOUT, Settings
 from training import provenance
@@ -37,6 +39,8 @@ from workers import data_roots, lease, leftovers, supervisor
 from workers.commands.checkout import remove_unused
 from workers.commands.launchers import Launcher, LauncherError, read_launchers
 from workers.duty import give_up, take
+from workers.lease import Claim
+from workers.patience import Patience
 from workers.reconcile import EndedJobs, LiveWatch, give_back_expired
 from workers.slots import Slot, environment
 from workers.slots import slots as slots_of
@@ -59,6 +63,7 @@ class Runtime:
             DatabaseRetention(settings, self._database),
             FileRetention(settings, self._database),
         )
+        self._patience = Patience(settings, self._database, self._stopping)
         self._wakeup = threading.Condition()
         self._wakes = 0
         self._left: set[str] = set()  # jobs for workers that may read their paths
@@ -94,14 +99,14 @@ class Runtime:
         threads.
         """
         leftovers.reap(self._settings.processes, terminate_seconds(self._settings))
-        supervisor.sweep(self._settings, self._database)
-        with self._database.write() as session:
-            self._worker.heartbeat_at = clock.now(session)
-            session.add(self._worker)
-            session.flush()
-            session.expunge(self._worker)
+        supervisor.sweep(self._settings, self._patience)
+        self._patience.written(self._register)
         for thread in self._threads:
             thread.start()
+
+    def _register(self, session: Session) -> None:
+        self._worker.heartbeat_at = clock.now(session)
+        session.merge(self._worker)
 
     def wake(self) -> None:
         """Make the free slots look for a run now."""
@@ -119,20 +124,29 @@ class Runtime:
         """Register that this worker is gone; call it after its last trainer has stopped."""
         for thread in self._threads:
             thread.join()
-        with self._database.write() as session:
-            self._write(session, heartbeat_at=0.0)
-            give_up(session, HOUSEKEEPING, self._worker.id)
+        try:
+            self._patience.written(self._leave)
+        except OUTAGES as error:  # the others notice by its heartbeat
+            log_failure(_log, error, "the worker's end could not be registered")
         self._database.close()
+
+    def _leave(self, session: Session) -> None:
+        self._write(session, heartbeat_at=0.0)
+        give_up(session, HOUSEKEEPING, self._worker.id)
 
     def _keep_training(self, slot: Slot) -> None:
         """Train run after run in this slot; look for a run at each wake-up and periodically."""
+        failures = RepeatedFailure(_log, "no run could be claimed or concluded")
         while not self._stopping.is_set():
             seen = self._wakes
             try:
-                while not self._stopping.is_set() and self._train_next(slot):
-                    pass
-            except Exception:  # noqa: BLE001
-                _log.exception("no run could be claimed or concluded; retrying")
+                while not self._stopping.is_set() and (claim := self._claim()) is not None:
+                    failures.worked()
+                    self._train(claim, slot)
+            except Exception as error:  # noqa: BLE001
+                failures.failed(error)
+            else:
+                failures.worked()
             self._wait_for_wake(seen)
 
     def _wait_for_wake(self, seen: int) -> None:
@@ -140,14 +154,12 @@ class Runtime:
         with self._wakeup:
             self._wakeup.wait_for(lambda: self._wakes != seen, self._settings.reconcile_seconds)
 
-    def _train_next(self, slot: Slot) -> bool:
-        """Claim a run, train it to its end and conclude its job if it was the last; False if there
-        was none.
-        """
+    def _claim(self) -> Claim | None:
         with self._database.write() as session:
-            claim = lease.claim(session, self._worker, self._settings.lease_seconds, self._left)
-        if claim is None:
-            return False
+            return lease.claim(session, self._worker, self._settings.lease_seconds, self._left)
+
+    def _train(self, claim: Claim, slot: Slot) -> None:
+        """Train a claimed run to its end and conclude its job if it was the last."""
         with logs.bound(
             worker=self._worker.id, job=claim.job_id, run=claim.run_id, attempt=claim.attempt_number
         ):
@@ -155,18 +167,21 @@ class Runtime:
             if refusal is None:
                 supervisor.train(self._settings, self._database, claim, slot, self._stopping)
             else:
-                with self._database.write() as session:
-                    lease.fail(session, claim, code=data_roots.CODE, message=refusal)
+                self._patience.written(
+                    partial(lease.fail, claim=claim, code=data_roots.CODE, message=refusal)
+                )
         conclude(self._database, claim.job_id)
-        return True
 
     def _keep_doing(self, what: Callable[[], None], seconds: float) -> None:
         """Do it every so many seconds until the worker stops."""
+        failures = RepeatedFailure(_log, f"{threading.current_thread().name} failed")
         while not self._stopping.is_set():
             try:
                 what()
-            except Exception:  # noqa: BLE001
-                _log.exception("%s failed; retrying", threading.current_thread().name)
+            except Exception as error:  # noqa: BLE001
+                failures.failed(error)
+            else:
+                failures.worked()
             self._stopping.wait(seconds)
 
     def _beat(self) -> None:

@@ -28,16 +28,17 @@ from typing import Any
 
 import numpy as np
 from sqlalchemy import func, select
-from sqlalchemy.exc import OperationalError
 from sqlalchemy.orm import Session
 
 from parity.judging.curves.outside_plan import last_recorded
 from server import logs
+from server.concurrency.failures import RepeatedFailure, log_failure
 from server.database.sessions import Database
 from server.database.tables import Attempt, Submission, Worker
 from server.jobs import submissions
 from server.jobs.conclude import conclude
 from server.jobs.lifecycle import BrokenAttempt
+from server.outages import OUTAGES, reason
 from server.settings import Settings
 from workers import lease, listings, negative_controls, submitting
 from workers.attempt_record import CODES_OF_FINISHED_RUNS, AttemptRecord
@@ -120,14 +121,17 @@ class Submitter:
         ]
         for other in others:
             other.start()
+        failures = RepeatedFailure(_log, "the submitted runs could not be followed")
         pool = ThreadPoolExecutor(_PREPARED_AT_ONCE, thread_name_prefix="submit")
         while not self.stopping.is_set():
             began = time.monotonic()
             try:
                 self._claim(pool)
                 self._follow(pool)
-            except Exception:  # noqa: BLE001
-                _log.exception("the submitted runs could not be followed; retrying")
+            except Exception as error:  # noqa: BLE001
+                failures.failed(error)
+            else:
+                failures.worked()
             self.stopping.wait(
                 min(max(_TICK_SECONDS, time.monotonic() - began), _LONGEST_PAUSE_SECONDS)
             )
@@ -174,11 +178,14 @@ class Submitter:
                 self._look.set()
 
     def _keep_renewing(self) -> None:
+        failures = RepeatedFailure(_log, "the leases of submitted runs could not be renewed")
         while not self.stopping.is_set():
             try:
                 self._renew()
-            except Exception:  # noqa: BLE001
-                _log.exception("the leases of submitted runs could not be renewed; retrying")
+            except Exception as error:  # noqa: BLE001
+                failures.failed(error)
+            else:
+                failures.worked()
             self.stopping.wait(self.settings.heartbeat_seconds)
 
     def _follow(self, pool: ThreadPoolExecutor) -> None:
@@ -203,7 +210,7 @@ class Submitter:
         until = time.monotonic() + _MERGE_SECONDS
         for _, run in runs:  # the chunks of runs that began together are as many at the same time
             if run.is_followed and not run.over and time.monotonic() < until:
-                run.guarded(run.record.recorder.merge)
+                run.guarded(partial(run.record.retried, run.record.recorder.merge))
 
     def _flush(self, runs: Sequence["_Submitted"]) -> None:
         """Write what was collected in one transaction."""
@@ -228,7 +235,7 @@ class Submitter:
 
         try:
             written = runs[0].record.retried(write)
-        except OperationalError:
+        except OUTAGES:
             raise
         except Exception:  # noqa: BLE001
             for run in runs:
@@ -244,19 +251,22 @@ class Submitter:
 
     def _conclude(self, run: "_Submitted") -> None:
         try:
-            clear_checkpoints(self.settings, self.database, run.claim.run_id)
+            clear_checkpoints(self.settings, run.record, run.claim.run_id)
             conclude(self.database, run.claim.job_id)
-        except Exception:  # noqa: BLE001
-            _log.exception("job %s could not be concluded now", run.claim.job_id)
+        except Exception as error:  # noqa: BLE001
+            log_failure(_log, error, f"job {run.claim.job_id} could not be concluded now")
 
     # What is asked of the schedulers, once a period for all runs.
 
     def _keep_asking(self) -> None:
+        failures = RepeatedFailure(_log, "the schedulers could not be asked")
         while not self.stopping.is_set():
             try:
                 self.sweep()
-            except Exception:  # noqa: BLE001
-                _log.exception("the schedulers could not be asked; retrying")
+            except Exception as error:  # noqa: BLE001
+                failures.failed(error)
+            else:
+                failures.worked()
             if self._look.wait(self.settings.reconcile_seconds):
                 self._look.clear()
 
@@ -409,9 +419,7 @@ class _Submitted:
             self.guarded(self._prepare)
 
     def _prepare(self) -> None:
-        self._row = submitting.intended(
-            self._all.settings, self._all.database, self.claim, self.record
-        )
+        self._row = submitting.intended(self._all.settings, self.claim, self.record)
         if self._row is None:
             self.over = True
             return
@@ -422,14 +430,14 @@ class _Submitted:
     def _attach(self) -> None:
         """Follow the job from now on, from the first step that is not recorded yet."""
         row = self._submission
-        with self._all.database.read() as session:
-            since = Attempt.attempt_number >= row.attempt_number
-            recorded = select(func.count()).where(
-                Attempt.run_id == row.run_id, since, Attempt.first_step.is_not(None)
-            )
-            self._skip_below = (
-                self.claim.steps_done if row.start is not None and session.scalar(recorded) else 0
-            )
+        since = Attempt.attempt_number >= row.attempt_number
+        recorded = select(func.count()).where(
+            Attempt.run_id == row.run_id, since, Attempt.first_step.is_not(None)
+        )
+        has_recorded = row.start is not None and self.record.read(
+            lambda session: session.scalar(recorded)
+        )
+        self._skip_below = self.claim.steps_done if has_recorded else 0
         self._folder = os.open(row.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         self._place = scheduler_of(row).place
         self._followed_since = time.monotonic()
@@ -725,15 +733,17 @@ class _Submitted:
         except LeaseLostError as lost:
             _log.info("%s: its job is left to whoever holds it, or to the sweep", lost)
             self.over = True
-        except OperationalError:
-            _log.exception(
-                "run %s cannot go on without the database; its job trains on", self.claim.run_id
+        except OUTAGES as error:
+            _log.error(
+                "run %s cannot go on without the database, and its job trains on: %s",
+                self.claim.run_id,
+                reason(error),
             )
             self.over = True
         except Exception as error:  # noqa: BLE001
             try:
                 self._end_by(error)
-            except (LeaseLostError, OperationalError):
+            except (LeaseLostError, *OUTAGES):
                 pass  # whoever holds the run, or claims it next, finds the same
             except Exception:  # noqa: BLE001
                 _log.exception("run %s cannot be ended", self.claim.run_id)
@@ -803,7 +813,7 @@ class _Submitted:
                 self._all.schedulers.is_away(self._place, reason)
                 reason = f"{error.code}: {reason}"
             if reason != row.reason:
-                with suppress(LeaseLostError, OperationalError):
+                with suppress(LeaseLostError, *OUTAGES):
                     self._change(reason=reason)
         self.waits_until = time.monotonic() + self._all.settings.reconcile_seconds
 
@@ -816,7 +826,7 @@ class _Submitted:
 
     def leave(self) -> None:
         """Queue the run again, with its job as it is: the next worker that claims it goes on."""
-        with suppress(LeaseLostError, OperationalError):
+        with suppress(LeaseLostError, *OUTAGES):
             self.flush()
             self.record.give_back("the worker was stopped; its job goes on", "released")
         self.close()

@@ -28,7 +28,6 @@ from sqlalchemy.orm import Session
 from parity.canonical_json import fields_of
 from parity.frozen import frozen
 from server.database import clock
-from server.database.sessions import Database
 from server.database.tables import Submission
 from server.jobs import submissions
 from server.settings import Settings
@@ -92,14 +91,11 @@ def scheduler_of(row: Submission) -> Scheduler:
     return scheduler_named(row.scheduler, row.plan["scheduler"])
 
 
-def intended(
-    settings: Settings, database: Database, claim: Claim, record: AttemptRecord
-) -> Submission | None:
+def intended(settings: Settings, claim: Claim, record: AttemptRecord) -> Submission | None:
     """The open submission of a claimed run, whose files and row are written if there is none; None
     if the run has ended without one.
     """
-    with database.read() as session:
-        row = submissions.open_of(session, claim.run_id)
+    row = record.read(lambda session: submissions.open_of(session, claim.run_id))
     if row is not None:
         return row
     spec = claim.spec
@@ -112,11 +108,12 @@ def intended(
     mirror, tree = checkout.find(launcher, spec.revision, settings.repositories)
     if record.record_manifest(manifest(launcher, spec, tree), None):
         return None
-    with database.read() as session:
-        number, prefix = (
+    number, prefix = record.read(
+        lambda session: (
             submissions.next_number(session, claim.run_id),
             submissions.deployment(session),
         )
+    )
     key, folder = f"{prefix}-{claim.run_id}-{number}", _folder_of(settings, claim.run_id, number)
     shutil.rmtree(folder, ignore_errors=True)  # of a worker that was killed before it wrote the row
     (folder / "source").mkdir(parents=True)
@@ -141,6 +138,10 @@ def intended(
     )
 
     def intend(session: Session) -> Submission:
+        written = submissions.open_of(session, claim.run_id)
+        if written is not None:  # by a try whose commit was not confirmed
+            session.expunge(written)
+            return written
         row = Submission(
             run_id=claim.run_id,
             number=number,

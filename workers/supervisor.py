@@ -13,20 +13,24 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.orm import Session
 
+from server import full_disk
 from server.database.metrics import store
 from server.database.sessions import Database
 from server.database.states import RUN_ENDED
 from server.database.tables import Run
 from server.jobs.lifecycle import BrokenAttempt
+from server.outages import OUTAGES, passes, reason
 from server.settings import Settings
 from training.command import ENGINE as COMMAND
 from training.step_values import StepStats
 from workers import lease, training_process
-from workers.attempt_record import CODES_OF_FINISHED_RUNS, RETRY_SECONDS, AttemptRecord
+from workers.attempt_record import CODES_OF_FINISHED_RUNS, AttemptRecord
 from workers.lab_results import LabResults
 from workers.lease import Claim, LeaseLostError
+from workers.patience import RETRY_SECONDS, Patience
 from workers.protocol import CheckpointRequest, CommandRequest, Message, TrainRequest
 from workers.slots import Slot, environment
 from workers.training_process import TrainingProcess
@@ -45,42 +49,55 @@ def train(
         supervisor.train(slot)
     except LeaseLostError as lost:
         _log.info("%s: its trainer was stopped", lost)
-        with suppress(OperationalError):
+        with suppress(*OUTAGES):
             supervisor.forgive()
-    except OperationalError as error:
-        _log.exception("run %s cannot continue without the database", claim.run_id)
-        supervisor.lose(f"the database was away for too long: {error.orig!r}")
     except Exception as error:  # noqa: BLE001
-        _log.exception("run %s cannot continue", claim.run_id)
-        # If the database is unreachable, the reconciler later finds the run by its lease.
-        with suppress(OperationalError):
-            supervisor.give_back(f"its supervisor failed: {error!r}", "crashed")
-    with suppress(OperationalError):
+        if isinstance(error, OUTAGES) and passes(error):
+            why = _without_database(settings, stopping, error)
+            _log.error("run %s cannot continue: %s", claim.run_id, why)
+            supervisor.lose(why)
+        else:
+            _log.exception("run %s cannot continue", claim.run_id)
+            # If the database stays away, the reconciler later finds the run by its lease.
+            with suppress(*OUTAGES):
+                supervisor.give_back(_failure(error), "crashed")
+    with suppress(*OUTAGES):
         supervisor.clear()
 
 
-def sweep(settings: Settings, database: Database) -> None:
+def _without_database(settings: Settings, stopping: threading.Event, error: SQLAlchemyError) -> str:
+    if stopping.is_set():
+        return f"the worker was stopped while {reason(error)}"
+    return (
+        f"{reason(error)}, for longer than the {settings.database_patience_seconds:g} s of "
+        "PARITY_DATABASE_PATIENCE_SECONDS"
+    )
+
+
+def _failure(error: Exception) -> str:
+    if isinstance(error, OSError) and full_disk.is_full(error):
+        return f"on this worker {full_disk.sentence(error)}"
+    return f"its supervisor failed: {error!r}"
+
+
+def sweep(settings: Settings, patience: Patience) -> None:
     """Remove the folders of launchers' trainers whose attempt is over: their worker was killed."""
     for folder in sorted((settings.state_dir / "commands").glob("r*-*")):
         run_id, _, attempt_number = folder.name.rpartition("-")
-        with database.read() as session:
-            run = session.get(Run, run_id)
-            is_over = (
-                run is None or run.state != "running" or str(run.attempt_number) != attempt_number
-            )
-        if is_over:
+        run = patience.read(partial(_run_or_none, run_id=run_id))
+        if run is None or run.state != "running" or str(run.attempt_number) != attempt_number:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def clear_checkpoints(settings: Settings, database: Database, run_id: str) -> None:
+def _run_or_none(session: Session, run_id: str) -> Run | None:
+    return session.get(Run, run_id)
+
+
+def clear_checkpoints(settings: Settings, patience: Patience, run_id: str) -> None:
     """Remove the checkpoints of a run that has ended, but for those that it keeps for forks."""
     folder = settings.checkpoints / run_id
-    with database.read() as session:
-        run = session.get_one(Run, run_id)
-        ended, keeps = (
-            run.state in RUN_ENDED,
-            run.state == "finished" and bool(run.kept_checkpoints),
-        )
+    run = patience.read(lambda session: session.get_one(Run, run_id))
+    ended, keeps = run.state in RUN_ENDED, run.state == "finished" and bool(run.kept_checkpoints)
     if ended and not keeps:
         shutil.rmtree(folder, ignore_errors=True)
     elif ended:
@@ -168,7 +185,7 @@ class Supervisor(AttemptRecord):
             try:
                 self.give_back(why, "lost")
                 self.forgive()
-            except OperationalError:
+            except OUTAGES:
                 if self._stopping.wait(RETRY_SECONDS):
                     return
             else:
@@ -177,14 +194,13 @@ class Supervisor(AttemptRecord):
     def clear(self) -> None:
         """Remove the files of a launcher's trainer, and the checkpoints of a run that has ended."""
         shutil.rmtree(self._attempt, ignore_errors=True)
-        clear_checkpoints(self._settings, self._database, self._claim.run_id)
+        clear_checkpoints(self._settings, self, self._claim.run_id)
 
     def _checkpoint_request(self) -> CheckpointRequest:
         """The request for checkpoints: their folder, and the first unrecorded step, beyond which no
         checkpoint may be used.
         """
-        with self._database.read() as session:
-            steps, _ = store.read(session, self._claim.run_id, "train", [])
+        steps, _ = self.read(lambda session: store.read(session, self._claim.run_id, "train", []))
         # The first step that is not recorded. Steps are recorded in order, so a hole means a
         # damaged database.
         recorded = next((at for at, step in enumerate(steps.tolist()) if step != at), len(steps))

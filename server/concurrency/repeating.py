@@ -2,18 +2,18 @@
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 
+from server.concurrency.failures import RepeatedFailure
+
 _CLOSE_SECONDS = 2.0
-_AGAIN_SECONDS = 60.0
 
 
 class Repeating:
     """Calls `act` every `seconds` in a daemon thread, with `at_once` also at its start.
 
     An exception is logged, after `failure`; while the same kind goes on, as in an outage, one line
-    a minute says so.
+    a minute says so, and one that it is over.
     """
 
     def __init__(
@@ -25,12 +25,10 @@ class Repeating:
         *,
         at_once: bool = False,
     ) -> None:
-        self._act, self._seconds, self._failure, self._at_once = act, seconds, failure, at_once
+        self._act, self._seconds, self._at_once = act, seconds, at_once
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._repeat, name=name, daemon=True)
-        self._log = logging.getLogger(act.__module__)
-        self._failed_with: type[Exception] | None = None
-        self._logged_at = 0.0
+        self._failures = RepeatedFailure(logging.getLogger(act.__module__), failure)
 
     def start(self) -> None:
         """Start the thread."""
@@ -55,12 +53,7 @@ class Repeating:
     def _try(self) -> None:
         try:
             self._act()
-            self._failed_with = None
         except Exception as error:  # noqa: BLE001
-            if type(error) is not self._failed_with:
-                self._log.exception("%s; retrying", self._failure)
-            elif time.monotonic() >= self._logged_at + _AGAIN_SECONDS:
-                self._log.error("%s, as before (%s); retrying", self._failure, type(error).__name__)
-            else:
-                return
-            self._failed_with, self._logged_at = type(error), time.monotonic()
+            self._failures.failed(error)
+        else:
+            self._failures.worked()

@@ -7,7 +7,8 @@ synchronous=FULL no commit is lost at power loss.
 
 Every wait has a limit: a process has a fixed number of connections and waits a few seconds for a
 free one (sqlalchemy.exc.TimeoutError), and a PostgreSQL server that cannot be reached, or stops
-answering, is an OperationalError after a limit (`server.database.postgresql_connection`).
+answering, is an OperationalError after a limit (`server.database.postgresql_connection`). A full
+disk is one of its own (`server.outages`).
 """
 
 import os
@@ -30,6 +31,8 @@ from server.database.postgresql_connection import (
     PostgresqlConnection,
     connect,
 )
+from server.full_disk import has_no_room
+from server.outages import DISK_FULL, READ_ONLY, DiskFullError
 
 CONNECTIONS = 15
 STATEMENT_SECONDS = 30.0
@@ -39,7 +42,6 @@ BINARY_RESULTS = "parity_binary"
 twice their size, written and parsed.
 """
 _BUSY_TIMEOUT_MS = 15_000
-_READ_ONLY = "25006"  # SQLSTATE read_only_sql_transaction: a standby, for example after a failover
 
 
 class Database:
@@ -90,7 +92,9 @@ class Database:
 
 
 def cannot_be_used(error: SQLAlchemyError) -> str:
-    """Why a command on the server's own machine cannot read its database, and what to set."""
+    """Why a command on the server's own machine cannot use its database, and what to do."""
+    if isinstance(error, DiskFullError):
+        return f"the disk of the database is full ({error.orig}); free space on it, and retry"
     return (
         f"the database cannot be used: {getattr(error, 'orig', error)}; set PARITY_DATABASE_URL or "
         "PARITY_STATE_DIR as for the server"
@@ -132,14 +136,16 @@ def _postgresql(url: str, pool: dict[str, Any], statement_seconds: float) -> Eng
             cursor.format = Format.BINARY
 
     @event.listens_for(engine, "handle_error")
-    def _read_only(context: ExceptionContext) -> None:
+    def _read_only_or_full(context: ExceptionContext) -> None:
         """A server that has become a standby is away like one that cannot be reached; its
         connections are closed.
         """
         error = context.original_exception
-        if getattr(error, "sqlstate", None) == _READ_ONLY:
+        if getattr(error, "sqlstate", None) == READ_ONLY:
             context.is_disconnect = True
             raise OperationalError(context.statement, context.parameters, error) from error
+        if getattr(error, "sqlstate", None) == DISK_FULL:
+            raise DiskFullError(context.statement, context.parameters, error) from error
 
     return engine
 
@@ -195,6 +201,19 @@ def _sqlite(url: str, pool: dict[str, Any]) -> Engine:
         for pragma in (f"busy_timeout={_BUSY_TIMEOUT_MS}", "synchronous=FULL", "foreign_keys=ON"):
             connection.execute(f"PRAGMA {pragma}")
         _use_wal(connection)
+
+    folder = Path(make_url(url).database or "").absolute().parent
+
+    @event.listens_for(engine, "handle_error")
+    def _full(context: ExceptionContext) -> None:
+        """SQLite reports a full disk as such where it writes the database or its log, and as an
+        I/O error where it makes or extends the files next to them.
+        """
+        error = context.original_exception
+        code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+        is_other = code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
+        if code == sqlite3.SQLITE_FULL or (is_other and has_no_room(folder)):
+            raise DiskFullError(context.statement, context.parameters, error) from error
 
     @event.listens_for(engine, "begin")
     def _begin(connection: DatabaseConnection) -> None:

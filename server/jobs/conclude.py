@@ -25,6 +25,7 @@ from sqlalchemy.orm import Session
 from parity.judging.document_types import VerdictDocument
 from parity.judging.multiplicity import Multiplicity
 from parity.report.candidates import BEST_FIRST
+from server.concurrency.failures import log_failure
 from server.database import clock
 from server.database.lookups import find_job
 from server.database.sessions import Database
@@ -90,8 +91,8 @@ def conclude_each(database: Database, job_ids: Iterable[str]) -> set[str]:
         try:
             if not conclude(database, job_id):
                 again.add(job_id)
-        except Exception:  # noqa: BLE001
-            _log.exception("job %s could not be concluded and will be tried again", job_id)
+        except Exception as error:  # noqa: BLE001
+            log_failure(_log, error, f"job {job_id} could not be concluded and will be tried again")
             again.add(job_id)
     return again
 
@@ -148,8 +149,8 @@ def _look_at_the_end(database: Database, job_id: str) -> None:
     """Complete the job's live forecast, which is only shown: a failure is logged."""
     try:
         forecasts.watch(database, job_id, at_the_end=True)
-    except Exception:  # noqa: BLE001
-        _log.exception("the last steps of job %s could not be forecast", job_id)
+    except Exception as error:  # noqa: BLE001
+        log_failure(_log, error, f"the last steps of job {job_id} could not be forecast")
 
 
 def ready_to_conclude(session: Session, job_id: str) -> bool:

@@ -12,6 +12,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from parity.wording import count
+from server.concurrency.failures import log_failure
 from server.concurrency.repeating import Repeating
 from server.database import clock
 from server.database.sessions import Database
@@ -71,8 +72,10 @@ def claimed(database: Database, job_id: str) -> Iterator[bool]:
         try:
             with database.write() as session:
                 _give_back(session, job_id, judge, error)
-        except Exception:  # noqa: BLE001
-            _log.exception("job %s could not be judged, and that could not be noted", job_id)
+        except Exception as failure:  # noqa: BLE001
+            log_failure(
+                _log, failure, f"job {job_id} could not be judged, and that could not be noted"
+            )
         raise
     finally:
         keeper.close()

@@ -8,7 +8,7 @@ import sys
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from server.database.sessions import Database
+from server.database.sessions import Database, cannot_be_used
 from server.environment import settings_or_exit
 from server.retention.files import old_files
 from server.retention.keeper import delete_batch, plan
@@ -29,12 +29,7 @@ def main() -> int:
     try:
         number, size = _list(settings, database, apply=arguments.apply)
     except SQLAlchemyError as error:
-        reason = getattr(error, "orig", error)
-        print(
-            f"the database cannot be used: {reason}; set PARITY_DATABASE_URL or PARITY_STATE_DIR "
-            "as for the server",
-            file=sys.stderr,
-        )
+        print(cannot_be_used(error), file=sys.stderr)
         return 1
     finally:
         database.close()

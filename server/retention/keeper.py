@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 
+from server.concurrency.failures import log_failure
 from server.database import clock
 from server.database.sessions import Database
 from server.retention.batch import DeletionBatch, cutoffs
@@ -78,9 +79,11 @@ class DatabaseRetention:
                 return
             try:
                 self._deleted[batch.what] += delete_batch(self._database, batch)
-            except Exception:  # noqa: BLE001
-                _log.exception(
-                    "retention could not delete %s %s and will try again", batch.what, batch.of
+            except Exception as error:  # noqa: BLE001
+                log_failure(
+                    _log,
+                    error,
+                    f"retention could not delete {batch.what} {batch.of} and will try again",
                 )
 
     def _finish(self) -> None:

@@ -15,9 +15,11 @@ from starlette.routing import compile_path
 
 from parity.canonical_json import fields_of
 from parity.frozen import frozen
+from server import full_disk, outages
 from server.errors import (
     DatabaseAwayError,
     DatabaseBusyError,
+    DiskFullError,
     FieldProblem,
     InvalidError,
     ServiceError,
@@ -52,7 +54,10 @@ _MEANINGS = {
     413: "The body is too large",
     422: "The request is invalid",
     429: "Too many requests in this minute",
-    503: "The database or the broker is unreachable, or too many requests wait for the same",
+    503: (
+        "The database or the broker is unreachable, a disk is full, or too many requests wait for "
+        "the same"
+    ),
 }
 
 
@@ -152,6 +157,15 @@ def unexpected(request: Request, error: Exception) -> JSONResponse:
     """The response for an unexpected error: logged under the request id, without details in the
     response.
     """
+    if full_disk.is_full(error):
+        _log.error("a request failed: %s", error)
+        return respond(
+            request,
+            DiskFullError(
+                "the disk of the server is full, and this request was not completed; an operator "
+                "has to free space on it, then retry"
+            ),
+        )
     _log.error("a request failed", exc_info=error)
     return respond(
         request,
@@ -178,10 +192,16 @@ async def _handle(request: Request, error: Exception) -> Response:
                 f"http-{error.status_code}",
                 str(error.detail),
             )
+        case outages.DiskFullError():
+            _log.error("the database failed during a request: %s", outages.reason(error))
+            problem = DiskFullError(
+                f"{outages.cause(error)}, and nothing of this request was saved; an operator has "
+                "to free space on it, then retry"
+            )
         case OperationalError():  # a retry is safe, because an idempotency key prevents duplicates
-            _log.error("the database failed during a request: %s", error.orig)
+            _log.error("the database failed during a request: %s", outages.reason(error))
             problem = DatabaseAwayError(
-                "the database is unreachable at the moment, and nothing of this request was saved; "
+                f"{outages.cause(error)} at the moment, and nothing of this request was saved; "
                 "retry it in a few seconds"
             )
         # PostgreSQL refuses some values that SQLite takes, such as numbers that are too large for a

@@ -160,5 +160,7 @@ def test_a_standby_is_503_and_not_ready(
         )
         ready = client.get("/readyz")
         assert ready.status_code == 503
-        assert "cannot be read and written" in ready.json()["detail"]
+        read_only = "the database is read-only, as a standby is"
+        assert f"writes fail: {read_only}" in ready.json()["detail"]
+        assert read_only in answer.json()["detail"]
         assert client.get("/api/v1/jobs").status_code == 200

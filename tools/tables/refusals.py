@@ -15,6 +15,8 @@ REFUSED: Mapping[str, str] = {
     "database-away": "retry after the seconds in `Retry-After`",
     "database-busy": "all connections are in use: retry; if it lasts, raise "
     "`PARITY_DATABASE_CONNECTIONS` or start another API process",
+    "disk-full": "an operator frees space on the disk of the database or the server, as the "
+    "detail says; then retry",
     "damaged": "recorded steps, or a recorded verdict, have changed: run `python -m server.check` "
     "on the server's machine",
     "stored-form": "another version stored it: run that version, or `python -m server.check` on "

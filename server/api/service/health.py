@@ -38,8 +38,9 @@ class Ready:
 
 @router.get("/readyz", tags=["health"])
 async def readyz(context: InContext) -> Ready:
-    """The database is migrated and can be written; otherwise, within two seconds, 503. Without the
-    broker the service is `degraded`: workers look for work by themselves.
+    """The database is migrated and can be written; otherwise, within two seconds, 503 with the
+    reason, such as a full disk. Without the broker the service is `degraded`: workers look for work
+    by themselves.
     """
     problems = await run_sync(context.readiness.problems, limiter=context.readiness.threads)
     if NEEDED in problems:

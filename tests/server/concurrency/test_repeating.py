@@ -24,7 +24,10 @@ def test_a_failure_is_logged_and_the_next_call_comes(caplog, at_once):
     made = len(calls)
     assert not any(calls)
     assert repeating.is_stopping
-    assert [record.message for record in caplog.records] == ["it could not be done; retrying"]
+    assert [record.message for record in caplog.records] == [
+        "it could not be done; retrying",
+        "it could not be done for 0 s, and works again",
+    ]
     assert not any(thread.name == "test" for thread in threading.enumerate())
     assert len(calls) == made
 
@@ -44,7 +47,7 @@ def test_without_at_once_the_first_call_comes_after_one_period():
 
 def test_an_outage_is_one_traceback_and_a_line_a_minute(caplog, monkeypatch):
     now, calls = [100.0], iter([ValueError, ValueError, ValueError, OSError, None, OSError])
-    monkeypatch.setattr("server.concurrency.repeating.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("server.concurrency.failures.time.monotonic", lambda: now[0])
 
     def act():
         error = next(calls)
@@ -63,5 +66,6 @@ def test_an_outage_is_one_traceback_and_a_line_a_minute(caplog, monkeypatch):
         (first, True),  # the second, a second later, is not logged
         (later, False),
         (first, True),  # another kind
+        ("it could not be done for 63 s, and works again", False),
         (first, True),  # and the same after it had worked
     ]

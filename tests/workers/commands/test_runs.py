@@ -15,6 +15,7 @@ from server.jobs import forecasts
 from server.jobs.lifecycle import cancel_job
 from tests.workers.commands.conftest import STEPS, head_of
 from workers import supervisor
+from workers.patience import Patience
 
 REPORT = (
     'import json, sys\nlog = open(sys.argv[3].removeprefix("--out=") + "/metrics.jsonl", "w")\n'
@@ -397,7 +398,8 @@ def test_folders_of_attempts_whose_worker_was_killed_are_removed(stack, base):
         "r0123456789ab-0123456789-1",
     ):
         (commands / name).mkdir(parents=True)
-    supervisor.sweep(service.settings, service.database)
+    patience = Patience(service.settings, service.database, threading.Event())
+    supervisor.sweep(service.settings, patience)
     assert [path.name for path in commands.iterdir()] == [f"{claim.run_id}-{claim.attempt_number}"]
 
 
