@@ -1,6 +1,8 @@
 """Reads and writes of a worker while its database is away, and after it."""
 
+import errno
 import logging
+import os
 import re
 import threading
 from pathlib import Path
@@ -15,9 +17,11 @@ import workers
 from server.database import sessions
 from server.database.sessions import Database
 from server.database.tables import Attempt, Run
+from tests.server.test_full_disk import full_postgresql
 from workers import patience as patience_module
 from workers import supervisor
 from workers.patience import Patience
+from workers.slots import Slot
 
 # Files that begin transactions themselves, and who tries those again.
 _ELSEWHERE = {
@@ -180,3 +184,35 @@ def test_no_other_file_of_the_worker_begins_a_transaction():
         if re.search(r"database\.(read|write)\(\)", path.read_text(encoding="utf-8"))
     }
     assert begins == set(_ELSEWHERE)
+
+
+@pytest.mark.postgresql
+def test_a_full_disk_is_called_so_and_the_worker_goes_on_once_it_is_not(
+    settings, database, claim, monkeypatch, caplog
+):
+    full = full_postgresql(database)
+    full.__enter__()
+    monkeypatch.setattr(patience_module.time, "sleep", lambda _: full.__exit__(None, None, None))
+    patience = Patience(settings, database, threading.Event())
+    patience.written(lambda session: session.execute(text("update runs set crashes = 0")))
+    first, last = (record.getMessage() for record in caplog.records)
+    words = "the disk of the database is full (could not extend file: No space left on device)"
+    assert first.startswith(words)
+    assert last.startswith("the database works again")
+
+
+@pytest.mark.parametrize("is_full", [True, False])
+def test_a_full_disk_of_the_worker_is_named_in_the_attempt(
+    settings, database, claim, monkeypatch, is_full
+):
+    number = errno.ENOSPC if is_full else errno.EACCES
+
+    def stopped(self, _slot):
+        raise OSError(number, os.strerror(number), "/state/logs/runs/r1-1.log")
+
+    monkeypatch.setattr(supervisor.Supervisor, "train", stopped)
+    supervisor.train(settings, database, claim, Slot(), threading.Event())
+    with database.read() as session:
+        message = session.get_one(Attempt, (claim.run_id, 1)).message
+    words = "on this worker the disk is full (No space left on device, writing /state/logs/runs/"
+    assert message.startswith(words) == is_full
