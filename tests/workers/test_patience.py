@@ -192,7 +192,7 @@ def test_a_full_disk_is_called_so_and_the_worker_goes_on_once_it_is_not(
 ):
     full = full_postgresql(database)
     full.__enter__()
-    monkeypatch.setattr(patience_module.time, "sleep", lambda _: full.__exit__(None, None, None))
+    monkeypatch.setattr("workers.patience.time.sleep", lambda _: full.__exit__(None, None, None))
     patience = Patience(settings, database, threading.Event())
     patience.written(lambda session: session.execute(text("update runs set crashes = 0")))
     first, last = (record.getMessage() for record in caplog.records)

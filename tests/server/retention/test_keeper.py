@@ -89,7 +89,7 @@ def test_the_list_is_printed_and_nothing_is_deleted_without_apply(
     with database.write() as session:
         job = session.get_one(Job, job_id)
         job.status, job.finished_at = "cancelled", time.time() - OLD
-    monkeypatch.setattr(command, "Settings", lambda: kept)
+    monkeypatch.setattr(command, "settings_or_exit", lambda: kept)
     for arguments, left in ((), 4), (("--apply",), 2):
         monkeypatch.setattr(sys, "argv", ["retention", *arguments])
         assert command.main() == 0
@@ -101,7 +101,7 @@ def test_the_list_is_printed_and_nothing_is_deleted_without_apply(
 def test_a_database_that_cannot_be_opened_is_one_line(settings, monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(
         command,
-        "Settings",
+        "settings_or_exit",
         lambda: settings.model_copy(
             update={"database_url": f"sqlite:///{tmp_path}/none/parity.db"}
         ),
