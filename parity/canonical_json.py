@@ -34,14 +34,9 @@ def json_value(value: object) -> Any:
     return value
 
 
-def picked(item: object, *names: str) -> dict[str, Any]:
-    """Some attributes of an object by their names."""
-    return {name: getattr(item, name) for name in names}
-
-
 def fields_of(item: "DataclassInstance") -> dict[str, Any]:
     """The fields of a dataclass as they are, by their names: `asdict` without the copies."""
-    return picked(item, *(field.name for field in fields(item)))
+    return {field.name: getattr(item, field.name) for field in fields(item)}
 
 
 def canonical_json(value: object) -> str:

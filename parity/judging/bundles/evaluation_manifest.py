@@ -5,7 +5,6 @@ read with every value's type checked.
 from collections.abc import Mapping
 from typing import Any
 
-from parity.canonical_json import picked
 from parity.judging.bundles.manifest import Arms, multiplicity_of, policy_of
 from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.evaluations.run_times import RunTimes
@@ -19,7 +18,12 @@ def manifest_of(case: EvaluationCase) -> dict[str, Any]:
     """The manifest's keys that only a comparison of evaluations has."""
     return {
         "kind": KIND,
-        **picked(case, "paired", "cluster", "at", "target", "tokens_per_step", "times"),
+        "paired": case.paired,
+        "cluster": case.cluster,
+        "at": case.at,
+        "target": case.target,
+        "tokens_per_step": case.tokens_per_step,
+        "times": case.times,
         **({"multiplicity": case.multiplicity} if case.multiplicity else {}),
     }
 

@@ -18,7 +18,7 @@ from dataclasses import field
 from itertools import islice
 from typing import Any, cast
 
-from parity.canonical_json import canonical_json, fields_of, json_value, picked
+from parity.canonical_json import canonical_json, fields_of, json_value
 from parity.frozen import frozen
 from parity.judging.bundles.columns import pack_array
 from parity.judging.bundles.evaluation_manifest import KIND, evaluation_case, manifest_of
@@ -170,7 +170,8 @@ def bundle_bytes(
 
 def _manifest_of(case: Case) -> dict[str, Any]:
     return {
-        **picked(case, "assume_complete", "layer_policy"),
+        "assume_complete": case.assume_complete,
+        "layer_policy": case.layer_policy,
         "layer_snr_db": {
             name: [[*key, snr] for key, snr in sorted(snrs.items())]
             for name, snrs in case.layer_snr_db.items()
@@ -398,7 +399,13 @@ def _store_run(run: Curve, prefix: str, files: dict[str, bytes]) -> dict[str, An
         names[name] = f"{prefix}-{index:02}.npy"
         files[names[name]] = pack_array(array)
     return {
-        **picked(run, "label", "seed", "replicate", "recipe", "rounding", "context", "notes"),
+        "label": run.label,
+        "seed": run.seed,
+        "replicate": run.replicate,
+        "recipe": run.recipe,
+        "rounding": run.rounding,
+        "context": run.context,
+        "notes": run.notes,
         **({} if run.seed_stated or run.seed else {"seed_stated": False}),
         "duplicates": run.completeness.duplicates,
         **({"rolled_back": run.completeness.rolled_back} if run.completeness.rolled_back else {}),
@@ -411,9 +418,12 @@ def _case(files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> Case | Eva
     if manifest.get("kind") == KIND:
         return evaluation_case(manifest, arms)
     return Case(
-        **picked(
-            arms, "baseline", "candidates", "controls", "shorter", "short_reruns", "baseline_name"
-        ),
+        baseline=arms.baseline,
+        candidates=arms.candidates,
+        controls=arms.controls,
+        shorter=arms.shorter,
+        short_reruns=arms.short_reruns,
+        baseline_name=arms.baseline_name,
         policy=policy_of(manifest),
         planned_steps=optional(manifest["planned_steps"], int, "planned_steps"),
         assume_complete=typed(manifest["assume_complete"], bool, "assume_complete"),

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from parity.canonical_json import picked
 from parity.frozen import frozen
 from parity.judging.curves.context import HOST, values_of
 from parity.judging.curves.curve import Curve
@@ -106,7 +105,10 @@ class EvaluationCase:
             *arms,
             self.policy,
             confidence=confidence,
-            **picked(self, "planned_steps", "paired", "cluster", "at"),
+            planned_steps=self.planned_steps,
+            paired=self.paired,
+            cluster=self.cluster,
+            at=self.at,
         )
         first = self.baseline[0]
         level = float(measured.baseline.mean()) if measured.points else 0.0
@@ -120,7 +122,10 @@ class EvaluationCase:
         question = EvaluationQuestion(
             arms=(self.baseline_name, candidate),
             names=_names((self.baseline_name, first.recipe), (candidate, arms[1][0].recipe)),
-            **picked(self, "policy", "planned_steps", "cluster", "tokens_per_step"),
+            policy=self.policy,
+            planned_steps=self.planned_steps,
+            cluster=self.cluster,
+            tokens_per_step=self.tokens_per_step,
             confidence=confidence,
             margin=margin,
             typed=measured.typed,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from parity.canonical_json import fields_of, json_value, picked
+from parity.canonical_json import fields_of, json_value
 from parity.judging.codes import AS_OF, BY_CODE, NUMBERS_ALONE
 from parity.judging.curves.curve import Curve
 from parity.judging.decision import Decision
@@ -64,7 +64,12 @@ def evaluation_document(
             "baseline": arms[0],
             "candidate": arms[1],
             "as_of": _as_of(m, question),
-            "schedule": picked(m.schedule, "step", "finished", "stated", "slope"),
+            "schedule": {
+                "step": m.schedule.step,
+                "finished": m.schedule.finished,
+                "stated": m.schedule.stated,
+                "slope": m.schedule.slope,
+            },
             "gap": _gap(m, question),
             **_chance(m, question, decision),
             "curve": {"steps": m.steps, **fields_of(m.bands)} if m.bands else None,
@@ -121,10 +126,12 @@ def _arm(
                 "loss": values[place] if mean is not None else None,
                 "samples_to_target": to_target.samples if to_target else None,
                 "beyond": to_target.beyond if to_target else None,
-                "times": picked(
-                    by_label[run.label], "hardware", "step_seconds", "seconds_to_target"
-                )
-                if run.label in by_label
+                "times": {
+                    "hardware": run_times.hardware,
+                    "step_seconds": run_times.step_seconds,
+                    "seconds_to_target": run_times.seconds_to_target,
+                }
+                if (run_times := by_label.get(run.label)) is not None
                 else None,
                 "sha256": run.digest(),
             }
@@ -140,7 +147,9 @@ def _arm(
         "name": name,
         "recipe": runs[0].recipe,
         "mean": mean,
-        "spread": {**picked(between, "sd", "lo", "hi"), **share} if between else None,
+        "spread": {"sd": between.sd, "lo": between.lo, "hi": between.hi, **share}
+        if between
+        else None,
         "runs": described,
     }
 
@@ -193,7 +202,9 @@ def _interval(
     level = float(m.baseline.mean())
     share = gap.mean / level if level else None
     return {
-        **picked(gap, "mean", "se", "df"),
+        "mean": gap.mean,
+        "se": gap.se,
+        "df": gap.df,
         "rel": share,
         "lo": lo,
         "hi": hi,
@@ -215,5 +226,5 @@ def _target(
         "baseline_samples": tax.geometric[0] if tax else None,
         "candidate_samples": tax.geometric[1] if tax else None,
         "reached": [sum(run.beyond is None for run in arm) for arm in reached],
-        "tax": picked(tax, "estimate", "lo", "hi") if tax else None,
+        "tax": {"estimate": tax.estimate, "lo": tax.lo, "hi": tax.hi} if tax else None,
     }

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from parity.canonical_json import fields_of, picked
+from parity.canonical_json import fields_of
 from parity.frozen import frozen
 from parity.judging.curves.counted_runs import independent_runs
 from parity.judging.curves.curve import (
@@ -217,7 +217,10 @@ def binned_gap(
         **fields_of(bins),
         nonfinite_baseline=_nonfinite_steps(base_runs, wanted),
         nonfinite_candidate=_nonfinite_steps(cand_runs, wanted),
-        **picked(basis, "margin_nats", "level", "level_is_provisional", "window"),
+        margin_nats=basis.margin_nats,
+        level=basis.level,
+        level_is_provisional=basis.level_is_provisional,
+        window=basis.window,
     )
 
 

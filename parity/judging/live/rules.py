@@ -20,7 +20,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, Literal
 
-from parity.canonical_json import picked
 from parity.frozen import frozen
 from parity.judging.live.pair_sums import BLOCKS
 from parity.judging.live.prediction import Prediction
@@ -91,17 +90,14 @@ def forecast_at(prediction: Prediction, looks_left: int = 0) -> Forecast:
     low, low_half, high_half, high = prediction.quantiles([tail, 0.25, 0.75, 1.0 - tail]).tolist()
     return Forecast(
         state=state_of(prediction, looks_left),
-        **picked(
-            prediction,
-            "share",
-            "step",
-            "gap",
-            "gap_half_width",
-            "margin",
-            "half_width",
-            "passes",
-            "fails",
-        ),
+        share=prediction.share,
+        step=prediction.step,
+        gap=prediction.gap,
+        gap_half_width=prediction.gap_half_width,
+        margin=prediction.margin,
+        half_width=prediction.half_width,
+        passes=prediction.passes,
+        fails=prediction.fails,
         low=low,
         high=high,
         low_half=low_half,

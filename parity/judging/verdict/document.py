@@ -8,7 +8,7 @@ Words: baseline and candidate; nats unless a name says `rel` (share of the basel
 from collections.abc import Sequence
 from typing import Any
 
-from parity.canonical_json import fields_of, json_value, picked
+from parity.canonical_json import fields_of, json_value
 from parity.judging.codes import BY_CODE
 from parity.judging.curves.alignment import NONFINITE_SHARE
 from parity.judging.curves.arms import Arm, Arms
@@ -79,12 +79,24 @@ def verdict_document(
             "candidate": _arm(m.arms.candidate, m.statistics.candidate if m.statistics else None),
             "window": _window(m),
             **_chance(m, decision),
-            "schedule": picked(m.schedule, "step", "finished", "stated", "slope"),
+            "schedule": {
+                "step": m.schedule.step,
+                "finished": m.schedule.finished,
+                "stated": m.schedule.stated,
+                "slope": m.schedule.slope,
+            },
             "nonfinite": {
-                side: picked(arm.nonfinite, "count", "worst_share", "first_step", "at_end")
+                side: {
+                    "count": arm.nonfinite.count,
+                    "worst_share": arm.nonfinite.worst_share,
+                    "first_step": arm.nonfinite.first_step,
+                    "at_end": arm.nonfinite.at_end,
+                }
                 for side, arm in zip(SIDES, m.arms.both, strict=True)
             },
-            **picked(m, "resolution", "mismatch", "worst_run"),
+            "resolution": m.resolution,
+            "mismatch": m.mismatch,
+            "worst_run": m.worst_run,
             **({} if m.arms.pairing.by == "seeds" else {"pairing": _pairing(m.arms)}),
             "context_differs": m.differing_context,
             **fields_of(advisory),
@@ -92,7 +104,8 @@ def verdict_document(
             "inputs": _inputs(m),
             "params": {
                 "policy": m.policy.document(),
-                **picked(m.window, "planned_steps", "plan"),
+                "planned_steps": m.window.planned_steps,
+                "plan": m.window.plan,
                 "max_nonfinite_share": NONFINITE_SHARE,
             },
             **_measured(m),
@@ -110,7 +123,8 @@ def _measured(m: Measurements) -> dict[str, Any]:
             "convergence": {"planned_share": m.planned_share},
         }
     return {
-        **picked(statistics, "margin", "end"),
+        "margin": statistics.margin,
+        "end": statistics.end,
         "token_slope": statistics.token_slope
         if isinstance(statistics.token_slope, TokenSlope)
         else None,
@@ -129,8 +143,14 @@ def _measured(m: Measurements) -> dict[str, Any]:
         },
         "noise": _noise(statistics, m.r_pair),
         "convergence": {
-            "baseline": picked(statistics.baseline, "decline", "first_loss"),
-            "candidate": picked(statistics.candidate, "decline", "first_loss"),
+            "baseline": {
+                "decline": statistics.baseline.decline,
+                "first_loss": statistics.baseline.first_loss,
+            },
+            "candidate": {
+                "decline": statistics.candidate.decline,
+                "first_loss": statistics.candidate.first_loss,
+            },
             "planned_share": m.planned_share,
         },
         "drift": {
@@ -140,9 +160,12 @@ def _measured(m: Measurements) -> dict[str, Any]:
             "gap_at_end": statistics.interval.mean + statistics.drift / 2.0,
             "gap_if_it_goes_on": statistics.interval.mean + DRIFT_REACH * statistics.drift,
         },
-        "spikes": picked(
-            statistics.spikes, "baseline", "candidate", "p_candidate_more", "masked_share"
-        ),
+        "spikes": {
+            "baseline": statistics.spikes.baseline,
+            "candidate": statistics.spikes.candidate,
+            "p_candidate_more": statistics.spikes.p_candidate_more,
+            "masked_share": statistics.spikes.masked_share,
+        },
     }
 
 
@@ -163,7 +186,10 @@ def _chance(m: Measurements, decision: Decision) -> dict[str, Any]:
 def _multiplicity(m: Measurements) -> dict[str, Any]:
     shared = m.multiplicity
     return {
-        **picked(shared, "look", "looks", "candidates", "registered"),
+        "look": shared.look,
+        "looks": shared.looks,
+        "candidates": shared.candidates,
+        "registered": shared.registered,
         "weights": [look_weight(shared.looks)] * shared.looks,
         "confidence": m.confidence,
     }
@@ -173,7 +199,9 @@ def _gap(statistics: WindowStatistics, levels: tuple[float, float]) -> dict[str,
     level, interval = statistics.baseline.level, statistics.interval
     lo, hi = interval.bounds(*levels)
     return {
-        **picked(interval, "mean", "se", "df"),
+        "mean": interval.mean,
+        "se": interval.se,
+        "df": interval.df,
         "rel": interval.mean / level if level else None,
         "raw": statistics.raw_gap,
         "masked": interval.mean,
@@ -189,7 +217,10 @@ def _tau(floor: RunFloor, statistics: WindowStatistics) -> dict[str, Any]:
     return {
         "value": floor.tau,
         "rel": floor.tau / abs(statistics.baseline.level) if statistics.baseline.level else None,
-        **picked(floor, "source", "df", "measured", "measured_df"),
+        "source": floor.source,
+        "df": floor.df,
+        "measured": floor.measured,
+        "measured_df": floor.measured_df,
         "prior": floor.prior.tau,
         "prior_df": floor.prior.df,
         "prior_basis": floor.prior.basis,
@@ -199,24 +230,37 @@ def _tau(floor: RunFloor, statistics: WindowStatistics) -> dict[str, Any]:
 
 
 def _early_stopped(early: EarlySpread) -> dict[str, Any]:
-    return {"rel": early.share, **picked(early, "df", "runs", "stop", "first", "last")}
+    return {
+        "rel": early.share,
+        "df": early.df,
+        "runs": early.runs,
+        "stop": early.stop,
+        "first": early.first,
+        "last": early.last,
+    }
 
 
 def _loan(loan: Loan) -> dict[str, Any]:
     return {
         "family": loan.lender.family,
         "rel": loan.floor.share,
-        **picked(loan.floor, "df", "groups", "runs", "outliers"),
+        "df": loan.floor.df,
+        "groups": loan.floor.groups,
+        "runs": loan.floor.runs,
+        "outliers": loan.floor.outliers,
         "bit_equal_groups": loan.lender.bit_equal,
         "own_over_family": loan.agreement.ratio,
-        **picked(loan.agreement, "p", "weight"),
+        "p": loan.agreement.p,
+        "weight": loan.agreement.weight,
     }
 
 
 def _noise(statistics: WindowStatistics, r_pair: float | None) -> dict[str, Any]:
     run_se = statistics.interval.run.variance**0.5
     return {
-        **picked(statistics, "sigma_step", "sd_paired", "rho1"),
+        "sigma_step": statistics.sigma_step,
+        "sd_paired": statistics.sd_paired,
+        "rho1": statistics.rho1,
         "n_eff": statistics.effective_n,
         "r_step": statistics.interval.mean / statistics.sigma_step
         if statistics.sigma_step
@@ -228,7 +272,9 @@ def _noise(statistics: WindowStatistics, r_pair: float | None) -> dict[str, Any]
 
 def _arm(arm: Arm, statistics: ArmStatistics | None) -> dict[str, Any]:
     return {
-        **picked(arm, "name", "recipe", "left_out"),
+        "name": arm.name,
+        "recipe": arm.recipe,
+        "left_out": arm.left_out,
         "runs": len(arm.runs),
         "identical_runs": len(arm.left_out),
         "level": statistics.level if statistics else None,
@@ -250,9 +296,17 @@ def _pairing(arms: Arms) -> dict[str, Any]:
 
 def _window(m: Measurements) -> dict[str, Any]:
     measured = (
-        picked(m.statistics, "n", "sensitivity") if m.statistics else {"n": 0, "sensitivity": ()}
+        {"n": m.statistics.n, "sensitivity": m.statistics.sensitivity}
+        if m.statistics
+        else {"n": 0, "sensitivity": ()}
     )
-    return {**picked(m.window, "first", "last", "fraction", "rule"), **measured}
+    return {
+        "first": m.window.first,
+        "last": m.window.last,
+        "fraction": m.window.fraction,
+        "rule": m.window.rule,
+        **measured,
+    }
 
 
 def _inputs(m: Measurements) -> dict[str, Any]:
@@ -271,7 +325,13 @@ def _inputs(m: Measurements) -> dict[str, Any]:
 
 def _run(run: Curve) -> dict[str, Any]:
     return {
-        **picked(run, "label", "seed", "replicate", "recipe", "context", "notes", "completeness"),
+        "label": run.label,
+        "seed": run.seed,
+        "replicate": run.replicate,
+        "recipe": run.recipe,
+        "context": run.context,
+        "notes": run.notes,
+        "completeness": run.completeness,
         **({"rounding": run.rounding} if run.rounding else {}),
         "coverage": run.completeness.coverage,
     }
