@@ -45,8 +45,8 @@ def _multi_steps(state: Any) -> Iterator[Any]:
     if hasattr(state, "mini_step") and hasattr(state, "gradient_step"):
         yield state
     elif isinstance(state, tuple | list):
-        for each in state:
-            yield from _multi_steps(each)
+        for part in state:
+            yield from _multi_steps(part)
     elif isinstance(state, Mapping):
-        for each in state.values():
-            yield from _multi_steps(each)
+        for part in state.values():
+            yield from _multi_steps(part)

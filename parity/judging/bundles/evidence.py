@@ -323,15 +323,22 @@ def _sign_offs(files: Mapping[str, bytes], path: str) -> list[dict[str, Any]]:
 def _strangers(sign_offs: Sequence[Mapping[str, Any]], recorded: object) -> Iterator[str]:
     """A line for each sign-off that does not belong to a verdict of the bundle."""
     verdicts = (
-        [each for each in recorded if isinstance(each, dict)] if isinstance(recorded, list) else []
+        [verdict for verdict in recorded if isinstance(verdict, dict)]
+        if isinstance(recorded, list)
+        else []
     )
-    if sign_offs:
-        known = {sha256_of(each): (each.get("candidate") or {}).get("name") for each in verdicts}
-    else:
-        known = {}
-    for index, each in enumerate(sign_offs):
-        if each["state"] != "void" and known.get(str(each["verdict_sha256"])) != each["candidate"]:
-            yield f"sign_offs[{index}]: of no verdict on {shown(each['candidate'])} in the bundle"
+    if not sign_offs:
+        return
+    names = {
+        sha256_of(verdict): (verdict.get("candidate") or {}).get("name") for verdict in verdicts
+    }
+    for index, sign_off in enumerate(sign_offs):
+        if (
+            sign_off["state"] != "void"
+            and names.get(str(sign_off["verdict_sha256"])) != sign_off["candidate"]
+        ):
+            candidate = shown(sign_off["candidate"])
+            yield f"sign_offs[{index}]: of no verdict on {candidate} in the bundle"
 
 
 def _sign_off_words(sign_off: Mapping[str, Any]) -> str:

@@ -122,7 +122,7 @@ def _proven(base: FloatArray, cand: FloatArray) -> bool:
             parts_of(second_differences(arm[part])[None], CLIP_SDS, SCALE_SAMPLE)
             for arm in (base, cand)
         )
-        x, y = (_LateNoise(level=1.0, parts=[own]) for own in noise)
+        x, y = (_LateNoise(level=1.0, parts=[run]) for run in noise)
         r, points = _smallest(x, y), x.parts[0].clipped.shape[-1]
         if (
             r is not None

@@ -206,12 +206,14 @@ def _copied(
     """
     x, y = (loss[-LONG:] for loss in losses)
     noise = [
-        late_noise(run) if len(own) == len(run.loss) else step_noise(own[-LONG:])
-        for run, own in zip(runs, losses, strict=True)
+        late_noise(run)
+        if len(losses_of_run) == len(run.loss)
+        else step_noise(losses_of_run[-LONG:])
+        for run, losses_of_run in zip(runs, losses, strict=True)
     ]
     if len(x) < COPY_POINTS or min(noise) == 0.0:
         return None
-    printed = max(step / own for step, own in zip(quanta, noise, strict=True))
+    printed = max(step / noise_of_run for step, noise_of_run in zip(quanta, noise, strict=True))
     if printed > 1.0 / NOISE_STEPS:
         return None
     exact = max(printed, FILTER_EXACT)

@@ -139,9 +139,9 @@ def run_interval(
             np.array([plain.mean]),
             (np.array([plain.within.value]), np.array([plain.within.df])),
             plain,
-            own,
+            run,
         )
-        for own in runs
+        for run in runs
     )
     return interval(plain.mean, plain.within, plain.run, (sides[0], sides[1]))
 
@@ -186,8 +186,8 @@ class RunNoise:
     ) -> tuple[Sequence[RunChange], Sequence[RunChange]]:
         """Changes of as many runs, each with the term that is known of it in place of its own."""
         better, worse = (
-            [(shift, term) for (shift, _), term in zip(own, known, strict=True)]
-            for own, known in zip(runs, self.changed, strict=True)
+            [(shift, term) for (shift, _), term in zip(changes, terms, strict=True)]
+            for changes, terms in zip(runs, self.changed, strict=True)
         )
         return better, worse
 
@@ -226,14 +226,14 @@ def _side(
         np.array([plain.within.df]),
     )
     if len(rows):
-        own, df = errors_of(rows)
+        row_errors, df = errors_of(rows)
         if careful:
             run_half = t_quantile(NOMINAL, plain.run.df) * plain.run.variance**0.5
-            counts = t_quantiles(NOMINAL, df) * own <= run_half
-            rows, own, df = rows[counts], own[counts], df[counts]
+            counts = t_quantiles(NOMINAL, df) * row_errors <= run_half
+            rows, row_errors, df = rows[counts], row_errors[counts], df[counts]
         means, errors, dfs = (
             np.append(means, row_means(rows)),
-            np.append(errors, own),
+            np.append(errors, row_errors),
             np.append(dfs, df),
         )
     total, number = len(gap) * means, len(gap)

@@ -187,28 +187,28 @@ def predict(
     floor that is not measured), or the loss is not above 0.
     """
     seen = [
-        each
+        pair
         for state, ended in pairs
-        if (each := _seen(state, policy.window_fraction, ended=ended)) is not None
+        if (pair := _seen(state, policy.window_fraction, ended=ended)) is not None
     ]
     if not seen:
         return None
-    level = float(np.mean([each.level for each in seen]))
+    level = float(np.mean([pair.level for pair in seen]))
     if level <= 0.0:
         return None
     noise = run_noise(arms, policy, level, lending, seeds)
     if noise.margin is None:
         return None
     planned = max(planned_pairs, len(seen))
-    combined = combine([each.share for each in seen], planned)
+    combined = combine([pair.share for pair in seen], planned)
     weights = combined.weights
-    gap = sum(c * each.gap for c, each in zip(weights, seen, strict=True))
-    share = sum(each.share for each in seen) / planned
+    gap = sum(c * pair.gap for c, pair in zip(weights, seen, strict=True))
+    share = sum(pair.share for pair in seen) / planned
     run = noise.pair_variance * combined.error
     final_blocks = max(1.0, policy.window_fraction * BLOCKS)
-    block = float(np.mean([each.block_variance for each in seen]))
-    steps = sum(c**2 * each.left_variance for c, each in zip(weights, seen, strict=True))
-    ahead = sum(_ahead(each.share, policy.window_fraction) for each in seen) + (planned - len(seen))
+    block = float(np.mean([pair.block_variance for pair in seen]))
+    steps = sum(c**2 * pair.left_variance for c, pair in zip(weights, seen, strict=True))
+    ahead = sum(_ahead(pair.share, policy.window_fraction) for pair in seen) + (planned - len(seen))
     steps += BLOCK_NOISE * block / final_blocks * ahead / planned**2
     steps += (LATE_CHANGE * (1.0 - share) * gap) ** 2
     drift = _drift(seen, weights, noise.pair_variance, noise.margin.nats)
@@ -218,7 +218,7 @@ def predict(
     )
     so_far = StandardError(
         value=math.sqrt(
-            sum(c**2 * each.gap_variance for c, each in zip(weights, seen, strict=True))
+            sum(c**2 * pair.gap_variance for c, pair in zip(weights, seen, strict=True))
         ),
         df=_WITHIN_DF,
     )

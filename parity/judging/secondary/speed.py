@@ -53,13 +53,13 @@ def throughput(
             "trained"
         )
     logs = [np.array([math.log(float(np.median(times))) for times in arm]) for arm in seconds]
-    parts = [_variance(own, arm) for own, arm in zip(logs, seconds, strict=True)] + [
+    parts = [_variance(log, arm) for log, arm in zip(logs, seconds, strict=True)] + [
         _drift(arm) for arm in seconds
     ]
     variance = sum(part for part, _ in parts)
     df = variance**2 / sum(part**2 / part_df for part, part_df in parts) if variance > 0.0 else 1.0
     half = t_quantile(confidence, df) * math.sqrt(variance)
-    base, cand = (float(own.mean()) for own in logs)
+    base, cand = (float(log.mean()) for log in logs)
     return ThroughputDocument(
         baseline_step_seconds=math.exp(base),
         candidate_step_seconds=math.exp(cand),

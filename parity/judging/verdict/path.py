@@ -97,9 +97,14 @@ def _points(part: slice) -> int:
 
 def _window_at(m: Measurements, step: int) -> Window:
     """The window that the verdict's rule gives for runs which end at this step."""
-    own = m.window
+    rule = m.window
     window = make_window(
-        own.planned_steps, own.origin, own.fraction, own.plan, last=step, unreached=own.unreached
+        rule.planned_steps,
+        rule.origin,
+        rule.fraction,
+        rule.plan,
+        last=step,
+        unreached=rule.unreached,
     )
     return decay_phase(window, m.arms.baseline.given[0], m.policy.min_points)
 
@@ -162,8 +167,8 @@ def _over_clusters(
     question: EvaluationQuestion,
     earlier: Iterable[int],
 ) -> list[PathPointDocument]:
-    own, key = m.over_clusters, case.cluster
-    if own is None or key is None:
+    clusters, key = m.over_clusters, case.cluster
+    if clusters is None or key is None:
         return []
     level = float(m.baseline.mean())
 
@@ -172,7 +177,7 @@ def _over_clusters(
         return dataclasses.replace(
             over,
             estimate=dataclasses.replace(
-                own.estimate, mean=over.estimate.mean, se=own.estimate.se * share
+                clusters.estimate, mean=over.estimate.mean, se=clusters.estimate.se * share
             ),
         )
 
@@ -183,7 +188,7 @@ def _over_clusters(
         if over is not None:
             gap = clustered(m, as_known(over, float(losses[0].mean())))
             points.append(_point(step, gap.mean, gap.bounds(question.confidence)))
-    gap = clustered(m, own)
+    gap = clustered(m, clusters)
     return _finite([*points, _point(m.points[-1], gap.mean, gap.bounds(question.confidence))])
 
 
