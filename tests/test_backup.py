@@ -351,14 +351,16 @@ SQLITE = [pytest.param("sqlite3 ", marks=NEEDS_SQLITE3), "python -c"]
 @pytest.mark.parametrize("program", SQLITE)
 def test_a_backup_of_sqlite_that_fails_says_so_and_leaves_the_last_one(tmp_path, program):
     """SQLite makes a database that is not there, and its copy would be an empty one."""
+    (tmp_path / ".state").mkdir()
     for last in (None, b"the last backup"):
         if last is not None:
             (tmp_path / "parity-backup.db").write_bytes(last)
         ended = _run(_block(program, "parity-backup.db.part"), tmp_path, {})
         assert ended.returncode != 0
         assert "unable to open database" in ended.stderr
-        left = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+        left = {path.name: path.read_bytes() for path in tmp_path.glob("*.db*")}
         assert left == ({} if last is None else {"parity-backup.db": last})
+        assert list((tmp_path / ".state").iterdir()) == []
 
 
 @pytest.mark.parametrize("program", SQLITE)
