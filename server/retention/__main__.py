@@ -43,12 +43,13 @@ def _list(settings: Settings, database: Database, *, apply: bool) -> tuple[int, 
     bytes of their values.
     """
     number = size = 0
+    files = [*old_files(settings, database)]  # before the jobs go that some of them are of
     for batch in plan(settings, database):
         rows = delete_batch(database, batch) if apply else batch.rows
         if rows:
             print(f"{batch.what}\t{batch.of or f'{rows} rows'}\t{batch.size_bytes}\t{batch.why}")
             number, size = number + rows, size + batch.size_bytes
-    for file in old_files(settings, database):
+    for file in files:
         print(f"{file.what}\t{file.of or file.path.name}\t{file.size_bytes}\t{file.why}")
         number, size = number + 1, size + file.size_bytes
         if apply:

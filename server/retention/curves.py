@@ -9,7 +9,7 @@ candidates of jobs without a verdict.
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 
 from sqlalchemy import (
@@ -50,13 +50,33 @@ REUSING_RUN = aliased(Run)
 _REPLACED = "a newer attempt of the run has recorded the same steps"
 
 
-def curve_batches(database: Database, cutoff: float) -> Iterator[DeletionBatch]:
-    """Some chunks each, of a run of a job that ended before the cutoff."""
+def curve_batches(
+    database: Database, cutoff: float, old_jobs: Collection[str] = ()
+) -> Iterator[DeletionBatch]:
+    """Some chunks each, of a run of a job that ended before the cutoff; `old_jobs` are deleted with
+    their curves.
+    """
     with database.read() as session:
-        unneeded: dict[str, str] = {row[0]: row[1] for row in session.execute(_unneeded(cutoff))}
-        several = session.scalars(_runs_with_several_attempts(cutoff)).all()
+        unneeded: dict[str, str] = {
+            run_id: why
+            for run_id, why, job_id in session.execute(_unneeded(cutoff).add_columns(Run.job_id))
+            if job_id not in old_jobs
+        }
+        several = [
+            run_id
+            for run_id, job_id in session.execute(
+                _runs_with_several_attempts(cutoff).add_columns(Run.job_id)
+            )
+            if job_id not in old_jobs
+        ]
+    return _batches_of_runs(database, cutoff, unneeded, several)
+
+
+def _batches_of_runs(
+    database: Database, cutoff: float, unneeded: Mapping[str, str], several: Sequence[str]
+) -> Iterator[DeletionBatch]:
     for run_id, why in (
-        unneeded | {run_id: _REPLACED for run_id in several if run_id not in unneeded}
+        dict(unneeded) | {run_id: _REPLACED for run_id in several if run_id not in unneeded}
     ).items():
         what: Kind = "curve" if run_id in unneeded else "attempt"
         for keys, size in _parts_of_runs(database, run_id, what):

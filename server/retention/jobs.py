@@ -27,6 +27,7 @@ from sqlalchemy import ColumnElement, Select, Table, and_, delete, func, or_, se
 from sqlalchemy.orm import Session
 
 from parity.extensions import lab
+from parity.frozen import frozen
 from server.database.sessions import Database
 from server.database.states import JOB_ENDED
 from server.database.tables import Base, Chunk, ChunkColumn, Job, Run, WebhookDelivery
@@ -58,9 +59,17 @@ _LOOK_TABLES = (
 _MARK = "its curve was deleted (PARITY_RETENTION_JOB_DAYS)"
 
 
-def job_batches(database: Database, cutoff: float) -> Iterator[DeletionBatch]:
-    """One for each job that ended before the cutoff and that nothing else needs; the newest first,
-    because they may reuse older ones.
+@frozen
+class OldJob:
+    """A job that is to be deleted; one that is a look keeps its verdicts."""
+
+    id: str
+    is_a_look: bool
+
+
+def old_jobs(database: Database, cutoff: float) -> Sequence[OldJob]:
+    """The jobs that ended before the cutoff and that nothing else needs; the newest first, because
+    they may reuse older ones.
     """
     with database.read() as session:
         if not _may_delete(session):
@@ -68,14 +77,30 @@ def job_batches(database: Database, cutoff: float) -> Iterator[DeletionBatch]:
                 "this role may not delete jobs: run `python -m server.retention --apply` as the "
                 "owner of the tables"
             )
-            return
-        old = session.scalars(_unneeded_jobs(cutoff).order_by(Job.finished_at.desc(), Job.id)).all()
-    for job_id in old:
+            return ()
+        unneeded = _unneeded_jobs(cutoff).order_by(Job.finished_at.desc(), Job.id)
+        chosen = session.execute(unneeded.add_columns(_IS_A_LOOK))
+        return [OldJob(id=job_id, is_a_look=is_a_look) for job_id, is_a_look in chosen]
+
+
+def job_batches(
+    database: Database, cutoff: float, jobs: Sequence[OldJob]
+) -> Iterator[DeletionBatch]:
+    """One for each of these jobs, after those of its longest curves."""
+    for job in jobs:
+        job_id = job.id
         with database.read() as session:
-            runs = select(Run.id).where(Run.job_id == job_id)
+            runs = session.scalars(select(Run.id).where(Run.job_id == job_id)).all()
             size = bytes_of(session, Chunk.run_id.in_(runs), ChunkColumn.run_id.in_(runs))
             parts = chunk_keys(session, runs)
+            rows = 0
+            for table, belonging in _tables_of(job_id, runs, is_a_look=job.is_a_look):
+                rows += (
+                    session.scalar(select(func.count()).select_from(table).where(belonging)) or 0
+                )
         why = "jobs are kept for PARITY_RETENTION_JOB_DAYS after their end"
+        if job.is_a_look:
+            why = "curves of looks are kept for PARITY_RETENTION_JOB_DAYS, their verdicts for good"
         for keys in parts[:-1]:
             yield DeletionBatch(
                 what="curve",
@@ -85,9 +110,9 @@ def job_batches(database: Database, cutoff: float) -> Iterator[DeletionBatch]:
                 delete=partial(_drop_chunks, job_id, cutoff, keys),
             )
         yield DeletionBatch(
-            what="job",
+            what="curve" if job.is_a_look else "job",
             of=job_id,
-            rows=1,
+            rows=rows - sum(len(keys) for keys in parts[:-1]),
             size_bytes=size,
             why=why,
             delete=partial(_drop_jobs, job_id, cutoff),
@@ -159,6 +184,15 @@ def _drop_jobs(job_id: str, cutoff: float, session: Session) -> int:
         for run in locked:
             run.reused_from = None
         session.flush()
+    for table, belonging in _tables_of(job_id, runs, is_a_look=is_a_look):
+        rows += run_delete(delete(table).where(belonging), session)
+    return rows
+
+
+def _tables_of(
+    job_id: str, runs: Sequence[str], *, is_a_look: bool
+) -> Iterator[tuple[Table, ColumnElement[bool]]]:
+    """The tables from which rows go with a job, the referring ones first, and which rows."""
     for table in reversed(Base.metadata.sorted_tables):
         if is_a_look and table.name in _LOOK_TABLES:
             continue
@@ -169,8 +203,7 @@ def _drop_jobs(job_id: str, cutoff: float, session: Session) -> int:
         else:
             belonging = [*_owned_by(table, "run_id", runs), *_owned_by(table, "job_id", [job_id])]
         if belonging:
-            rows += run_delete(delete(table).where(or_(*belonging)), session)
-    return rows
+            yield table, or_(*belonging)
 
 
 def _mark(runs: Sequence[Run]) -> None:
@@ -180,7 +213,7 @@ def _mark(runs: Sequence[Run]) -> None:
             run.message = f"{run.message}; {_MARK}" if run.message else _MARK
 
 
-def _owned_by(table: Table, name: str, values: list[str]) -> Iterator[ColumnElement[bool]]:
+def _owned_by(table: Table, name: str, values: Sequence[str]) -> Iterator[ColumnElement[bool]]:
     """That the foreign key of this name, which says whose a row is, has one of these values;
     nothing if the table has no such key.
     """

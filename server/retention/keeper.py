@@ -4,6 +4,7 @@ The elected keeper deletes from the database, a few seconds at a time between it
 every worker deletes from its own disk.
 """
 
+import itertools
 import logging
 import time
 from collections import Counter
@@ -15,7 +16,7 @@ from server.database.sessions import Database
 from server.retention.batch import DeletionBatch, cutoffs
 from server.retention.curves import curve_batches
 from server.retention.files import OldFile, old_files
-from server.retention.jobs import job_batches
+from server.retention.jobs import job_batches, old_jobs
 from server.retention.rows import events, others
 from server.settings import Settings
 
@@ -28,16 +29,25 @@ _SECONDS_AT_ONCE = 2.0
 def plan(settings: Settings, database: Database) -> Iterator[DeletionBatch]:
     """Every deletion that the settings ask for now; nothing is deleted, and each step of the
     iteration reads only its own part.
+
+    What is to be deleted is chosen before the first step, and what goes with a job is not listed
+    again: a list is what a deletion does. What only these deletions make unneeded is left to the
+    next plan.
     """
     with database.read() as session:
         now = clock.now(session)  # the database's clock, because a machine's may jump ahead
     old = cutoffs(settings, now)
+    jobs = () if old.jobs is None else old_jobs(database, old.jobs)
+    ids = {job.id for job in jobs}
+    parts: list[Iterator[DeletionBatch]] = []
     if old.jobs is not None:
-        yield from job_batches(database, old.jobs)
+        parts.append(job_batches(database, old.jobs, jobs))
     if old.curves is not None:
-        yield from curve_batches(database, old.curves)
-    yield from events(database, old.events)
-    yield from others(database, old.keys, now)
+        parts.append(curve_batches(database, old.curves, ids))
+    # a look keeps its events, which go one by one
+    gone = {job.id for job in jobs if not job.is_a_look}
+    parts += [events(database, old.events, gone), others(database, old.keys, now, ids)]
+    return itertools.chain.from_iterable(parts)
 
 
 def delete_batch(database: Database, batch: DeletionBatch) -> int:

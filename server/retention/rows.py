@@ -6,11 +6,11 @@ event of each job (it ends the streams that follow it), the newest worker of eac
 train a job is read from it) and workers that an attempt names.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from sqlalchemy import ColumnElement, and_, delete, func, or_, select, union
+from sqlalchemy import ColumnElement, Delete, and_, delete, func, or_, select, union
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from server.database.sessions import Database
@@ -29,6 +29,9 @@ from server.retention.batch import ROWS_AT_ONCE, DeletionBatch, Kind, run_delete
 _RANGES_AT_ONCE = 100  # terms of one condition
 
 
+_Chosen = tuple[Kind, Sequence[float], Delete, InstrumentedAttribute[float], str]
+
+
 class _Range(NamedTuple):
     """Events of a job, by number."""
 
@@ -37,12 +40,25 @@ class _Range(NamedTuple):
     last: int
 
 
-def events(database: Database, cutoff: float) -> Iterator[DeletionBatch]:
-    """Events from before the cutoff, but for the last one of each job."""
+def events(
+    database: Database, cutoff: float, gone: Collection[str] = ()
+) -> Iterator[DeletionBatch]:
+    """Events from before the cutoff, but for the last one of each job; those of jobs that are
+    `gone` go with them.
+    """
     with database.read() as session:
-        ranges = [part for old in _old_events(session, cutoff) for part in _parts(old)]
+        ranges = [
+            part
+            for old in _old_events(session, cutoff)
+            if old.job_id not in gone
+            for part in _parts(old)
+        ]
+    return _event_batches(ranges)
+
+
+def _event_batches(ranges: Sequence[_Range]) -> Iterator[DeletionBatch]:
     while ranges:
-        chosen = ranges[:_RANGES_AT_ONCE]
+        chosen = [*ranges[:_RANGES_AT_ONCE]]
         while sum(part.last - part.first + 1 for part in chosen) > ROWS_AT_ONCE and len(chosen) > 1:
             chosen.pop()
         ranges = ranges[len(chosen) :]
@@ -92,9 +108,11 @@ def _parts(old: _Range) -> Iterator[_Range]:
         yield _Range(old.job_id, first, min(first + ROWS_AT_ONCE - 1, old.last))
 
 
-def others(database: Database, cutoff: float, now: float) -> Iterator[DeletionBatch]:
+def others(
+    database: Database, cutoff: float, now: float, old_jobs: Collection[str] = ()
+) -> Iterator[DeletionBatch]:
     """Old rows of the other tables: those from before the cutoff that nothing shows or names, and
-    logins that have expired.
+    logins that have expired; those of `old_jobs` go with them.
     """
     is_sent = (WebhookDelivery.state != "pending",)
     newest = select(func.max(Worker.id)).group_by(
@@ -122,12 +140,23 @@ def others(database: Database, cutoff: float, now: float) -> Iterator[DeletionBa
         ("workers", Worker.heartbeat_at, cutoff, is_gone, f"the worker has been gone for {days}"),
         ("sessions", BrowserSession.expires_at, now, (), "the login has expired"),
     ]
-    for what, moment, end, conditions, why in tables:
-        with database.read() as session:
-            times = session.scalars(
-                select(moment).where(moment < end, *conditions).order_by(moment)
-            ).all()
-        # By their times: a worker may not read the keys of all of these tables.
+    chosen: list[_Chosen] = []
+    with database.read() as session:
+        for what, moment, end, conditions, why in tables:
+            old = select(moment).where(moment < end, *conditions).order_by(moment)
+            of_job = getattr(moment.class_, "job_id", None)
+            if old_jobs and of_job is not None:  # only a role that deletes jobs may read it
+                rows = session.execute(old.add_columns(of_job))
+                times = [time for time, job_id in rows if job_id not in old_jobs]
+            else:
+                times = [*session.scalars(old)]
+            chosen.append((what, times, delete(moment.class_).where(*conditions), moment, why))
+    return _batches_of_others(chosen)
+
+
+def _batches_of_others(chosen: Sequence[_Chosen]) -> Iterator[DeletionBatch]:
+    # By their times: a worker may not read the keys of all of these tables.
+    for what, times, statement, moment, why in chosen:
         for some in slices(times):
-            drop = partial(run_delete, delete(moment.class_).where(moment <= some[-1], *conditions))
+            drop = partial(run_delete, statement.where(moment.in_(some)))
             yield DeletionBatch(what=what, rows=len(some), why=why, delete=drop)

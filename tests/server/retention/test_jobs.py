@@ -286,8 +286,8 @@ def test_a_look_stays_on_record_without_its_curves(api, database, kept, judged, 
     with database.write() as session:
         session.get_one(Run, others[0]).reused_from = runs[0]
     before = _rows(database)
-    assert [of for what, of, rows in deleted(kept) if what == "job" and rows] == [second]
-    assert [of for what, of, rows in deleted(kept) if what == "job" and rows] == [first]
+    assert [of for what, of, rows in deleted(kept) if what == "curve" and rows] == [second]
+    assert [of for what, of, rows in deleted(kept) if what == "curve" and rows] == [first]
     after = _rows(database)
     kept_with_it = {
         "jobs",
@@ -304,7 +304,7 @@ def test_a_look_stays_on_record_without_its_curves(api, database, kept, judged, 
         name: before[name] for name in kept_with_it
     }
     assert after.keys() == {*kept_with_it, "events"}
-    assert [what for what, *_ in deleted(kept) if what == "job"] == []
+    assert [what for what, *_ in deleted(kept) if what == "curve"] == []
     document = api.get(f"/api/v1/jobs/{second}").json()
     assert "PARITY_RETENTION_JOB_DAYS" in document["arms"][0]["runs"][0]["message"]
     assert api.get(f"/jobs/{second}").status_code == 200

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from server.database.tables import Chunk, IdempotencyKey, Job
+from server.database.tables import Chunk, Event, IdempotencyKey, Job
 from server.retention import __main__ as command
 from server.retention import keeper as keeper_module
 from server.retention import rows
@@ -109,3 +109,48 @@ def test_a_database_that_cannot_be_opened_is_one_line(settings, monkeypatch, cap
     monkeypatch.setattr(sys, "argv", ["retention"])
     assert command.main() == 1
     assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.postgresql
+def test_the_list_is_exactly_what_is_deleted(database, kept, recorded, monkeypatch, capsys):
+    """Jobs with curves and keys, one of them a look whose verdicts stay, and a job whose curve
+    another one that goes reuses.
+    """
+    jobs = [recorded({"nvfp4": 0.0}) for _ in range(4)]
+    with database.write() as session:
+        for number, job_id in enumerate(jobs):
+            job = session.get_one(Job, job_id)
+            job.status, job.finished_at = "cancelled", time.time() - (1 + number / 10) * OLD
+            session.query(Event).filter(Event.job_id == job_id).update(
+                {Event.created_at: Event.created_at - OLD}
+            )
+            session.add(
+                IdempotencyKey(
+                    principal="me",
+                    key=job_id,
+                    body_digest="",
+                    job_id=job_id,
+                    created_at=time.time() - OLD,
+                )
+            )
+        look, user, used, young = (session.get_one(Job, job_id) for job_id in jobs)
+        look.status, look.look = "concluded", 1
+        user.runs[0].reused_from = used.runs[0].id
+        used.runs[1].state = "failed"
+        young.finished_at = time.time() - 0.85 * OLD
+    settings = kept.model_copy(update={"retention_job_days": 36.0})
+    monkeypatch.setattr(command, "settings_or_exit", lambda: settings)
+    told = []
+    for arguments in ((), ("--apply",)):
+        monkeypatch.setattr(sys, "argv", ["retention", *arguments])
+        assert command.main() == 0
+        out, error = capsys.readouterr()
+        told.append((out, error.split(" values ")[0]))
+    assert [*told[0][0].splitlines(), told[0][1]] == [*told[1][0].splitlines(), told[1][1]]
+    lines = [line.split("\t")[:2] for line in told[0][0].splitlines()]
+    assert [of for what, of in lines if what == "job"] == [user.id]
+    assert ["curve", look.id] in lines
+    assert ["curve", used.runs[1].id] in lines
+    with database.read() as session:
+        assert session.get(Job, user.id) is None
+        assert {session.get(Job, job_id) is None for job_id in (look.id, used.id)} == {False}
