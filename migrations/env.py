@@ -53,6 +53,7 @@ else:
             connection=connection,
             target_metadata=Base.metadata,
             render_as_batch=connection.dialect.name == "sqlite",
+            on_version_apply=context.config.attributes.get("on_version_apply"),
         )
         with context.begin_transaction():
             adopt(connection)

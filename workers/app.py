@@ -10,7 +10,8 @@ from celery.signals import setup_logging, worker_init, worker_shutdown, worker_s
 from server import logs
 from server.environment import settings_or_exit
 from server.queue import TRAIN_TASK, broker, queue_name
-from workers.runtime import Runtime
+from workers.commands.launchers import LauncherError
+from workers.runtime import Runtime, WorkerStartError
 
 settings = settings_or_exit()
 app = broker(settings)
@@ -43,6 +44,9 @@ def _start(**_: object) -> None:
     try:
         runtime = Runtime(settings)
         runtime.start()
+    except (LauncherError, WorkerStartError) as error:
+        _log.error("the worker could not start: %s", error)
+        os._exit(1)
     except Exception:  # noqa: BLE001
         _log.exception("the worker could not start")
         os._exit(1)

@@ -52,6 +52,10 @@ _log = logging.getLogger(__name__)
 _DUTY_PERIODS = 3  # of silence, after which another worker does the housekeeping
 
 
+class WorkerStartError(Exception):
+    """A worker that cannot start with its settings; the message says why."""
+
+
 class Runtime:
     """Claims and trains runs of one capability on a fixed number of slots."""
 
@@ -299,16 +303,23 @@ def _device(settings: Settings) -> dict[str, Any]:
 
 def _asked_device(settings: Settings) -> dict[str, Any]:
     """This machine's device, from a separate process, because the worker must not import jax."""
-    process = subprocess.run(
-        command(settings, "training.device", "--json"),
-        cwd=CHECKOUT,
-        env=environment(settings, slots_of(settings)[0]),  # a slot has one of several GPUs
-        check=False,
-        capture_output=True,
-        text=True,
-    )
+    words = command(settings, "training.device", "--json")
+    try:
+        process = subprocess.run(
+            words,
+            cwd=CHECKOUT,
+            env=environment(settings, slots_of(settings)[0]),  # a slot has one of several GPUs
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+    except OSError as error:
+        raise WorkerStartError(
+            f"{words[0]!r} cannot be started ({error.strerror}); expected a program on this "
+            "machine: check PARITY_WRAPPER"
+        ) from error
     if process.returncode:
-        raise RuntimeError(
+        raise WorkerStartError(
             f"`python -m training.device` ended with status {process.returncode}: "
             f"{process.stderr[-2000:]}"
         )

@@ -55,12 +55,15 @@ class Client:
         self.url = url.rstrip("/")
         # A proxy of the company can't reach this machine's own loopback.
         trust_env = not any(f"://{name}" in self.url for name in _LOOPBACK)
-        self._http = httpx2.Client(
-            base_url=self.url,
-            headers=_bearer(token),
-            timeout=httpx2.Timeout(_TIMEOUT_SECONDS, connect=_CONNECT_SECONDS),
-            trust_env=trust_env,
-        )
+        try:
+            self._http = httpx2.Client(
+                base_url=self.url,
+                headers=_bearer(token),
+                timeout=httpx2.Timeout(_TIMEOUT_SECONDS, connect=_CONNECT_SECONDS),
+                trust_env=trust_env,
+            )
+        except httpx2.InvalidURL as error:
+            raise self._no_url() from error
 
     def __enter__(self) -> Self:
         return self
@@ -359,10 +362,14 @@ class Client:
     def ready(self) -> bool:
         """Whether the server and everything that it needs are up."""
         try:
-            self._call("GET", "/readyz")
+            self.check_ready()
         except (ClientError, UnreachableError):
             return False
         return True
+
+    def check_ready(self) -> None:
+        """Raises ClientError with what a server that answers still lacks, or UnreachableError."""
+        self._call("GET", "/readyz")
 
     def page(self, job_id: str) -> str:
         """The address of the job's page."""
@@ -395,13 +402,16 @@ class Client:
                 "server"
             ) from None
 
+    def _no_url(self) -> UnreachableError:
+        return UnreachableError(
+            f"server address {self.url!r} is not a URL; expected one such as {DEFAULT_URL}"
+        )
+
     def _send(self, method: str, path: str, **options: Any) -> httpx2.Response:
         try:
             answer = self._http.request(method, path, **options)
         except (httpx2.UnsupportedProtocol, httpx2.InvalidURL, UnicodeError) as error:
-            raise UnreachableError(
-                f"server address {self.url!r} is not a URL; expected one such as {DEFAULT_URL}"
-            ) from error
+            raise self._no_url() from error
         except httpx2.HTTPError as error:
             raise UnreachableError(
                 f"no answer from {self.url} ({_cause(error)}); check that the server runs and that "
@@ -467,9 +477,17 @@ def _idempotent(key: str | None) -> dict[str, str]:
 
 
 def _bearer(token: str | None) -> dict[str, str]:
-    """The header of a token that replaces the client's own; none without one."""
+    """The header of a token that replaces the client's own; none without one. The value of one that
+    no header can have is not shown.
+    """
+    token = (token or "").strip()
     if not token:
         return {}
+    if not (token.isascii() and token.isprintable()) or " " in token:
+        raise UnreachableError(
+            "the token has blanks or characters that no token has; expected one such as "
+            "parity_t...: check PARITY_TOKEN or --token"
+        )
     return {"Authorization": f"Bearer {token}"}
 
 

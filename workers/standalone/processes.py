@@ -3,8 +3,7 @@
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,6 +12,8 @@ from server.settings import CHECKOUT
 from training.environment.parent_death import ends_with_parent
 
 _GRACE_SECONDS = 10.0
+_LOG_LINES, _LOG_BYTES = 15, 64 * 2**10  # of a log's end
+_COMPUTED_SECONDS = 0.2  # of processor time: less is what an idle process uses in a minute
 GPUS = Path("/proc/driver/nvidia/gpus")  # a folder for each GPU that NVIDIA's driver serves
 
 
@@ -37,10 +38,21 @@ class StackPart:
         status = self.process.poll()
         if status is None:
             return None
-        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:]
-        return f"{self.name} ended with status {status}; the end of {self.log}:\n" + "\n".join(
-            lines
-        )
+        return f"{self.name} ended with status {status}; the end of {self.log}:\n{self.log_end()}"
+
+    def log_end(self) -> str:
+        """The last lines of the log."""
+        with self.log.open("rb") as stream:
+            stream.seek(max(0, stream.seek(0, os.SEEK_END) - _LOG_BYTES))
+            text = stream.read().decode("utf-8", errors="replace")
+        return "\n".join(text.splitlines()[-_LOG_LINES:])
+
+    def activity(self) -> tuple[int, int]:
+        """The size of the log and the processor time of the process and its children, which change
+        while it does something; the time in steps that an idle process takes a minute for.
+        """
+        seconds = _session_ticks(self.process.pid) / os.sysconf("SC_CLK_TCK")
+        return self.log.stat().st_size, int(seconds / _COMPUTED_SECONDS)
 
     def stop(self) -> None:
         """Stop the process; kill it after ten seconds."""
@@ -70,15 +82,15 @@ def start(
     return StackPart(name=name, process=process, log=log)
 
 
-def wait_until(part: StackPart, ready: Callable[[], bool], seconds: float) -> None:
-    """Wait until a part is ready; StartError if it ended or took too long."""
-    deadline = time.monotonic() + seconds
-    while not ready():
-        ended = part.end_reason()
-        if ended:
-            raise StartError(ended)
-        if time.monotonic() > deadline:
-            raise StartError(
-                f"{part.name} was not ready after {seconds:g} s; its log is {part.log}"
-            )
-        time.sleep(0.05)
+def _session_ticks(session: int) -> int:
+    """The processor time of a session's processes and of their children that have ended, in clock
+    ticks; 0 where there is no /proc.
+    """
+    ticks = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended meanwhile
+            # from the third field on (proc(5)); the second, a name, may contain blanks
+            fields = stat.read_bytes().rpartition(b")")[2].split()
+            if int(fields[3]) == session:
+                ticks += sum(map(int, fields[11:15]))
+    return ticks

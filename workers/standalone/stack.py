@@ -9,6 +9,7 @@ or the job failed, 130 Ctrl-C in a demo.
 """
 
 import argparse
+import errno
 import fcntl
 import os
 import shutil
@@ -20,13 +21,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from alembic import command
 from alembic.util import CommandError
 from redis import RedisError
 from rich.console import Console
 from rich.markup import escape
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from parity.client.rest import Client, ClientError, UnreachableError
 from parity.judging.document_types import VerdictDocument
@@ -41,11 +43,19 @@ from training.command import ENGINE as COMMAND
 from workers.standalone.broker import executable
 from workers.standalone.demo import JOB_FILE, QUICK_JOB_FILE, run
 from workers.standalone.keeping import PartKeeper
-from workers.standalone.processes import GPUS, StackPart, StartError, start, wait_until
+from workers.standalone.processes import GPUS, StackPart, StartError, start
+from workers.standalone.starting import (
+    GPU_STILL_SECONDS,
+    STILL_SECONDS,
+    Missing,
+    StartStep,
+    step,
+    wait_until_ready,
+)
 
 _FREE_BYTES = 200 * 2**20
-_START_SECONDS = 60.0
-_GPU_START_SECONDS = 300.0  # CUDA starts, and the known answers are compiled for the GPU
+# What PostgreSQL answers until it can be used: starting up, recovering, shutting down.
+_NOT_YET = "the database system is "
 INFRASTRUCTURE = 4
 USAGE = 2
 
@@ -123,21 +133,33 @@ def running(settings: Settings, console: Console) -> Iterator[PartKeeper]:
 
         keeper = PartKeeper(begin, lambda line: console.print(line, markup=False, highlight=False))
         stack.callback(_stop, keeper)
-        wait_until(keeper.add("redis"), lambda: _answers(settings), _START_SECONDS)
-        with defer_ctrl_c():
-            command.upgrade(alembic_config(settings.database), "head")
+        console.print(
+            f"starting parity in {settings.state_dir.resolve()}; logs are in its folder logs",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
+        with step(console, "broker", "it answers") as shown:
+            wait_until_ready(keeper.add("redis"), partial(_broker_lacks, settings), shown)
+        _start_database(settings, console)
+        since = time.monotonic()
         api = keeper.add("api")
         workers = [
             keeper.add(name)
             for name in ("worker", *(["launchers"] if "launchers" in commands else []))
         ]
-        with Client(_url(settings)) as client:
-            wait_until(api, client.ready, _START_SECONDS)
+        with (
+            Client(_url(settings)) as client,
+            step(console, "server", f"it answers at {_url(settings)}", since) as shown,
+        ):
+            wait_until_ready(api, partial(_server_lacks, client), shown, keeper.parts())
         # From the database, because the API may require a token.
         with closing(Database(settings.database)) as database:
+            seconds = STILL_SECONDS if settings.capability == "cpu" else GPU_STILL_SECONDS
             for worker in workers:
-                seconds = _START_SECONDS if settings.capability == "cpu" else _GPU_START_SECONDS
-                wait_until(worker, partial(_registered, settings, database, worker), seconds)
+                with step(console, worker.name, "it has registered", since) as shown:
+                    lacks = partial(_worker_lacks, settings, database, worker)
+                    wait_until_ready(worker, lacks, shown, keeper.parts(), seconds)
         console.print(
             f"parity is up at {_url(settings)} (started in {time.monotonic() - began:.1f} s)",
             highlight=False,
@@ -184,7 +206,13 @@ def _prepare(settings: Settings) -> None:
     problem = settings.socket_problem()
     if problem:
         raise StackRefusedError(problem)
-    (settings.state_dir / "logs").mkdir(parents=True, exist_ok=True)
+    try:
+        (settings.state_dir / "logs").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StackRefusedError(
+            f"PARITY_STATE_DIR is {str(settings.state_dir)!r}; expected a folder that can be "
+            f"written ({error.strerror}: {error.filename})"
+        ) from error
     free = shutil.disk_usage(settings.state_dir).free
     if free < _FREE_BYTES:
         raise StackRefusedError(
@@ -219,7 +247,9 @@ def _check_port(settings: Settings) -> None:
         try:
             probe.bind((settings.host, settings.port))
         except OSError as error:
-            remedy = f"choose another with PARITY_PORT={settings.port + 1}"
+            remedy = f"choose another with PARITY_PORT={settings.port % 65535 + 1}"
+            if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+                remedy = "set PARITY_HOST to an address of this machine, such as 127.0.0.1"
             raise StackRefusedError(
                 f"port {settings.port} of {settings.host} cannot be used ({error.strerror}); "
                 f"{remedy}"
@@ -251,11 +281,58 @@ def _settled(
         return settled(session, job_id, printed)
 
 
-def _registered(settings: Settings, database: Database, worker: StackPart) -> bool:
-    """Whether the stack's worker has registered."""
+def _start_database(settings: Settings, console: Console) -> None:
+    """Wait for a database that is still starting, and migrate it."""
+    if settings.database_url:
+        with (
+            step(console, "database", "it answers") as shown,
+            closing(Database(settings.database)) as database,
+        ):
+            wait_for_database(database, shown)
+    config = alembic_config(settings.database)
+    with step(console, "migrations", "they are applied") as shown, defer_ctrl_c():
+
+        def applied(*, step: Any, **_: object) -> None:
+            shown.what = f"they are applied, now at {step.up_revision_id}"
+
+        config.attributes["on_version_apply"] = applied
+        command.upgrade(config, "head")
+
+
+def wait_for_database(database: Database, shown: StartStep) -> None:
+    """Wait while the database says that it is not ready yet; any other error is raised."""
+    while True:
+        try:
+            with database.engine.connect():
+                return
+        except OperationalError as error:
+            _, says, state = str(error.orig).partition(_NOT_YET)
+            if not says:
+                raise
+            shown.what = f"it answers ({says}{state.splitlines()[0]})"
+        time.sleep(0.5)
+
+
+def _broker_lacks(settings: Settings) -> Missing | None:
+    return None if _answers(settings) else Missing(what="it answers")
+
+
+def _server_lacks(client: Client) -> Missing | None:
+    try:
+        client.check_ready()
+    except UnreachableError:
+        return Missing(what=f"it answers at {client.url}")
+    except ClientError as error:
+        return Missing(what=f"it is ready: {error}", answers=True)
+    return None
+
+
+def _worker_lacks(settings: Settings, database: Database, worker: StackPart) -> Missing | None:
     with database.read() as session:
         live = live_workers(session, settings.lease_seconds)
-        return any(registered.name.endswith(f":{worker.process.pid}") for registered in live)
+        if any(registered.name.endswith(f":{worker.process.pid}") for registered in live):
+            return None
+    return Missing(what="it has registered")
 
 
 def _answers(settings: Settings) -> bool:

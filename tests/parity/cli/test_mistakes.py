@@ -563,6 +563,22 @@ MISTAKES = [
         "server address 'localhost:8321' is not a URL; expected one such as http://127.0.0.1:8321",
     ),
     (
+        "status --server http://127.0.0.1:port",
+        4,
+        (
+            "server address 'http://127.0.0.1:port' is not a URL; expected one such as "
+            "http://127.0.0.1:8321"
+        ),
+    ),
+    (
+        "status --token tökén",
+        4,
+        (
+            "the token has blanks or characters that no token has; expected one such as "
+            "parity_t...: check PARITY_TOKEN or --token"
+        ),
+    ),
+    (
         "status --server http://127.0.0.1:9",
         4,
         (

@@ -105,6 +105,7 @@ def stack(tmp_path_factory):
         line = process.stdout.readline()
         assert line, "".join(printed)
         printed.append(line)
+    (state / "start.txt").write_text("".join(printed))
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()) as made:
         patch.setenv("PARITY_STATE_DIR", str(state))
         assert tokens.main(["create", "first", "--scope", "admin"]) == 0
@@ -342,6 +343,35 @@ def test_a_stack_that_asks_for_tokens_comes_up(stack):
         pytest.raises(ClientError, match="PARITY_TOKEN"),
     ):
         stranger.jobs()
+
+
+def test_a_start_says_what_it_waits_for_and_how_long_each_step_took(stack):
+    state, port = stack
+    lines = (state / "start.txt").read_text().splitlines()
+    assert lines[0].startswith(f"starting parity in {state}")
+    steps = [line.partition(", for ")[0] for line in lines if ": waiting until " in line]
+    assert [line for number, line in enumerate(steps) if line not in steps[:number]] == [
+        "broker: waiting until it answers",
+        "migrations: waiting until they are applied",
+        f"server: waiting until it answers at http://127.0.0.1:{port}",
+        "worker: waiting until it has registered",
+    ]
+    ready = [line.partition(":")[0] for line in lines if ": ready after " in line]
+    assert ready == ["broker", "migrations", "server", "worker"]
+
+
+def test_a_folder_or_an_address_that_can_not_be_is_refused_by_its_setting(
+    tmp_path, refused, monkeypatch
+):
+    file = tmp_path / "file"
+    file.write_text("")
+    assert f"PARITY_STATE_DIR is '{file}'; expected a folder" in refused(
+        "serve", file, _free_port()
+    )
+    monkeypatch.setenv("PARITY_HOST", "192.0.2.1")  # of no machine (RFC 5737)
+    assert "set PARITY_HOST to an address of this machine" in refused(
+        "serve", tmp_path / "state", _free_port()
+    )
 
 
 def test_a_setting_that_can_not_be_is_refused_by_name(tmp_path, refused):
