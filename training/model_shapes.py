@@ -2,13 +2,10 @@
 can train.
 
 The models of up to 75 M parameters read bytes (vocabulary 256) and share input and output
-embedding; each size is a
-multiple of 32, so the emulation can quantize every linear layer with every recipe. From 20 M on,
-and in the presets whose name ends in
--by128, inputs and outputs of every linear layer (keys and values included) are multiples of 128,
-which Transformer Engine's kernels
-  need
-for NVFP4 with the Hadamard rotation (`training.shapes`).
+embedding; each size is a multiple of 32, so the emulation can quantize every linear layer with
+every recipe. From 20 M on, and in the presets whose name ends in -by128, inputs and outputs of
+every linear layer (keys and values included) are multiples of 128, which Transformer Engine's
+kernels need for NVFP4 with the Hadamard rotation (`training.gemm_sizes`).
 
 Source: the published configurations of Llama 3.2 1B, Llama 3.1 8B and 405B (arXiv 2407.21783,
 table 3).

@@ -54,7 +54,7 @@ class ArmComparison:
 def compare(
     arms: Sequence[ArmDocument], may_differ: Collection[str], compared: Collection[str] = ()
 ) -> ArmComparison:
-    """Compare the manifests of all runs by the judge's rule (`parity.judging.curves.agreement`);
+    """Compare the manifests of all runs by the judge's rule (`parity.judging.curves.context`);
     `compared`: in what candidates differ by plan.
     """
     runs = [run for arm in arms for run in arm.runs]
