@@ -335,7 +335,10 @@ RUNS: Mapping[str, tuple[str, str]] = {
         "log each run from one process only (rank 0)",
     ),
     "TIME_LIMIT": (
-        "the run trained for longer than `max_run_seconds` or `PARITY_MAX_RUN_SECONDS`",
+        (
+            "the run trained for longer than `max_run_seconds`, `PARITY_MAX_RUN_SECONDS` or its "
+            "launcher's `limits.seconds`"
+        ),
         "plan fewer steps, or allow more seconds",
     ),
     "TRAINER_BROKE_OFF": (

@@ -50,7 +50,7 @@ class Channel(NamedTuple):
     and statistics (..., COLUMNS) are zeros that change no output; the backward pass returns the
     layer's measurements in place of their gradients. The report contains the amax of x, w and g (0
     for one that is not quantized, that of the rotated copy if it has no other) and how many of
-    their values are NaN or infinite. The statistics are those of `training.arithmetic.linear`,
+    their values are NaN or infinite. The statistics are those of `layer_statistics`,
     zeros unless the recipe is watched, or compared.
     """
 

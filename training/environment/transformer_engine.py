@@ -2,8 +2,9 @@
 reason either way.
 
 What it answers: can engine transformer_engine train this recipe here? The checks, in this order:
-the GPU's compute capability, the package and its compiled part, the driver, environment variables
-that would replace its kernels, and Transformer Engine's own test of the recipe.
+the GPU's compute capability (asked by `training.device`), the package and its compiled part,
+environment variables that would replace its kernels, and Transformer Engine's own test of the
+recipe.
 
 NVFP4 trains on compute capability 10.0 and 10.3 only: stochastic rounding is an instruction of
 these two, and Transformer Engine compiles the kernel for no other. MXFP8 trains on 10.x and 11.x:

@@ -160,6 +160,20 @@ def test_two_points_that_one_arm_lacks_of_few_are_not_many(
     assert code == ("POINTS_IN_ONE_ARM" if decides else "WITHIN_MARGIN")
 
 
+@pytest.mark.parametrize(("in_a_row", "decides"), [(2, False), (3, True)])
+def test_three_points_in_a_row_that_one_arm_lacks_decide_where_three_in_all_do_not(
+    in_a_row: int, decides: bool, make_run: MakeRun, judge_pair: JudgePair
+) -> None:
+    """Of 103 points 3 % are 3.1, and 1.5 % are 1.5."""
+    runs = [make_run(seed=seed) for seed in (1, 2)]
+    base, cand = (
+        curve_from_arrays(run.steps[3::4], run.loss[3::4], rounding="nearest") for run in runs
+    )
+    m = judge_pair(base, cand, planned_steps=PLAN).measurements
+    code = first(m, lacking=(Lacking(), Lacking(points=3, longest=in_a_row)))
+    assert code == ("POINTS_IN_ONE_ARM" if decides else "WITHIN_MARGIN")
+
+
 @pytest.mark.parametrize(("step", "decides"), [(1401, False), (1402, True)])
 def test_logs_that_begin_half_a_window_before_it_do_not_pass(
     step: int, decides: bool, make_run: MakeRun, judge_pair: JudgePair
