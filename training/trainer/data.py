@@ -6,8 +6,8 @@ resume:
     sequence b of step t starts at  hash(hash(s, t), b) mod (tokens - sequence_length)
 
 Sources: `parity_docs` (a snapshot of this project's documentation, bytes:
-`training.trainer.parity_docs`), `python_stdlib` (the sources of this Python's library, bytes), `text` (a
-file or folder, bytes), `tokens` (an array of ids: .npy of any integer type, or .bin of
+`training.trainer.parity_docs`), `python_stdlib` (the sources of this Python's library, bytes),
+`text` (a file or folder, bytes), `tokens` (an array of ids: .npy of any integer type, or .bin of
 little-endian uint16 or uint32), `markov` (`training.trainer.markov`, whose entropy is known). There
 is no tokenizer: text is read byte by byte, and ids are used as stored. An array of ids stays on
 disk, mapped into memory; batches are cut on the host while the device works on the previous ones.
