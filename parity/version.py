@@ -7,5 +7,5 @@ VERSION = "0.1.0"
 
 JUDGE_VERSION = "0.7.0"
 """The judge. Raise it with every change after which the same curves can get another verdict
-document (a test holds recorded documents).
+document. A test compares one recorded bundle, which notices most changes and not all.
 """

@@ -1,5 +1,5 @@
-"""What one request may cost: the sizes of bodies, lists, numbers and answers, and the threads that
-work on requests.
+"""The numbers that limit requests: the sizes of bodies, lists, numbers and answers, the threads
+that work on them, and how many may wait. `middleware` and `requests/` refuse what is above them.
 """
 
 from server.errors import InvalidError

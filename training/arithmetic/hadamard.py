@@ -4,8 +4,8 @@ before quantizing.
 What it answers: which rotation is applied to the two operands of wgrad, and why does nothing have
 to undo it?
 
-    R = diag(s) H / 4,   H = the 16 x 16 Sylvester matrix of +-1,   s = sixteen fixed signs,   R
-                         R^T = I
+    R = diag(s) H / 4,   R R^T = I
+    H = the 16 x 16 Sylvester matrix of +-1,   s = sixteen fixed signs
 
 wgrad is dw = x^T g, a sum over tokens. Cut the tokens into groups of sixteen and rotate each
 group of x and of g by the same R: (R^T x)^T (R^T g) = x^T R R^T g = x^T g. The product does not

@@ -1,5 +1,5 @@
 """The process that trains a commit by a launcher: it checks the commit out, starts the trainer,
-follows its report, says how it ended.
+follows its report (`watch`, which says how it ended) and passes on what it reports.
 
     python -m workers.commands.child      its request on standard input, as `workers.child` has it
 
@@ -9,10 +9,10 @@ worker dies. It loads neither jax nor the database.
 
     1. checkout     the files that decide the training, and their digest: the manifest
     2. go-ahead     one line from the supervisor, which it sends unless the curve of an equal run is
-       reused; nothing was started before
+                    reused; nothing was started before
     3. proof        once for each launcher: started without those files, the trainer must not report
-       a loss. One that does runs code of its
-                    own, not the commit's, and every verdict on a commit would be about nothing
+                    a loss. One that does runs code of its own, not the commit's, and every verdict
+                    on a commit would be about nothing
     4. training     and the report of it
 """
 

@@ -116,7 +116,6 @@ class Watch:
         self._seen = 0
         self._began, self._sizes = began, sizes
         self.wrote_at = time.monotonic()
-        """When `check_limits` saw something new of the report for the last time."""
         """When (of time.monotonic) something new of the report was seen last, by `check_limits`."""
         self._next_size_check = self.wrote_at
 
