@@ -128,7 +128,10 @@ def test_the_chunks_of_a_run_that_trains_are_merged_and_those_of_one_that_ended_
             next_look=float("inf"),
             guarded=lambda call: call(),
             close=lambda: None,
-            record=SimpleNamespace(recorder=SimpleNamespace(merge=lambda: merged.append(name))),
+            record=SimpleNamespace(
+                recorder=SimpleNamespace(merge=lambda: merged.append(name)),
+                retried=lambda work: work(),
+            ),
         )
 
     worker._runs = {
