@@ -57,7 +57,7 @@ MOST_BYTES = 500_000_000
 THOROUGH = bool(os.environ.get("PARITY_TEST_THOROUGH"))
 
 # Folders whose files take up to two minutes each.
-LONG = ("faults", "workers", "server/pages", "training")
+LONG = ("faults", "upgrade", "workers", "server/pages", "training")
 
 
 @pytest.fixture
