@@ -23,6 +23,7 @@ OTHER = {
     "NNODES",
     "NODE_RANK",
     "RESOURCE_EXHAUSTED",
+    "SC_CLK_TCK",
     "SC_PAGE_SIZE",
     "SC_PHYS_PAGES",
 }

@@ -52,7 +52,7 @@ def _damage(row: Verdict) -> Damage | None:
 
 
 def _without(session: Session) -> Iterator[Damage]:
-    """Candidates of concluded jobs that have no verdict."""
+    """Candidates of concluded jobs that have no verdict; an analysis has none."""
     rows = session.execute(
         select(Arm.job_id, Arm.name)
         .join(Job, Job.id == Arm.job_id)
@@ -61,6 +61,8 @@ def _without(session: Session) -> Iterator[Damage]:
         .order_by(Arm.job_id)
     )
     for job_id, name in rows:
+        if not session.get_one(Job, job_id).is_judged:
+            continue
         what = f"job {job_id} is concluded and its candidate {name} has no verdict"
         yield Damage(what=what, remedies=_remedies(job_id))
 

@@ -157,6 +157,15 @@ def test_a_verdict_that_was_changed_is_judged_again_and_is_the_same(
     assert main([]) == 0
 
 
+def test_a_job_whose_runs_the_judge_does_not_compare_needs_no_verdict(
+    database, owner_database, job_id
+):
+    statement("DELETE FROM verdicts")(owner_database)
+    assert damage_of(database)
+    statement("UPDATE runs SET kind = 'why'")(owner_database)
+    assert damage_of(database) == []
+
+
 def test_a_verdict_as_it_was_written_is_not_judged_again(database, job_id):
     with database.write() as session, pytest.raises(ConflictError):
         judge_again(session, job_id)
