@@ -28,7 +28,7 @@ def check_verdicts(database: Database) -> Iterator[Checked]:
             last = rows[-1].id
             yield Checked(kind="verdict", pieces=len(rows), unchecked=unchecked, damage=damage)
     with database.read() as session:
-        yield Checked(kind="concluded job", pieces=0, damage=tuple(_without(session)))
+        yield Checked(kind="concluded job", pieces=0, damage=tuple(_missing_verdicts(session)))
 
 
 def _damage(row: Verdict) -> Damage | None:
@@ -51,7 +51,7 @@ def _damage(row: Verdict) -> Damage | None:
     return None
 
 
-def _without(session: Session) -> Iterator[Damage]:
+def _missing_verdicts(session: Session) -> Iterator[Damage]:
     """Candidates of concluded jobs that have no verdict; an analysis has none."""
     rows = session.execute(
         select(Arm.job_id, Arm.name)

@@ -586,6 +586,13 @@ class Verdict(Base):
         document: VerdictDocument = json.loads(self.document)
         return document
 
+    def read_outcome(self) -> State:
+        """What the judge answered. Raises DamagedError unless it is as the judge wrote it: a fail
+        that was rewritten must not stop to stand.
+        """
+        check_document(self)
+        return self.outcome
+
 
 class JobTag(Base):
     """A word that a job is found by; its owner may change it."""

@@ -36,7 +36,9 @@ def earlier_answers(session: Session, job: Job) -> list[str]:
 
 
 def _words(job: Job) -> str:
-    outcomes = ", ".join(dict.fromkeys(verdict.outcome for verdict in job.verdicts)) or "no verdict"
+    outcomes = (
+        ", ".join(dict.fromkeys(verdict.read_outcome() for verdict in job.verdicts)) or "no verdict"
+    )
     revision = f" at revision {short_commit(job.revision)}" if job.revision else ""
     engine = f", engine {job.engine}"
     return (
@@ -67,7 +69,7 @@ def _fails(session: Session, job: Job) -> Iterator[Job]:
 
 def failed(job: Job) -> bool:
     """Whether a verdict of a job is a fail."""
-    return any(verdict.outcome == "fail" for verdict in job.verdicts)
+    return any(verdict.read_outcome() == "fail" for verdict in job.verdicts)
 
 
 def _is_further_look(job: Job, other: Job) -> bool:

@@ -240,7 +240,9 @@ def _commit(job: Job) -> str | None:
 
 def has_passed(job: Job) -> bool:
     """Whether a job has a verdict, and each is a pass."""
-    return job.status == "concluded" and all(verdict.outcome == "pass" for verdict in job.verdicts)
+    return job.status == "concluded" and all(
+        verdict.read_outcome() == "pass" for verdict in job.verdicts
+    )
 
 
 def _newest(session: Session, job: Job, digests: Collection[str]) -> Job | None:
@@ -410,13 +412,13 @@ def _passed_at_another_margin(earlier: Job, job: Job) -> bool:
     only take a pass back.
     """
     other = any(earlier.policy.get(key) != job.policy.get(key) for key in _MARGIN)
-    return other and all(verdict.outcome == "pass" for verdict in earlier.verdicts)
+    return other and all(verdict.read_outcome() == "pass" for verdict in earlier.verdicts)
 
 
 def _outcome(job: Job, by_question: Collection[str]) -> str:
     names = {arm.name for arm in job.arms if arm.question in by_question}
     outcomes = dict.fromkeys(
-        verdict.outcome for verdict in job.verdicts if verdict.candidate in names
+        verdict.read_outcome() for verdict in job.verdicts if verdict.candidate in names
     )
     return ", ".join(outcomes) or job.status
 

@@ -220,8 +220,8 @@ def has_its_verdicts(job: Job) -> bool:
 
 def reopen_job(session: Session, job: Job) -> bool:
     """failed -> running: a job that only the judge failed on is to be judged again, and
-    concluded -> running: one whose recorded verdict is damaged; False for any other. Lock the job's
-    row before.
+    concluded -> running: one whose recorded verdict is damaged, whose verdicts go; False for any
+    other. Lock the job's row before.
     """
     if job.status == "concluded":
         if has_its_verdicts(job):

@@ -11,7 +11,8 @@ from parity.judging.live.pair_sums import begin
 from server.check import __main__ as program
 from server.check.__main__ import check, main
 from server.database.tables import Job, Verdict
-from server.errors import ConflictError
+from server.errors import ConflictError, DamagedError
+from server.jobs import answers
 from server.jobs.conclude import conclude, judge_again
 
 pytestmark = pytest.mark.both_databases
@@ -184,6 +185,16 @@ def test_a_changed_verdict_is_never_served(api, owner_database, job_id, kind):
         assert (listed["verdict"], listed["code"]) == ("inconclusive", "RECORD_DAMAGED")
         assert listed["gap_nats"] is None
     assert api.get("/jobs").status_code == 200
+
+
+def test_a_fail_that_was_rewritten_does_not_stop_to_stand(database, owner_database, recorded):
+    job_id = recorded({"nvfp4": 0.2})
+    assert conclude(database, job_id)
+    with database.read() as session:
+        assert answers.failed(session.get_one(Job, job_id))
+    PLANTED["an outcome"](owner_database)
+    with database.read() as session, pytest.raises(DamagedError, match=job_id):
+        answers.failed(session.get_one(Job, job_id))
 
 
 def test_a_verdict_of_before_there_were_digests_is_counted(database, owner_database, job_id, api):
