@@ -1,8 +1,10 @@
 """The web application: routes, pages, one error format, and the middleware around them."""
 
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 from anyio.to_thread import current_default_thread_limiter
@@ -30,7 +32,8 @@ from server.api.curves import forecast, gap, layers, overlay, run_curves
 from server.api.service import health, job_schema, metrics, tokens, workers
 from server.concurrency.repeating import Repeating
 from server.database.sessions import Database
-from server.environment import settings_or_exit
+from server.environment import USAGE, settings_or_exit
+from server.jobs.gate_rules import RulesError, read_rules
 from server.jobs.judge_thread import Judge
 from server.jobs.listening import Listener
 from server.pages import dashboard
@@ -61,6 +64,18 @@ def context_of(settings: Settings) -> Context:
         limiter=Limiter(settings.redis, settings.requests_per_minute),
         readiness=Readiness(settings, database),
     )
+
+
+def gate_rules_or_exit(path: Path | None) -> None:
+    """End the process with status 2 and one line unless the operator's file of gate rules can be
+    read: otherwise every gate would be refused, and nobody but those who ask would see why.
+    """
+    try:
+        if path is not None:
+            read_rules(path)
+    except RulesError as error:
+        print(f"refused: PARITY_GATE_RULES: {error}", file=sys.stderr)
+        sys.exit(USAGE)
 
 
 @asynccontextmanager
@@ -152,5 +167,6 @@ def from_environment() -> FastAPI:
     server.app:from_environment` serves it.
     """
     settings = settings_or_exit()
+    gate_rules_or_exit(settings.gate_rules)
     logs.configure(settings.log, aside=True)
     return create_app(settings)

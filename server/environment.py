@@ -2,8 +2,10 @@
 line, whichever command it is.
 """
 
+import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from pydantic import ValidationError
@@ -14,6 +16,22 @@ from server.wrong_values import reason, sentence, shown
 USAGE = 2
 # Whose sentence about a value stands alone, without the value.
 _OWN = ("setting_list", "setting_url", "value_error", "webhooks", "webhook_url", "webhook_secret")
+
+_ALIKE = 0.85  # of 1: two letters of twenty may differ
+_OF_TESTS = "PARITY_TEST_"
+# Of clients, trainers, launchers and containers, which are not settings of a process of the server.
+_OTHER_VARIABLES = frozenset(
+    {
+        "PARITY_API_DATABASE_URL",
+        "PARITY_CHECKPOINTS",
+        "PARITY_FUZZ_SECONDS",
+        "PARITY_GPU_CAPABILITY",
+        "PARITY_GPU_SLOTS",
+        "PARITY_LAUNCHER",
+        "PARITY_PUBLIC_RUNS",
+        "PARITY_WORKER_DATABASE_URL",
+    }
+)
 
 
 class SettingsError(Exception):
@@ -33,10 +51,35 @@ def settings_or_exit() -> Settings:
     it with status 2.
     """
     try:
-        return read_settings()
+        settings = read_settings()
     except SettingsError as error:
         print(f"refused: {error}", file=sys.stderr)
         sys.exit(USAGE)
+    for warning in misspelt_variables(os.environ):
+        print(f"warning: {warning}", file=sys.stderr)
+    return settings
+
+
+def misspelt_variables(names: Iterable[str]) -> list[str]:
+    """A sentence for each variable whose name is almost that of a setting.
+
+    They are no reason to stop: clients, launchers and containers have variables of their own in the
+    same environment, and one that a newer version knows may be there after a return to this one.
+    """
+    settings = [f"PARITY_{field.upper()}" for field in Settings.model_fields]
+    unknown = sorted(
+        name
+        for name in names
+        if name.upper().startswith("PARITY_")
+        and not name.upper().startswith(_OF_TESTS)
+        and name.upper() not in {*settings, *_OTHER_VARIABLES}
+    )
+    closest = {name: get_close_matches(name.upper(), settings, 1, _ALIKE) for name in unknown}
+    return [
+        f"{name} is no setting and changes nothing; did you mean {found[0]}?"
+        for name, found in closest.items()
+        if found
+    ]
 
 
 def setting_problems(error: ValidationError) -> Sequence[str]:

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import tempfile
 from pathlib import Path
 
 _ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -14,13 +15,27 @@ def is_full(error: BaseException) -> bool:
 
 
 def has_no_room(folder: Path) -> bool:
-    """Whether the disk of a folder has no space left for a process of this user, or no inodes."""
+    """Whether the disk of a folder has no space left for a process of this user, or no inodes, or
+    the user's quota is used up.
+    """
     try:
         disk = os.statvfs(folder)
     except OSError:
         return False
     # a file system without a fixed number of inodes has 0 of 0
-    return disk.f_bavail * disk.f_frsize < _LEAST_BYTES or (disk.f_files > 0 and not disk.f_favail)
+    is_used_up = disk.f_bavail * disk.f_frsize < _LEAST_BYTES
+    return is_used_up or (disk.f_files > 0 and not disk.f_favail) or _quota_is_used_up(folder)
+
+
+def _quota_is_used_up(folder: Path) -> bool:
+    """A quota shows in no number of the disk: what it refuses is a write."""
+    try:
+        with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+            file.write(bytes(_LEAST_BYTES))
+            os.fsync(file.fileno())
+    except OSError as error:
+        return is_full(error)
+    return False
 
 
 def sentence(error: OSError) -> str:

@@ -10,6 +10,7 @@ from server.check.damage import BACKUP, Checked, Damage
 from server.database.sessions import Database
 from server.database.tables import Arm, Job, Verdict
 from server.database.verdict_digest import document_digest, has_its_columns
+from server.jobs.lifecycle import listed_answer
 
 _AT_ONCE = 200
 
@@ -29,6 +30,32 @@ def check_verdicts(database: Database) -> Iterator[Checked]:
             yield Checked(kind="verdict", pieces=len(rows), unchecked=unchecked, damage=damage)
     with database.read() as session:
         yield Checked(kind="concluded job", pieces=0, damage=tuple(_missing_verdicts(session)))
+    yield from _check_answers(database)
+
+
+def _check_answers(database: Database) -> Iterator[Checked]:
+    """Compare what lists and their counts show of each job with its verdicts."""
+    last = ""
+    while True:
+        with database.read() as session:
+            page = select(Job).where(Job.id > last).order_by(Job.id).limit(_AT_ONCE)
+            jobs = session.scalars(page).all()
+            if not jobs:
+                return
+            damage = tuple(found for job in jobs if (found := _wrong_answer(job)) is not None)
+            last = jobs[-1].id
+            yield Checked(kind="answer", pieces=len(jobs), damage=damage)
+
+
+def _wrong_answer(job: Job) -> Damage | None:
+    answer, gap = listed_answer(job.verdicts)
+    if (job.answer, job.worst_gap) == (answer, gap):
+        return None
+    what = (
+        f"job {job.id}: lists show the answer {job.answer} and the gap {job.worst_gap}, and its "
+        f"verdicts say {answer} and {gap}"
+    )
+    return Damage(what=what, remedies=_remedies(job.id))
 
 
 def _damage(row: Verdict) -> Damage | None:

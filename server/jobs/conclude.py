@@ -24,7 +24,6 @@ from sqlalchemy.orm import Session
 
 from parity.judging.document_types import VerdictDocument
 from parity.judging.multiplicity import Multiplicity
-from parity.report.candidates import BEST_FIRST
 from server.concurrency.failures import log_failure
 from server.database import clock
 from server.database.lookups import find_job
@@ -263,8 +262,7 @@ def write_outcome(session: Session, job_id: str, outcome: JobOutcome) -> bool:
     session.add_all(rows)
     job = session.get_one(Job, job_id)
     job.judging_by = job.judging_until = None
-    job.worst_gap = max((row.gap_rel for row in rows if row.gap_rel is not None), default=None)
-    job.answer = min((row.outcome for row in rows), key=BEST_FIRST.index, default=None)
+    job.answer, job.worst_gap = lifecycle.listed_answer(rows)
     if outcome.noise_table is not None:
         job.noise_table = outcome.noise_table.csv()
     keep_reruns(job, outcome.reruns)

@@ -378,10 +378,11 @@ def _check_open(session: Session, earlier: Sequence[Job], by_question: dict[str,
     """Refuse a look at a candidate that has passed, or that has failed by something else than its
     gap, such as a divergence.
     """
-    decided = select(Verdict).where(
-        Verdict.job_id.in_([job.id for job in earlier]), Verdict.outcome.in_(("pass", "fail"))
-    )
-    for verdict in session.scalars(decided.order_by(Verdict.id)):
+    # Not filtered by outcome: a fail that was rewritten would be left out, and not be read.
+    given = select(Verdict).where(Verdict.job_id.in_([job.id for job in earlier]))
+    for verdict in session.scalars(given.order_by(Verdict.id)):
+        if verdict.read_outcome() not in ("pass", "fail"):
+            continue
         for job in earlier:
             question = next(
                 (

@@ -8,12 +8,14 @@ or another writer has moved the run since, it changes nothing and returns False 
 Callers lock the run's row when they read it, and lock runs before their job.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from parity.judging.decision import State
+from parity.report.candidates import BEST_FIRST
 from server.database import clock, events
 from server.database.events import announce
 from server.database.lookups import find_job
@@ -30,7 +32,7 @@ from server.database.states import (
     move_run,
     resume_attempt,
 )
-from server.database.tables import Attempt, AttemptState, Job, Run, RunState, Worker
+from server.database.tables import Attempt, AttemptState, Job, Run, RunState, Verdict, Worker
 from server.database.verdict_digest import is_intact
 from server.logs import without_secrets
 
@@ -210,11 +212,25 @@ def end_job(
     return True
 
 
+def listed_answer(rows: Iterable[Verdict]) -> tuple[State | None, float | None]:
+    """What lists show of a job by its verdicts: the answer of the safest candidate, and the widest
+    relative gap; None without any.
+    """
+    verdicts = tuple(rows)
+    answer = min((row.outcome for row in verdicts), key=BEST_FIRST.index, default=None)
+    gap = max((row.gap_rel for row in verdicts if row.gap_rel is not None), default=None)
+    return answer, gap
+
+
 def has_its_verdicts(job: Job) -> bool:
-    """Whether each verdict of a concluded job is as the judge wrote it, and none is gone."""
+    """Whether each verdict of a concluded job is as the judge wrote it, none is gone, and lists
+    show what they say.
+    """
     judged = {arm.name for arm in job.arms[1:]} if job.is_judged else set[str]()
-    return judged <= {verdict.candidate for verdict in job.verdicts} and all(
-        is_intact(verdict) for verdict in job.verdicts
+    return (
+        judged <= {verdict.candidate for verdict in job.verdicts}
+        and all(is_intact(verdict) for verdict in job.verdicts)
+        and (job.answer, job.worst_gap) == listed_answer(job.verdicts)
     )
 
 
@@ -238,6 +254,8 @@ def reopen_job(session: Session, job: Job) -> bool:
         "finished_at": None,
         "judge_tries": 0,
         "judge_after": None,
+        "answer": None,
+        "worst_gap": None,
     }
     if not move_job(session, job.id, ("concluded", "failed"), "running", **fresh):
         return False

@@ -4,9 +4,10 @@ that must not notice.
 It starts the whole service (PostgreSQL or SQLite, Redis, the API, two workers) on short leases and
 keeps small jobs coming. At random moments it injects a fault and puts right only what an operator's
 supervisor would (a dead process is started again). Bits of recorded steps flip, judges die in the
-middle of a verdict, and parts are started again from an older commit. Then it waits for quiet and
-checks every run: each step once, the curve bit for bit that of a job that nobody disturbed, one
-finished attempt a run, one verdict a candidate, with the undisturbed job's numbers, nothing stuck.
+middle of a verdict, and parts are started again from older commits, one with another schema. Then
+it waits for quiet and checks every run: each step once, the curve bit for bit that of a job that
+nobody disturbed, one finished attempt a run, one verdict a candidate, with the undisturbed job's
+numbers, nothing stuck.
 
     python tests/faults/matrix.py --injections 500 --database postgresql
 
@@ -31,6 +32,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -142,6 +144,13 @@ def older_checkout(folder: Path) -> Path | None:
     return unpack(first, folder) if is_older else None
 
 
+def checkout_of_another_schema(folder: Path) -> Path | None:
+    """The commit before the newest migration, unpacked; None where there is no history."""
+    newest = git("log", "-1", "--first-parent", "--format=%H", "--", "migrations/versions").stdout
+    before = git("rev-parse", "--verify", "--quiet", f"{newest.decode().strip()}^").stdout
+    return unpack(before.decode().strip(), folder) if newest and before else None
+
+
 class Stack:
     """The processes of the service, by name, and how each is started."""
 
@@ -151,7 +160,8 @@ class Stack:
             port = probe.getsockname()[1]
         self.folder = folder
         self.older = older_checkout(folder / "older")
-        self.old: set[str] = set()  # the parts that run it
+        self.other_schema = checkout_of_another_schema(folder / "other-schema")
+        self.versions: dict[str, Path] = {}  # of the parts that run another one
         self.settings = Settings(
             state_dir=folder,
             database_url=database_url,
@@ -226,7 +236,7 @@ class Stack:
         self.parts: dict[str, StackPart] = {}
 
     def start(self, name: str) -> None:
-        code = self.older if name in self.old and self.older else CHECKOUT
+        code = self.versions.get(name, CHECKOUT)
         variables = {
             "PARITY_TEST_CLOCK": str(self.clock_file(name)),
             "PYTHONPATH": f"{Path(__file__).parent / 'clock'}:{code}",
@@ -327,7 +337,11 @@ class Matrix:
             "bit flipped in a recorded chunk": self.flip_bit,
         }
         if self.stack.older:
-            faults["a part of another version"] = self.change_version
+            faults["a part of another version"] = partial(self.change_version, self.stack.older)
+        if self.stack.other_schema:
+            faults["a part of another version, whose schema is another"] = partial(
+                self.change_version, self.stack.other_schema
+            )
         if self.postgres:
             faults["failover in the middle of a verdict"] = self.fail_over_while_judging
             faults["PostgreSQL killed"] = self.kill_postgres
@@ -484,10 +498,13 @@ class Matrix:
                 .values(payload=payload)
             )
 
-    def change_version(self) -> None:
-        """End a part; it is started again from the other commit."""
+    def change_version(self, checkout: Path) -> None:
+        """End a part; it is started again from the other commit, or from this one if it ran
+        another.
+        """
         name = self.random.choice(["api", *self.stack.workers()])
-        self.stack.old ^= {name}
+        if self.stack.versions.pop(name, None) is None:
+            self.stack.versions[name] = checkout
         self.stack.parts[name].process.terminate()
 
     def lock_sqlite(self) -> None:
@@ -806,6 +823,8 @@ def main() -> int:
     )
     for name, count in sorted(tally.injected.items()):
         print(f"  {count:4} x {name}")
+    if not stack.other_schema:
+        print("  no part had another schema: git has no commit before the newest migration")
     if not stack.older:
         print("  no part was of another version: git has no older commit with the newest migration")
     print(

@@ -29,7 +29,7 @@ pytestmark = [
     pytest.mark.skipif(not THOROUGH, reason="two minutes: make test-faults runs it"),
 ]
 
-STEPS, SECONDS = 400, 240.0
+STEPS, SECONDS = 4_000, 240.0
 QUICK = {
     "lease_seconds": 3,
     "heartbeat_seconds": 0.5,

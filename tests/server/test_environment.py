@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from server.environment import SettingsError, read_settings
+from server.environment import SettingsError, misspelt_variables, read_settings
 from server.setting_lists import is_list
 from server.settings import CHECKOUT, SECRET_SETTINGS, Settings
+from tests.faults.matrix import git
 
 COMMANDS = {
     "server": ("uvicorn", "--factory", "server.app:from_environment", "--port", "1"),
@@ -209,3 +210,52 @@ def test_what_is_wrong_in_several_variables_is_said_at_once(problems):
         "PARITY_DATA_ROOTS",
     ]
     assert Path(Settings().state_dir) == CHECKOUT / ".state"
+
+
+@pytest.mark.parametrize("command", ["server", "standalone"])
+@pytest.mark.parametrize("kind", ["missing", "no TOML", "a folder"])
+def test_gate_rules_that_cannot_be_read_end_the_start_in_one_line(command, kind, tmp_path):
+    path = tmp_path / "gates.toml"
+    if kind == "no TOML":
+        path.write_text("[repository", encoding="utf-8")
+    elif kind == "a folder":
+        path.mkdir()
+    ended = _run(command, tmp_path, PARITY_GATE_RULES=str(path))
+    assert (ended.returncode, ended.stdout) == (2, "")
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("refused: ")
+    assert str(path) in line
+
+
+def test_a_misspelt_setting_is_named_with_the_closest_one(tmp_path):
+    names = {"PARITY_RETENTON_DAYS": "3", "PARITY_TOKEN": "t", "PARITY_PUBLIC_RUNS": "1"}
+    lines = _run("retention", tmp_path, **names).stderr.splitlines()
+    assert [line for line in lines if line.startswith("warning: ")] == [
+        (
+            "warning: PARITY_RETENTON_DAYS is no setting and changes nothing; did you mean "
+            "PARITY_RETENTION_DAYS?"
+        )
+    ]
+
+
+def test_no_variable_that_the_project_names_counts_as_misspelt():
+    files = git("grep", "-hIoE", "PARITY_[A-Z_]*[A-Z]", "--", ".", ":!tests").stdout.decode()
+    # An example of a misspelt one, the beginning of several, and a setting of an earlier version.
+    names = set(files.split()) - {"PARITY_RETENTON_DAYS", "PARITY_RETENTION", "PARITY_WEBHOOK_KEYS"}
+    assert len(names) > 60
+    assert misspelt_variables(names) == []
+
+
+def _run(command, folder, **variables):
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith("PARITY_")
+    }
+    return subprocess.run(
+        [sys.executable, "-m", *COMMANDS[command]],
+        cwd=CHECKOUT,
+        env=inherited | {"PARITY_STATE_DIR": str(folder), "NO_COLOR": "1"} | variables,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )

@@ -24,19 +24,39 @@ from server.app import create_app
 from server.check.__main__ import main
 from server.readiness import alembic_config
 from server.settings import CHECKOUT, Settings
+from tests.conftest import THOROUGH
 from tests.faults.matrix import git, unpack
 from tests.upgrade.fill import Filler, fill
 from tests.upgrade.walk import walk
 
 COMMITS = {"25 November": "aca3daa8", "27 November": "ffea9baa"}
+# Each commit on one database; `make test-faults` walks on the other one too.
+WALKS = [
+    pytest.param(
+        COMMITS[day],
+        kind,
+        id=f"{day} on {kind}",
+        marks=pytest.mark.skipif(
+            not (is_usual or THOROUGH), reason="two minutes: make test-faults runs it"
+        ),
+    )
+    for day, kind, is_usual in (
+        ("25 November", "postgresql", True),
+        ("25 November", "sqlite", False),
+        ("27 November", "sqlite", True),
+        ("27 November", "postgresql", False),
+    )
+]
 # The search for assignments of formats is no longer a part of the service.
 DROPPED = {"searches", "search_steps", "search_results"}
 STARTS, ENDS = 300.0, 600.0  # seconds
 
 
 @contextlib.contextmanager
-def serving(checkout: Path, state: Path) -> Iterator[str]:
-    """The address of the whole service of a checkout on one machine, killed at the end."""
+def serving(checkout: Path, state: Path, database_url: str) -> Iterator[str]:
+    """The address of the whole service of a checkout on one machine, killed at the end; without a
+    URL its database is SQLite, in the state folder.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -45,6 +65,7 @@ def serving(checkout: Path, state: Path) -> Iterator[str]:
         "PYTHONPATH": str(checkout),
         "PARITY_STATE_DIR": str(state),
         "PARITY_PORT": str(port),
+        "PARITY_DATABASE_URL": database_url,
     }
     log = state.with_suffix(f".{port}.log")
     with log.open("wb") as stream:
@@ -99,10 +120,12 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(path)
 
 
-@pytest.mark.parametrize("commit", COMMITS.values(), ids=COMMITS)
+@pytest.mark.parametrize(("commit", "kind"), WALKS)
 def test_a_record_of_an_earlier_commit_is_migrated_and_opened(
     commit: str,
+    kind: str,
     folder: Path,
+    request: pytest.FixtureRequest,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     usual_settings: Settings,
@@ -110,11 +133,13 @@ def test_a_record_of_an_earlier_commit_is_migrated_and_opened(
     if git("cat-file", "-e", commit).returncode:
         pytest.skip(f"this checkout has no history with {commit}")
     state = folder / "state"
-    with serving(unpack(commit, folder / "older"), state) as url, Filler(url) as filled:
+    database_url = request.getfixturevalue("postgresql")() if kind == "postgresql" else ""
+    older = unpack(commit, folder / "older")
+    with serving(older, state, database_url) as url, Filler(url) as filled:
         fill(filled)
     # A version has no more to refuse than what came later.
     assert set(filled.refused) <= {"statement"}
-    settings = Settings(state_dir=state, database_url="", redis_url=usual_settings.redis)
+    settings = Settings(state_dir=state, database_url=database_url, redis_url=usual_settings.redis)
     engine = create_engine(settings.database)
     before = rows_of(engine)
     command.upgrade(alembic_config(settings.database), "head")
@@ -126,7 +151,7 @@ def test_a_record_of_an_earlier_commit_is_migrated_and_opened(
     assert len(opened) > 100
     assert [page for page in opened if page.status >= 500] == []
 
-    with serving(CHECKOUT, state) as url, Filler(url) as upgraded:
+    with serving(CHECKOUT, state, database_url) as url, Filler(url) as upgraded:
         document = upgraded.wait(
             filled.made["running emulated job"],
             lambda job: job["status"] not in ("queued", "running", "judging"),
@@ -136,5 +161,6 @@ def test_a_record_of_an_earlier_commit_is_migrated_and_opened(
     assert [page for page in walk(create_app(settings), engine) if page.status >= 500] == []
     engine.dispose()
     monkeypatch.setenv("PARITY_STATE_DIR", str(state))
+    monkeypatch.setenv("PARITY_DATABASE_URL", database_url)
     assert main([]) == 0
     assert " 0 damaged" in capsys.readouterr().err

@@ -33,8 +33,9 @@ from sqlalchemy.exc import OperationalError, SQLAlchemyError
 from parity.client.rest import Client, ClientError, UnreachableError
 from parity.judging.document_types import VerdictDocument
 from server.database.sessions import Database
-from server.environment import SettingsError, read_settings
+from server.environment import SettingsError, misspelt_variables, read_settings
 from server.jobs.conclude import settled
+from server.jobs.gate_rules import RulesError, read_rules
 from server.jobs.workers import live_workers
 from server.queue import redis_client
 from server.readiness import alembic_config
@@ -83,6 +84,10 @@ def main() -> int:
     console = Console(stderr=True)
     try:
         settings = read_settings()
+        if settings.gate_rules is not None:
+            read_rules(settings.gate_rules)
+        for warning in misspelt_variables(os.environ):
+            console.print(f"[yellow]warning:[/] {escape(warning)}", highlight=False, soft_wrap=True)
         with running(settings, console) as keeper:
             if arguments.what == "demo":
                 job_file = QUICK_JOB_FILE if arguments.quick else JOB_FILE
@@ -94,7 +99,7 @@ def main() -> int:
                     return 0 if answered else INFRASTRUCTURE
             _serve(settings, keeper, console)
             return 0
-    except (StackRefusedError, SettingsError) as error:
+    except (StackRefusedError, SettingsError, RulesError) as error:
         console.print(f"[red]refused:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         return USAGE
     except (

@@ -95,6 +95,9 @@ PLANTED = {
     "a lead": statement("UPDATE verdicts SET lead = 'It is fine.'"),
     "a candidate's name": statement("UPDATE verdicts SET candidate = 'mxfp8'"),
     "a digest": statement(f"UPDATE verdicts SET document_sha256 = '{'0' * 64}'"),
+    "a job's answer": statement("UPDATE jobs SET answer = 'fail'"),
+    "a job's answer that is gone": statement("UPDATE jobs SET answer = NULL"),
+    "a job's widest gap": statement("UPDATE jobs SET worst_gap = 0.5"),
     "a path that is no JSON": statement("UPDATE verdicts SET path = '[{'"),
     "a verdict that is gone": statement("DELETE FROM verdicts"),
     "a policy's key of a newer version": in_json(
@@ -138,7 +141,7 @@ def test_planted_damage_is_found(database, owner_database, job_id, kind):
     assert all(damage.remedies for damage in found)
 
 
-@pytest.mark.parametrize("kind", ["an outcome", "a verdict that is gone"])
+@pytest.mark.parametrize("kind", ["an outcome", "a verdict that is gone", "a job's answer"])
 def test_a_verdict_that_was_changed_is_judged_again_and_is_the_same(
     database, owner_database, job_id, settings, monkeypatch, capsys, kind
 ):
@@ -164,6 +167,7 @@ def test_a_job_whose_runs_the_judge_does_not_compare_needs_no_verdict(
     statement("DELETE FROM verdicts")(owner_database)
     assert damage_of(database)
     statement("UPDATE runs SET kind = 'why'")(owner_database)
+    statement("UPDATE jobs SET answer = NULL, worst_gap = NULL")(owner_database)
     assert damage_of(database) == []
 
 

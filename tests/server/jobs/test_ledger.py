@@ -12,7 +12,8 @@ from sqlalchemy import select
 from parity.judging.multiplicity import Multiplicity
 from parity.judging.policy import policy_from_mapping
 from server.database.tables import Job, Verdict, new_id
-from server.errors import LookError
+from server.database.verdict_digest import columns_digest, document_digest
+from server.errors import DamagedError, LookError
 from server.jobs.judge_input import case_of
 from server.jobs.multiplicity import multiplicity_of
 from server.jobs.submit import JobSubmission, submit_registered
@@ -237,6 +238,36 @@ def test_a_look_after_a_fail_only_where_the_gap_decided(ask, end):
     end(second, "fail", "NONFINITE_CAND")
     with pytest.raises(LookError, match="failed by NONFINITE_CAND"):
         ask(looks=3)
+
+
+@pytest.fixture
+def seal(database):
+    """A function that gives each verdict its digests, as the judge does."""
+
+    def write_digests():
+        with database.write() as session:
+            for row in session.scalars(select(Verdict)):
+                row.document_sha256 = document_digest(row.document)
+                row.columns_sha256 = columns_digest(row)
+
+    return write_digests
+
+
+def test_a_fail_that_was_rewritten_as_inconclusive_opens_no_further_look(ask, end, seal, database):
+    first, _, _ = ask(looks=3)
+    end(first, "fail", "NONFINITE_CAND")
+    seal()
+    with database.write() as session:
+        session.scalars(select(Verdict)).one().outcome = "inconclusive"
+    with pytest.raises(DamagedError, match=first):
+        ask(looks=3)
+
+
+def test_what_was_inconclusive_as_it_was_written_is_looked_at_again(ask, end, seal):
+    first, _, _ = ask(looks=3)
+    end(first)
+    seal()
+    assert ask(looks=3)[1] == 2
 
 
 @pytest.mark.parametrize(
