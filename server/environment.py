@@ -19,17 +19,17 @@ _OWN = ("setting_list", "setting_url", "value_error", "webhooks", "webhook_url",
 
 _ALIKE = 0.85  # of 1: two letters of twenty may differ
 _OF_TESTS = "PARITY_TEST_"
-# Of clients, trainers, launchers and containers, which are not settings of a process of the server.
-_OTHER_VARIABLES = frozenset(
+# Without the prefix: variables of clients, launchers and containers, which are no settings.
+_OTHER_NAMES = frozenset(
     {
-        "PARITY_API_DATABASE_URL",
-        "PARITY_CHECKPOINTS",
-        "PARITY_FUZZ_SECONDS",
-        "PARITY_GPU_CAPABILITY",
-        "PARITY_GPU_SLOTS",
-        "PARITY_LAUNCHER",
-        "PARITY_PUBLIC_RUNS",
-        "PARITY_WORKER_DATABASE_URL",
+        "api_database_url",
+        "checkpoints",
+        "fuzz_seconds",
+        "gpu_capability",
+        "gpu_slots",
+        "launcher",
+        "public_runs",
+        "worker_database_url",
     }
 )
 
@@ -67,12 +67,13 @@ def misspelt_variables(names: Iterable[str]) -> list[str]:
     same environment, and one that a newer version knows may be there after a return to this one.
     """
     settings = [f"PARITY_{field.upper()}" for field in Settings.model_fields]
+    others = {f"PARITY_{name.upper()}" for name in _OTHER_NAMES}
     unknown = sorted(
         name
         for name in names
         if name.upper().startswith("PARITY_")
         and not name.upper().startswith(_OF_TESTS)
-        and name.upper() not in {*settings, *_OTHER_VARIABLES}
+        and name.upper() not in {*settings, *others}
     )
     closest = {name: get_close_matches(name.upper(), settings, 1, _ALIKE) for name in unknown}
     return [
