@@ -37,20 +37,30 @@ class Delivery:
     """One spool and how far the server has it. A newer trainer is never fenced by what an older one
     left (`attach … after`).
 
-    `run` is the run of a spool that was written without one.
+    `run` is the run of a spool that was written without one, `baseline` that of a project whose
+    trainer named none.
     """
 
     def __init__(
-        self, path: Path, client: Client, *, live: bool = False, run: str | None = None
+        self,
+        path: Path,
+        client: Client,
+        *,
+        live: bool = False,
+        run: str | None = None,
+        baseline: str | None = None,
     ) -> None:
         self.path = path
         self._run = run
+        self._baseline = baseline
         self._client = client
         self._live = live
         self._progress = Progress.load(path)
         self._header: dict[str, Any] | None = None
         self._most_rows = _ROWS_AT_ONCE
         self.unreadable = 0
+        self.begun = ""
+        """That the run began another job of an ended project, as a sentence; else ""."""
 
     @property
     def sent_to(self) -> str | None:
@@ -188,10 +198,17 @@ class Delivery:
         header = self._read_header()
         if header.get("project") and not self._run and not self._progress.run:
             facts = {name: header[name] for name in PROJECT_FACTS if header.get(name) is not None}
-            self._progress.run = self._client.run_of(facts, header.get("key") or self.path.stem)[
-                "id"
-            ]
+            if self._baseline is not None:
+                facts["baseline"] = self._baseline
+            answer = self._client.run_of(facts, header.get("key") or self.path.stem)
+            self._progress.run = answer["id"]
             self._remember()
+            if answer.get("after"):  # which an earlier server does not return
+                self.begun = (
+                    f"project {header['project']} has ended (job {answer['after']}): run "
+                    f"{answer['id']} begins job {answer['job']}, whose baseline is "
+                    f"{answer['baseline']}"
+                )
 
     def _attach(self, after: int | None) -> int:
         """Begin the attempt, or get it again with another token; its number."""

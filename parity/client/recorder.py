@@ -237,6 +237,8 @@ class Recorder:
     def _follow(self, delivery: Delivery) -> None:
         """Send one of our spools while it is written, until its end."""
         going = self._deliver(delivery, delivery.attach)
+        if delivery.begun:
+            self._complain("project", delivery.begun)
         while going and delivery.path.exists():
             going = self._deliver(delivery, delivery.send_all)
             if delivery.left_out:

@@ -52,6 +52,8 @@ class Run:
             makes what it needs.
         arm: name of the arm in the project.
         baseline: name of the arm that is the project's baseline; default: the arm of its first run.
+            Once a project has ended (`parity runs conclude`), a run begins another job of that name
+            and must give it, unless its own arm was the baseline.
         seed: the seed of the run's data and weights. A restart with the same seed goes on with the
             run; without one each is a new run.
         planned_steps: how many steps the runs of the project are meant to take, if that is known.

@@ -77,6 +77,16 @@ class RunRecord(RunProgress):
 
 
 @frozen
+class RunOfProject(RunRecord):
+    """The run of a project's arm, and the project's baseline. `after` is the ended job of that
+    project, if this run began another one.
+    """
+
+    baseline: str
+    after: str | None
+
+
+@frozen
 class AttachedRun(RunRecord):
     """The run, and the token of the attempt, which may write this run until the attempt ends. It is
     returned only once.
@@ -95,7 +105,7 @@ def show(run_id: str, context: InContext) -> RunRecord:
 @router.post(
     "/runs",
     status_code=201,
-    responses={200: {"model": RunRecord, "description": "a run that goes on"}},
+    responses={200: {"model": RunOfProject, "description": "a run that goes on"}},
 )
 def of_project(
     request: StrictBody[RunRequest],
@@ -105,19 +115,24 @@ def of_project(
     idempotency_key: Annotated[
         str | None, Header(max_length=200, description="the same key returns the same run")
     ] = None,
-) -> RunRecord:
+) -> RunOfProject:
     """The run of a project's arm for a trainer without a job file: project, arm and run are made
     where they are not there yet.
 
     A project belongs to who made it. Attach to the run next. Its job is judged when its owner
-    concludes it (`:conclude`).
+    concludes it (`:conclude`); a later run begins another job, and is refused where it does not
+    name the baseline.
     """
     with context.database.write() as session:
-        run, is_new = projects.run_of(
-            session, context.settings, request, sender.id, idempotency_key
+        of_project = projects.run_of(session, context.settings, request, sender.id, idempotency_key)
+        answer = _answer(
+            session,
+            RunOfProject,
+            of_project.run,
+            baseline=of_project.run.job.arms[0].name,
+            after=of_project.after,
         )
-        answer = _answer(session, RunRecord, run)
-    response.status_code = 201 if is_new else 200
+    response.status_code = 201 if of_project.is_new else 200
     return answer
 
 

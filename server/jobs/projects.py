@@ -4,9 +4,11 @@ whoever owns the project concludes it.
 A project is an open job of engine external. Each of its owner's trainers names the project, its arm
 and its seed; the baseline is that which the first one names, else the first arm. An open job takes
 further arms and runs, and is not judged by itself: `:rejudge` answers at any time, and `conclude`
-records the verdict under the default policy and closes the job. A policy of one's own is registered
-before the runs, in a job file. Who judges and adds runs until it passes has looked more than once:
-each judging with other finished runs, or with more statements, is counted, and shares the error.
+records the verdict under the default policy and closes the job. A later run of that project begins
+another job, whose baseline must be known: a replicate of a candidate that came first would else
+become it. A policy of one's own is registered before the runs, in a job file. Who judges and adds
+runs until it passes has looked more than once: each judging with other finished runs, or with more
+statements, is counted, and shares the error.
 """
 
 import time
@@ -41,13 +43,25 @@ _MOST_SEED = 2**53
 
 
 @frozen
+class ProjectRun:
+    """The run of a project for a trainer; whether it is new, and the ended job of that project, if
+    the run began another one.
+    """
+
+    run: Run
+    is_new: bool
+    after: str | None
+
+
+@frozen
 class RunRequest(Body):
     """A run of a project's arm. Without `seed` it is a run of its own each time; with one, a
     trainer that restarts goes on with its run.
 
     The baseline is the arm that the project's first run names as `baseline`, else that run's own
-    arm. `recipe` and `planned_steps` are recorded when they are first stated; later requests may
-    leave all three out, and must not contradict them.
+    arm. Once the project has ended, a run begins another job and must name the baseline, unless its
+    own arm was the baseline. `recipe` and `planned_steps` are recorded when they are first stated;
+    later requests may leave all three out, and must not contradict them.
     """
 
     project: Annotated[str, Field(min_length=1, max_length=200)]
@@ -60,12 +74,12 @@ class RunRequest(Body):
 
 def run_of(
     session: Session, settings: Settings, request: RunRequest, who: str, key: str | None
-) -> tuple[Run, bool]:
-    """The run of a project for a trainer, and whether it is new. `key` is the trainer's name for
-    this request: it gets one run for it.
+) -> ProjectRun:
+    """The run of a project for a trainer. `key` is the trainer's name for this request: it gets one
+    run for it.
 
-    ConflictError where it contradicts what is on record, InvalidError for a recipe that is not
-    known and for too many arms or runs.
+    ConflictError where it contradicts what is on record or the project has ended and no baseline is
+    named, InvalidError for a recipe that is not known and for too many arms or runs.
     """
     project = request.project
     if not project.strip() or not project.isprintable():
@@ -75,13 +89,15 @@ def run_of(
     except RecipeError as error:
         raise InvalidError(str(error)) from None
     hold_lock(session, f"project {who} {project}")
-    project_jobs = (
-        select(Job)
-        .where(Job.name == project, Job.is_open, Job.submitted_by == who, Job.status.in_(JOB_OPEN))
-        .order_by(Job.id.desc())
-    )
-    job = session.scalars(project_jobs.limit(1)).first()
+    is_project = (Job.name == project, Job.looked_at.is_not(None), Job.submitted_by == who)
+    newest = session.scalars(
+        select(Job).where(*is_project).order_by(Job.id.desc()).limit(1)
+    ).first()
+    ended = newest if newest and not (newest.is_open and newest.status in JOB_OPEN) else None
+    job = None if ended else newest
     if job is None:
+        if ended is not None:
+            _check_baseline(request, ended)
         job = _new_job(request, who)
         session.add(job)
         session.flush()
@@ -101,13 +117,28 @@ def run_of(
     if run is not None:
         if key is not None and key not in (run.asked_by or ()):
             run.asked_by = [*(run.asked_by or ()), key]
-        return run, False
+        return ProjectRun(run=run, is_new=False, after=None)
     if len(job.runs) >= settings.max_runs_per_job:
         raise InvalidError(
             f"project {project} has {len(job.runs)} runs, the most of one job "
             "(PARITY_MAX_RUNS_PER_JOB); conclude it first"
         )
-    return _new_run(session, job, arm, request, key), True
+    run = _new_run(session, job, arm, request, key)
+    begins = ended is not None and len(job.runs) == 1
+    return ProjectRun(run=run, is_new=True, after=ended.id if ended and begins else None)
+
+
+def _check_baseline(request: RunRequest, ended: Job) -> None:
+    """Raise ConflictError where the baseline of the job after an ended one would be a guess."""
+    baseline = ended.arms[0].name
+    how = "concluded" if ended.status in JOB_OPEN else ended.status  # the judge may be at it
+    if request.baseline is None and request.arm != baseline:
+        raise ConflictError(
+            f"project {request.project} is {how} (job {ended.id}) and takes no further run; a run "
+            f"of {request.arm} would begin another job and be its baseline. To begin one against "
+            f'{baseline}, give the run baseline="{baseline}"; steps that were '
+            f"logged without it go there with `parity resend FILE --baseline {baseline}`"
+        )
 
 
 def _new_job(request: RunRequest, who: str) -> Job:

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import re
 import threading
+import time
 
 import httpx2
 import numpy as np
@@ -104,9 +105,55 @@ def test_from_two_scripts_to_a_verdict(served, client, database, tmp_path, capsy
     assert left.value.code == {"pass": 0, "fail": 1, "inconclusive": 3}[now["verdict"]]
     assert (client.job(job)["status"], client.job(job)["awaits_conclusion"]) == ("concluded", False)
     assert httpx2.get(client.page(job), timeout=60).status_code == 200
-    _train(served, tmp_path, "fp8", 1)  # which begins another job of that name
+    _train(served, tmp_path, "fp8", 1)  # the baseline's own run begins another job of that name
     with database.read() as session:
         assert session.query(Job).count() == 2
+
+
+def test_a_run_of_a_concluded_project_never_becomes_the_baseline_in_silence(
+    served, client, database, tmp_path, capsys, caplog
+):
+    for arm in ("fp8", "nvfp4"):
+        _train(served, tmp_path, arm, 1, recipe=arm if arm == "nvfp4" else "fp8_current")
+    job = _only_job(database)
+    client.conclude(job)
+    with pytest.raises(RunError, match=rf'job {job}.*give the run baseline="fp8"'):
+        _train(served, tmp_path, "nvfp4", 2)
+    assert _only_job(database) == job, "no job was begun"
+
+    (refused,) = tmp_path.rglob("*.refused")
+    with pytest.raises(SystemExit) as left:
+        cli.main(["resend", str(refused), "--server", served, "--baseline", "fp8"])
+    printed = capsys.readouterr()
+    begun = client.jobs(2)["items"][0]
+    assert (left.value.code, begun["id"] == job) == (0, False), printed.err
+    assert f"begins job {begun['id']}, whose baseline is fp8" in printed.err
+    arms = client.job(begun["id"])["arms"]
+    assert [(arm["name"], arm["role"], len(arm["runs"])) for arm in arms] == [
+        ("fp8", "baseline", 0),
+        ("nvfp4", "candidate", 1),
+    ]
+
+    caplog.clear()
+    _train(served, tmp_path, "nvfp4", 3, project="other")  # a project's first run is its baseline
+    assert not caplog.messages
+
+
+@pytest.mark.parametrize(("arm", "baseline"), [("nvfp4", "fp8"), ("nvfp4", "nvfp4"), ("fp8", None)])
+def test_a_run_that_names_its_baseline_begins_another_job_and_says_so(
+    arm, baseline, served, client, database, tmp_path, caplog
+):
+    for ended in ("fp8", "nvfp4"):
+        client.run_of({"project": "mine", "arm": ended, "seed": 1})
+    job = _only_job(database)
+    client.cancel(job)
+    _train(served, tmp_path, arm, 2, steps=20, baseline=baseline)
+    begun = client.jobs(2)["items"][0]["id"]
+    named = baseline or arm
+    assert client.job(begun)["arms"][0]["name"] == named
+    assert [f"job {begun}, whose baseline is {named}" in line for line in caplog.messages] == [True]
+    client.run_of({"project": "mine", "arm": "nvfp4", "seed": 5})  # which is there by now
+    assert len(client.jobs(9)["items"]) == 2
 
 
 def test_a_project_whose_runs_have_ended_asks_to_be_concluded(
@@ -137,10 +184,58 @@ def test_a_project_whose_runs_have_ended_asks_to_be_concluded(
         assert (ended.value.code, f"parity runs conclude {job}" in printed) == (code, True)
         if command == "status":
             assert re.search(r"nvfp4 .* [+-]0\.0\d+", printed)  # the gap
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["watch", job, "--server", served, "--json", "--timeout", "60"])
+    printed = capsys.readouterr()
+    assert (ended.value.code, json.loads(printed.out)["verdicts"]) == (3, [])
+    assert f"parity runs conclude {job}" in printed.err
     page = httpx2.get(f"{served}/jobs/{job}", trust_env=False).text
     assert "Open until it is concluded." in page
+    assert f"parity runs conclude {job} records the verdict" in page
     assert "All its runs have ended; it takes further runs." in page
     assert "A forecast is never a verdict. " not in page  # the note of the picture
+
+
+def test_while_a_run_trains_nothing_names_a_command_that_would_fail(
+    served, client, database, tmp_path, capsys
+):
+    for arm in ("fp8", "nvfp4"):
+        _train(served, tmp_path, arm, 1)
+    job, printed = _only_job(database), []
+
+    def look():
+        while sum(len(arm["runs"]) for arm in client.job(job)["arms"]) < 3:
+            time.sleep(0.01)  # the trainer's own thread makes the run
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["report", job, "--server", served])
+        assert ended.value.code == 2
+        printed.append(capsys.readouterr().err)
+        printed.append(httpx2.get(f"{served}/jobs/{job}", trust_env=False).text)
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["watch", job, "--server", served, "--timeout", "0"])
+        assert ended.value.code == 5, "a run trains"
+
+    _train(served, tmp_path, "nvfp4", 2, before_end=look)
+    assert [f"runs conclude {job}" in text for text in printed] == [False, False]
+    assert [f"parity runs judge {job}" in text for text in printed] == [True, True]
+    assert client.rejudge(job)["verdicts"]
+
+
+def test_a_project_with_an_arm_that_never_finished_says_what_it_lacks(
+    served, client, database, capsys
+):
+    for arm in ("fp8", "nvfp4"):
+        run = client.run_of({"project": "mine", "arm": arm, "seed": 1})["id"]
+        attempt = client.attach(run, {})["attempt"]
+        client.finish(run, attempt, "failed", "the node died")
+    job = _only_job(database)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["watch", job, "--server", served, "--timeout", "60"])
+    printed = capsys.readouterr().err
+    assert (ended.value.code, f"parity cancel {job}" in printed) == (3, True), printed
+    assert "conclude" not in printed
+    assert "runs conclude" not in httpx2.get(f"{served}/jobs/{job}", trust_env=False).text
+    assert client.cancel(job)["status"] == "cancelled"
 
 
 def test_who_judges_until_it_passes_has_looked_more_than_once(served, client, database, tmp_path):

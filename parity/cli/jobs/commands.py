@@ -105,7 +105,12 @@ def submit(
 @app.command(epilog="parity watch j0000000000001 --timeout 3600")
 @flat
 def watch(job: JobId, following: Follow, at: VerdictQuery) -> int:
-    """Follow a job to its end and print its verdicts. Ctrl-C stops watching, not the job."""
+    """Follow a job to its end and print its verdicts. Ctrl-C stops watching, not the job.
+
+    Exits with the worst verdict: 1 fail, 3 inconclusive, 0 pass. A project of parity.Run is
+    followed until it is concluded or all runs of a baseline and a candidate have ended; the latter
+    exits with 3, because no verdict is recorded yet.
+    """
     with at.client() as client:
         return _follow(client, job, following, at)
 
@@ -210,14 +215,20 @@ def _follow(client: Client, job_id: str, following: Follow, at: VerdictQuery) ->
         "job", watch=f"parity watch {job_id}", end=f"parity cancel {job_id}"
     ):
         document = watching.follow(client, job_id, progress, following.timeout)
+    if words := status.conclusion_words(document):
+        at.show_verdicts([])
+        print(f"parity: job {job_id} has no verdict yet: {words}", file=sys.stderr)
+        return EXIT_CODES["inconclusive"]
     return _finish(document, at)
 
 
 def _finish(document: Mapping[str, Any], at: VerdictQuery) -> int:
     if document["status"] not in watching.ENDED:
         job_id = document["id"]
-        remedy = status.conclusion_words(document) or f"`parity watch {job_id}` waits for it"
-        raise UsageError(f"job {job_id} is {document['status']} and has no verdict yet; {remedy}")
+        raise UsageError(
+            f"job {job_id} is {document['status']} and has no verdict yet; "
+            f"{status.waiting_words(document)}"
+        )
     if document["status"] != "concluded":
         why = f": {document['message']}" if document["message"] else ""
         raise JobEndedError(f"job {document['id']} {document['status']} without a verdict{why}")

@@ -16,11 +16,18 @@ def state_line(client: Client, document: Document) -> str:
     """The state of a job and of its arms in one line."""
     gaps = recent_gaps(client, document)
     arms = "; ".join(_line(arm, gaps) for arm in document["arms"])
-    waiting = f". {document['waiting']}" if document["waiting"] else ""
+    waiting = f". {why}" if (why := document["waiting"] or _lacks_candidate(document)) else ""
     return (
         f"{document['status']} {document['share_done']:.0%}, {_left(document['eta_seconds'])} "
         f"left: {arms}{waiting}"
     )
+
+
+def _lacks_candidate(document: Document) -> str:
+    """That a project of one arm waits for its candidate, as a sentence; else ""."""
+    if not document.get("is_open") or len(document["arms"]) > 1:
+        return ""
+    return f"{document['arms'][0]['name']} is the baseline, and no candidate has begun"
 
 
 def forecast_changes(document: Document, states: dict[str, str]) -> list[str]:
@@ -50,7 +57,11 @@ def _line(arm: Document, gaps: Mapping[str, float]) -> str:
 def table(document: Document, gaps: Mapping[str, float]) -> Table:
     """One row per arm: bar, steps, loss, gap (nats, where known) and time left."""
     shown = Table(
-        box=None, pad_edge=False, title_justify="left", title=document["waiting"], title_style="dim"
+        box=None,
+        pad_edge=False,
+        title_justify="left",
+        title=document["waiting"] or _lacks_candidate(document),
+        title_style="dim",
     )
     for heading in ("arm", ""):
         shown.add_column(heading, no_wrap=True)

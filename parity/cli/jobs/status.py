@@ -114,7 +114,32 @@ def conclusion_words(document: Mapping[str, Any]) -> str:
     """What is left to do for a project of which all runs have ended; "" for any other job."""
     if not document.get("awaits_conclusion"):  # an earlier server does not say
         return ""
+    unfinished = [arm["name"] for arm in document["arms"] if not _has_finished(arm)]
+    if unfinished:
+        return (
+            f"all its runs have ended, and {', '.join(unfinished)} has no finished run; train one "
+            f"with parity.Run, or end the project with `parity cancel {document['id']}`"
+        )
     return f"all its runs have ended; `parity runs conclude {document['id']}` records the verdict"
+
+
+def waiting_words(document: Mapping[str, Any]) -> str:
+    """How a job without a verdict comes to one. While a project's runs train it is judged as of now
+    at most.
+    """
+    job = document["id"]
+    if not document["is_open"]:
+        return f"`parity watch {job}` waits for it"
+    if words := conclusion_words(document):
+        return words
+    follow = f"`parity watch {job}` follows it until its runs have ended"
+    if len(document["arms"]) > 1 and all(map(_has_finished, document["arms"])):
+        return f"{follow}; `parity runs judge {job}` judges the finished ones as of now"
+    return follow
+
+
+def _has_finished(arm: Mapping[str, Any]) -> bool:
+    return any(run["state"] == "finished" for run in arm["runs"])
 
 
 def _list_runs(document: Document) -> None:

@@ -48,7 +48,7 @@ def follow(
     check: Callable[[], None] = lambda: None,
 ) -> Document:
     """Show a job's progress until it ends, and return its last document. To stop watching does not
-    stop the job.
+    stop the job. An open project is followed until all its runs have ended: it waits for its owner.
 
     The time limit counts from `since` (`time.monotonic()`), by default from now. `check` is called
     about once a second; what it raises ends the watching.
@@ -129,7 +129,7 @@ def poll(
     check: Callable[[], None] = lambda: None,
 ) -> Iterator[Document]:
     """What `fetch` returns about once a second; its `status` is that of the job, and the last one
-    has ended.
+    has ended, or is of a project that goes on only by what its owner does.
 
     Raises WatchTimeoutError where it had not ended in time; where no server answered at that time,
     the last request's error.
@@ -162,6 +162,6 @@ def poll(
         )
         unanswered.clear()
         yield document
-        if document["status"] in ENDED:
+        if document["status"] in ENDED or document.get("awaits_conclusion"):
             return
         wait(_PERIOD_SECONDS)

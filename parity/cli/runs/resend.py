@@ -44,6 +44,12 @@ def resend(
         "RUN",
         rich_help_panel=ARMS,
     ),
+    baseline: str | None = option(
+        None,
+        "Baseline of the project that the steps belong to, if their script named none.",
+        "ARM",
+        rich_help_panel=ARMS,
+    ),
 ) -> int:
     """Send the steps that training scripts logged with parity.Run and could not send; spools of
     running processes are skipped.
@@ -75,7 +81,7 @@ def resend(
                     )
                     continue
                 with Client(server or header["server"], at.token) as client:
-                    delivery = Delivery(path, client, run=as_run)
+                    delivery = Delivery(path, client, run=as_run, baseline=baseline)
                     delivery.send_rest()
                     run = (
                         delivery.sent_to or f"project {header.get('project')}, nothing was logged,"
@@ -112,6 +118,8 @@ def _print_sent(run: str, delivery: Delivery, at: ServerQuery) -> None:
     if not at.as_json:
         lost = f", but {delivery.unreadable} lines could not be read" if delivery.unreadable else ""
         print(f"{run} {delivery.path} sent as attempt {delivery.attempt_number}{lost}")
+    if delivery.begun:
+        print(f"parity: {delivery.path}: {delivery.begun}", file=sys.stderr)
     if delivery.left_out:
         print(f"parity: {delivery.path}: {delivery.left_out}", file=sys.stderr)
 

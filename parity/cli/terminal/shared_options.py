@@ -73,7 +73,7 @@ class Printing(Json):
         """Print verdict documents, or comparisons of evaluations, with the sign-offs that hold."""
         if self.as_json and self.markdown:
             raise UsageError("--json and --markdown exclude each other; give only one of them")
-        if self.is_silent:
+        if self.is_silent or not (documents or self.as_json):
             return
         if self.as_json or self.markdown:
             sys.stdout.write(

@@ -164,7 +164,7 @@ def _unjudged(
             outlook,
             job.planned_steps,
             strip,
-            _next_of(shown),
+            _next_of(job, shown),
         )
     else:
         answer = _no_answer(job, strip)
@@ -304,15 +304,21 @@ def _next_of_none(job: JobDocument) -> str:
             f"parity runs conclude {job.id} has it judged again, with the token of an admin; "
             f"parity runs judge {job.id} only asks how."
         )
-    if job.is_open and len(job.arms) > 1 and job.status not in JOB_ENDED:
-        return (
-            f"parity runs judge {job.id} judges the runs that have finished, as of now; parity "
-            f"runs conclude {job.id} records the verdict."
-        )
+    if job.is_open and job.status not in JOB_ENDED and _can_be_judged(job):
+        judge = f"parity runs judge {job.id} judges the runs that have finished, as of now"
+        if job.awaits_conclusion:
+            return f"{judge}; parity runs conclude {job.id} records the verdict."
+        return f"{judge}."
     return ""
 
 
-def _next_of(arm: ArmDocument) -> str:
+def _can_be_judged(job: JobDocument) -> bool:
+    """Whether a baseline and each candidate have a finished run."""
+    finished = [any(run.state == "finished" for run in arm.runs) for arm in job.arms]
+    return len(finished) > 1 and all(finished)
+
+
+def _next_of(job: JobDocument, arm: ArmDocument) -> str:
     """What a forecast advises."""
     if arm.live is None:
         return ""
@@ -325,6 +331,11 @@ def _next_of(arm: ArmDocument) -> str:
         return (
             "It can hardly pass any more: cancel the job, or let it train on for the size of the "
             "gap."
+        )
+    if job.is_open:
+        return (
+            "Let the runs end: the verdict reads the last steps of each, once the project is "
+            "concluded."
         )
     return "Wait for the verdict: it reads the last steps of every run."
 

@@ -664,7 +664,7 @@ def test_a_key_makes_one_job_and_one_of_another_principal_makes_another(database
 def test_the_first_runs_of_two_arms_that_begin_at_once_are_one_project(database, settings):
     def begin(arm, who="me", project="p"):
         return lambda s: (
-            projects.run_of(s, settings, RunRequest(project=project, arm=arm), who, None)[0].job_id
+            projects.run_of(s, settings, RunRequest(project=project, arm=arm), who, None).run.job_id
         )
 
     both = overlap(database, begin("a"), begin("b"))
@@ -680,7 +680,7 @@ def test_a_project_that_is_concluded_takes_no_run_any_more(database, settings):
         return lambda s: (
             projects.run_of(
                 s, settings, RunRequest(project="p", arm=arm, planned_steps=100), "me", None
-            )[0].id
+            ).run.id
         )
 
     ended = []
@@ -699,7 +699,7 @@ def test_a_project_that_is_concluded_takes_no_run_any_more(database, settings):
         "the run that came first is seen and ended"
     )
     with database.write() as session:
-        assert _run_of(session, begin("b")(session)) != job_id
+        assert _run_of(session, begin("a")(session)) != job_id
     other = overlap(
         database,
         lambda s: locks.hold_lock(s, "project me p"),
