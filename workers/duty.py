@@ -14,7 +14,7 @@ def take(session: Session, name: str, holder: str, seconds: float) -> bool:
     get different answers.
     """
     now = clock.now(session)
-    free = or_(Duty.holder == holder, Duty.expires_at < now)
+    free = or_(Duty.holder == holder, clock.is_over(Duty.expires_at, now, seconds))
     taken = (
         update(Duty).where(Duty.name == name, free).values(holder=holder, expires_at=now + seconds)
     )

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Collection
 
 from sqlalchemy import Select, func, or_, select
+from sqlalchemy.orm import Session
 
 from server.concurrency.failures import log_failure
 from server.database import clock
@@ -23,14 +24,14 @@ _LONGEST_TRANSACTION_SECONDS = 60.0  # between the time that a run's end states 
 def give_back_expired(settings: Settings, database: Database) -> list[str]:
     """Queue (or fail) every run whose lease has ended; returns their ids."""
     with database.read() as session:
-        expired = [run.id for run in session.scalars(_expired(clock.now(session)))]
+        expired = [run.id for run in session.scalars(_expired(session, settings))]
     moved = []
     why = f"its worker was silent for {settings.lease_seconds:g} s"
     for run_id in expired:
         # One transaction each: it locks the run and then its job, like every other writer.
         with database.write() as session:
             run = session.scalars(
-                _expired(clock.now(session))
+                _expired(session, settings)
                 .where(Run.id == run_id)
                 .with_for_update(skip_locked=True)
             ).first()
@@ -42,9 +43,11 @@ def give_back_expired(settings: Settings, database: Database) -> list[str]:
     return moved
 
 
-def _expired(now: float) -> Select[Run]:
+def _expired(session: Session, settings: Settings) -> Select[Run]:
     return select(Run).where(
-        Run.state == "running", Run.capability != "external", Run.lease_expires_at < now
+        Run.state == "running",
+        Run.capability != "external",
+        clock.is_over(Run.lease_expires_at, clock.now(session), settings.lease_seconds),
     )
 
 

@@ -21,6 +21,7 @@ from server.database.metrics import store
 from server.database.sessions import Database
 from server.database.states import RUN_ENDED
 from server.database.tables import Run
+from server.errors import DamagedError
 from server.jobs.lifecycle import BrokenAttempt
 from server.outages import OUTAGES, passes, reason
 from server.settings import Settings
@@ -77,6 +78,8 @@ def _without_database(settings: Settings, stopping: threading.Event, error: SQLA
 def _failure(error: Exception) -> str:
     if isinstance(error, OSError) and full_disk.is_full(error):
         return f"on this worker {full_disk.sentence(error)}"
+    if isinstance(error, DamagedError):
+        return error.detail
     return f"its supervisor failed: {error!r}"
 
 
@@ -200,10 +203,18 @@ class Supervisor(AttemptRecord):
         """The request for checkpoints: their folder, and the first unrecorded step, beyond which no
         checkpoint may be used.
         """
-        steps, _ = self.read(lambda session: store.read(session, self._claim.run_id, "train", []))
+        steps, damage = self.read(
+            lambda session: store.steps_before_damage(session, self._claim.run_id, "train")
+        )
         # The first step that is not recorded. Steps are recorded in order, so a hole means a
         # damaged database.
         recorded = next((at for at, step in enumerate(steps.tolist()) if step != at), len(steps))
+        if damage is not None:
+            # A crash here would repeat in each attempt. Steps that are trained again replace the
+            # damaged ones, and have the same bits.
+            why = f"resumed at or before step {recorded}: {damage.detail}"
+            _log.warning("run %s: %s", self._claim.run_id, why)
+            self.note(why)
         return {
             "folder": str(self._checkpoints),
             "seconds": self._settings.checkpoint_seconds,

@@ -3,15 +3,17 @@ keeps a run.
 
 With SQLite all writers are on one machine and use its clock. If that clock jumps ahead, all
 leases end at once: the runs are queued again, the old trainers are fenced, and only time is lost.
+If it is put back later, what was taken meanwhile ends far in the future; see `is_over`.
 """
 
 import time
 from datetime import UTC, datetime
 from typing import overload
 
-from sqlalchemy import ColumnElement, Float, func, literal, select
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, Float, func, literal, or_, select
+from sqlalchemy.orm import InstrumentedAttribute, Session
 
+_FARTHEST_PERIODS, _FARTHEST_SECONDS = 2, 600.0
 POSTGRESQL: ColumnElement[float] = func.extract("epoch", func.clock_timestamp()).cast(Float(53))
 
 
@@ -27,6 +29,22 @@ def now_in(session: Session) -> ColumnElement[float]:
     if session.get_bind().dialect.name == "sqlite":
         return literal(time.time())
     return POSTGRESQL
+
+
+def is_over(
+    end: InstrumentedAttribute[float] | InstrumentedAttribute[float | None],
+    now: float,
+    seconds: float,
+) -> ColumnElement[bool]:
+    """Whether something that is taken for `seconds` at a time, until `end` (unix seconds), is free
+    again.
+
+    Its end has passed, or is so far ahead that the clock was wrong when it was taken: a holder that
+    lives has renewed it since, and one that has died would keep it until then. Other processes may
+    have longer periods, so anything within ten minutes counts.
+    """
+    farthest = now + max(_FARTHEST_PERIODS * seconds, _FARTHEST_SECONDS)
+    return or_(end < now, end > farthest)
 
 
 @overload

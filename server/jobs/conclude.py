@@ -17,7 +17,7 @@ import threading
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from sqlalchemy import Select, exists, or_, select
+from sqlalchemy import Select, exists, select
 from sqlalchemy.exc import DBAPIError, PendingRollbackError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
@@ -42,7 +42,7 @@ from server.database.tables import Arm, Job, Run
 from server.errors import ConflictError, DamagedError
 from server.jobs import forecasts, lifecycle
 from server.jobs.job_kinds import JobOutcome, needed_kind
-from server.jobs.judge_claim import claimed
+from server.jobs.judge_claim import claimed, is_held
 from server.jobs.judge_input import case_of, noise_table_of
 from server.jobs.noise_tables import keep_reruns, reruns_of
 from server.jobs.verdict_rows import new_verdict_row, path_or_none
@@ -65,15 +65,8 @@ def conclude(database: Database, job_id: str) -> bool:
     with database.read() as session:
         if not ready_to_conclude(session, job_id):
             return True
-        now = clock.now(session)
-        if (
-            session.scalar(
-                select(Job.id).where(
-                    Job.id == job_id, or_(Job.judging_until >= now, Job.judge_after > now)
-                )
-            )
-            is not None
-        ):
+        held = select(Job.id).where(Job.id == job_id, is_held(clock.now(session)))
+        if session.scalar(held) is not None:
             return False
     with _one_at_a_time, claimed(database, job_id) as is_ours:
         if is_ours:

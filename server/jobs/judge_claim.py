@@ -7,7 +7,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sqlalchemy import or_, update
+from sqlalchemy import ColumnElement, or_, update
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
@@ -34,13 +34,25 @@ def claim(session: Session, job_id: str, judge: str) -> bool:
     if the job has ended.
     """
     now = clock.now(session)
-    free = or_(Job.judging_until.is_(None), Job.judging_until < now, Job.judging_by == judge)
+    free = or_(
+        Job.judging_until.is_(None),
+        clock.is_over(Job.judging_until, now, _CLAIM_SECONDS),
+        Job.judging_by == judge,
+    )
     open_job = update(Job).where(Job.id == job_id, Job.status.in_(JOB_OPEN), free)
     return (
         session.execute(
             open_job.values(judging_by=judge, judging_until=now + _CLAIM_SECONDS).returning(Job.id)
         ).first()
         is not None
+    )
+
+
+def is_held(now: float) -> ColumnElement[bool]:
+    """Whether another judge has a job now, or it rests until it is tried again."""
+    return or_(
+        ~clock.is_over(Job.judging_until, now, _CLAIM_SECONDS),
+        ~clock.is_over(Job.judge_after, now, _LONGEST_PAUSE_SECONDS),
     )
 
 

@@ -25,9 +25,9 @@ _ANY_NUMBER = 2**31 - 1
 
 def live_workers(session: Session, lease_seconds: float) -> Sequence[Worker]:
     """Workers with a heartbeat within the last lease period."""
-    return session.scalars(
-        select(Worker).where(Worker.heartbeat_at > clock.now(session) - lease_seconds)
-    ).all()
+    silent_since = clock.now(session) - lease_seconds
+    is_silent = clock.is_over(Worker.heartbeat_at, silent_since, lease_seconds)
+    return session.scalars(select(Worker).where(~is_silent)).all()
 
 
 def why_waiting(job: Job, slots: int, live: Sequence[Worker]) -> str | None:
@@ -207,8 +207,8 @@ def would_train(session: Session, job: Job, lease_seconds: float) -> list[Worker
         and _unable(worker, job) is None
         and (job.baseline_id is None or is_bound_to(worker, job))
     ]
-    alive_since = clock.now(session) - lease_seconds
-    return [worker for worker in able if worker.heartbeat_at > alive_since] or able[:1]
+    live = {worker.id for worker in live_workers(session, lease_seconds)}
+    return [worker for worker in able if worker.id in live] or able[:1]
 
 
 def other_machine(workers: Sequence[Worker], job: Job) -> str | None:

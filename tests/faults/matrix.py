@@ -61,6 +61,8 @@ from workers.standalone.processes import StackPart, start
 
 LEASE_SECONDS = 1.5
 QUIET_SECONDS = 120.0
+# More than faults cause: a run that crashes in each attempt fails, and so does the matrix.
+MOST_CRASHES = 20
 JOB = {
     "name": "fault matrix",
     "layer_policy": "mlp_only",
@@ -170,6 +172,7 @@ class Stack:
             lease_seconds=LEASE_SECONDS,
         )
         self.url = f"http://127.0.0.1:{port}"
+        self._clocks = Path(tempfile.mkdtemp(prefix="pf-clocks-"))  # not on the disk that is filled
         values = self.settings.model_dump(
             include={"state_dir", "database_url", "redis_url", "port", "lease_seconds"}
         )
@@ -181,7 +184,7 @@ class Stack:
             "slots": 1,
         }
         values |= {
-            "max_attempts": 10**6,
+            "max_attempts": MOST_CRASHES,
             "requests_per_minute": 10**6,
             "database_patience_seconds": 60,
         }
@@ -248,7 +251,7 @@ class Stack:
 
     def clock_file(self, name: str) -> Path:
         """Where a process reads by how many seconds its clock is wrong."""
-        return self.folder / f"{name}.clock"
+        return self._clocks / f"{name}.clock"
 
     def revive(self) -> list[str]:
         """Start again whatever has ended, as the operator's supervisor would; the names of what was
@@ -274,6 +277,7 @@ class Stack:
             with contextlib.suppress(ProcessLookupError):
                 part.process.kill()
             part.process.wait()
+        shutil.rmtree(self._clocks, ignore_errors=True)
 
 
 @dataclass(slots=True)
@@ -285,6 +289,7 @@ class Tally:
     steps: int = 0
     runs: int = 0
     attempts: int = 0
+    most_attempts: int = 0  # of one run
     caught: int = 0
     flipped: int = 0
     found: int = 0
@@ -734,6 +739,7 @@ class Matrix:
         self._check_curve(run, steps, columns)
         states = Counter(session.scalars(select(Attempt.state).where(Attempt.run_id == run.id)))
         self.tally.attempts += states.total()
+        self.tally.most_attempts = max(self.tally.most_attempts, states.total())
         if states["finished"] != 1 or states["running"]:
             self.tally.problems.append(f"run {run.id} has attempts {dict(states)}")
 
@@ -832,8 +838,8 @@ def main() -> int:
         f"judges caught at work {tally.caught}"
     )
     print(
-        f"faults {tally.injected.total()}, runs {tally.runs}, attempts {tally.attempts}, steps "
-        f"checked {tally.steps:,}"
+        f"faults {tally.injected.total()}, runs {tally.runs}, attempts {tally.attempts} (at most "
+        f"{tally.most_attempts} of one run), steps checked {tally.steps:,}"
     )
     for problem in tally.problems[:50]:
         print(f"PROBLEM {problem}")

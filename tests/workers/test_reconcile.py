@@ -40,6 +40,18 @@ def test_a_live_lease_is_left_alone(settings, database, submit, make_worker):
     assert reconcile.give_back_expired(settings, database) == []
 
 
+@pytest.mark.parametrize(("ahead", "is_lost"), [(500.0, False), (700.0, True), (86_400.0, True)])
+def test_a_lease_of_a_clock_that_was_a_day_ahead_does_not_hold_a_dead_workers_run_for_a_day(
+    settings, database, submit, make_worker, ahead, is_lost
+):
+    """Found by the fault matrix: such a run stayed in training until the next day."""
+    submit()
+    claim = _claim(database, make_worker(), 60.0)
+    with database.write() as session:
+        lease.renew(session, claim, ahead)
+    assert reconcile.give_back_expired(settings, database) == [claim.run_id] * is_lost
+
+
 def test_an_unjudged_job_is_concluded_once(database, recorded):
     job_id = recorded({"nvfp4": 0.0}, state="finished")
     ended = reconcile.EndedJobs()

@@ -48,6 +48,7 @@ from server.database.metrics.column_codec import decode, stored
 from server.database.metrics.coverage import Range
 from server.database.metrics.replaced_steps import curve_of, superseded_from
 from server.database.tables import Chunk, Run
+from server.errors import DamagedError
 
 SMALL_CHUNKS = 64
 """Small chunks after which they are merged: a run then has at most about twice this number that are
@@ -158,6 +159,21 @@ def read(
 ) -> tuple[NDArray[np.int64], Columns]:
     """All steps of a run and the named columns (default: all), as `read_range` returns them."""
     return read_range(session, run_id, kind, names=names)
+
+
+def steps_before_damage(
+    session: Session, run_id: str, kind: str
+) -> tuple[NDArray[np.int64], DamagedError | None]:
+    """The steps (n,) of a run before its first chunk that is not as it was written, ascending, and
+    the error of that chunk; None if all chunks are intact. Columns that are stored by themselves
+    are not read.
+    """
+    intact: list[Columns] = []
+    try:
+        intact.extend(tables(session, run_id, kind, names=[]))
+    except DamagedError as error:
+        return joined(intact, [])[0], error
+    return joined(intact, [])[0], None
 
 
 def read_range(

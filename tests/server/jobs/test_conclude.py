@@ -243,6 +243,18 @@ def test_a_judge_that_died_delays_a_verdict_until_its_claim_has_ended(
         assert not claim(session, job_id, "late")
 
 
+@pytest.mark.parametrize("column", ["judging_until", "judge_after"])
+def test_a_job_that_a_wrong_clock_holds_until_tomorrow_is_judged(database, recorded, column):
+    job_id = recorded({"nvfp4": 0.0}, state="finished")
+    for ahead, is_judged in ((25.0, False), (86_400.0, True)):
+        with database.write() as session:
+            job = session.get_one(Job, job_id)
+            job.judging_by = "dead"
+            setattr(job, column, clock.now(session) + ahead)
+        assert conclude(database, job_id) == is_judged
+        assert _status(database, job_id)[0] == ("concluded" if is_judged else "queued")
+
+
 def test_a_claim_is_renewed_while_the_judge_judges(database, recorded, monkeypatch):
     monkeypatch.setattr(judge_claim, "_CLAIM_SECONDS", 0.03)
     job_id, judge, renewed = recorded({"nvfp4": 0.0}), Held(monkeypatch), threading.Event()
