@@ -6,6 +6,11 @@ is an A/A comparison: a fail is a false alarm, and an interval that misses 0 a w
 Injected constant gaps (multiples of the margin) give the power. naive: what a test without the
 between-run term says, |gap| > t SE_within.
 
+Runs of other seeds spread by their initialization and data order, too, which a pair of one seed
+shares: their spread is no run-to-run noise, and they are refused. Where no seed is stated, batches
+that differ say so: the smallest correlation of two runs' batch noise is below 0.15, and below 0.5
+by more than two of its standard errors, 1.4/sqrt(n - 5).
+
 Can fail: pairs share runs, so the shares are not independent; with few runs they are coarse.
 """
 
@@ -19,14 +24,17 @@ from parity.frozen import frozen
 from parity.judging import special
 from parity.judging.curves.alignment import align
 from parity.judging.curves.curve import Curve, FloatArray
+from parity.judging.curves.data_order import OTHER_ORDER, OVERLAP, SAME_ORDER, pair_correlation
 from parity.judging.curves.window import plan_window
 from parity.judging.gap.interval import Interval, t_quantile
 from parity.judging.policy import Amount, Policy
 from parity.judging.verdict.verdict import Verdict, judge
+from parity.wording import percent
 
 DEFAULT_MARGINS = (0.01, 0.005, 0.0025)
 INJECTED = (0.5, 1.0, 1.5, 2.0)
 MAX_INJECTED_PAIRS = 200
+SURE_ERRORS = 2.0
 
 
 @frozen
@@ -44,13 +52,15 @@ class Tau:
 @frozen
 class Calibration:
     """What was found: `margins` and `injected` hold shares of the ordered pairs; `covers_zero` and
-    `naive_rejects` shares of intervals.
+    `naive_rejects` shares of intervals. `correlation` is the smallest of two runs' batch noise,
+    None where they have none to compare: from 0.5 on they read the same batches.
     """
 
     runs: int
     pairs: int
     level: float
     tau: Tau
+    correlation: float | None
     covers_zero: float
     naive_rejects: float
     margins: tuple[Mapping[str, float], ...]
@@ -69,7 +79,8 @@ def calibrate(
     but the margin.
 
     Without `planned_steps` the longest run's length is the plan. Raises ValueError for fewer than 2
-    runs, no common window, and where the gap of no pair could be measured.
+    runs, no common window, runs of other seeds or batches, and where the gap of no pair could be
+    measured.
     """
     if len(runs) < 2:
         raise ValueError(
@@ -78,6 +89,7 @@ def calibrate(
     policies = {rel: _margin_policy(policy, rel) for rel in margins}
     plan = _plan(runs, planned_steps)
     means = _run_means(runs, plan, policies[margins[0]])
+    correlation = _shared_order(runs, _tau(means))
     level = float(means.mean())
     pairs = list(itertools.permutations(runs, 2))
     judged = {
@@ -93,6 +105,7 @@ def calibrate(
         pairs=len(pairs),
         level=level,
         tau=_tau(means),
+        correlation=correlation,
         covers_zero=_share(gaps, _covers_zero),
         naive_rejects=_share(gaps, _naive_rejects),
         margins=tuple({"margin_rel": rel, **_states(judged[rel])} for rel in margins),
@@ -168,6 +181,37 @@ def _tau(means: FloatArray) -> Tau:
     value = float(means.std(ddof=1))
     lo, hi = (value * math.sqrt(df / float(special.chdtri(df, p))) for p in (0.025, 0.975))
     return Tau(value=value, lo=lo, hi=hi, rel=value / abs(float(means.mean())))
+
+
+def _shared_order(runs: Sequence[Curve], spread: Tau) -> float | None:
+    """The smallest correlation of the batch noise of two runs. Raises ValueError where the seeds or
+    the batches of the runs differ.
+    """
+    holds = (
+        f"so their spread, {spread.value:.4f} nats ({percent(spread.rel)} of the loss), holds "
+        "initialization and data order and is no run-to-run noise; expected reruns of one seed"
+    )
+    seeds = sorted({run.seed for run in runs if run.seed_stated})
+    if len(seeds) > 1:
+        named = ", ".join(map(str, seeds[:4])) + (", ..." if len(seeds) > 4 else "")
+        raise ValueError(f"the runs have {len(seeds)} seeds ({named}), {holds}")
+    least = None
+    for first, second in itertools.combinations(runs, 2):
+        together = align([first], [second])
+        r = pair_correlation(together.baseline[0], together.candidate[0])
+        if r is None:
+            continue
+        error = OVERLAP / math.sqrt(max(len(together.steps) // 2 - 5, 1))
+        if r < OTHER_ORDER and math.atanh(max(r, 0.0)) + SURE_ERRORS * error < math.atanh(
+            SAME_ORDER
+        ):
+            named = " and ".join(run.label for run in (first, second) if run.label)
+            raise ValueError(
+                f"{named or 'two of the runs'} read different batches (their batch noise "
+                f"correlates {r:.2f}), {holds}"
+            )
+        least = r if least is None else min(least, r)
+    return least
 
 
 def _inject(

@@ -7,6 +7,9 @@ ends with the first look that decides. Expected run-steps are those of the looks
 the baseline's further runs are shared by all candidates, each of which is taken to go on as long
 as this one.
 
+The first look's chances are those of `chances`, so that a plan has one number for it: the drawn
+jobs only say what becomes of the open ones (`anchored`).
+
 Can fail: as `chances`, by run-to-run noise that is not what was assumed. Reruns that stop early
 are taken to show what is expected of them.
 """
@@ -107,6 +110,31 @@ def looks_ahead(
             )
         )
     return tuple(ahead)
+
+
+def anchored(ahead: tuple[LookAhead, ...], passed: float, failed: float) -> tuple[LookAhead, ...]:
+    """The looks with these exact chances of the first one, of a pass at a gap of 0 and a fail at
+    twice the margin; the simulated jobs say what becomes of those that it leaves open.
+    """
+    if not ahead:
+        return ahead
+    first = ahead[0]
+    of_passed, of_failed = (
+        (1.0 - exact) / (1.0 - drawn) if drawn < 1.0 else 0.0
+        for exact, drawn in ((passed, first.passed), (failed, first.failed))
+    )
+    return tuple(
+        dataclasses.replace(
+            look,
+            passed=passed + of_passed * (look.passed - first.passed),
+            failed=failed + of_failed * (look.failed - first.failed),
+            run_steps=first.run_steps + of_passed * (look.run_steps - first.run_steps),
+            gpu_hours=None
+            if look.gpu_hours is None or first.gpu_hours is None
+            else first.gpu_hours + of_passed * (look.gpu_hours - first.gpu_hours),
+        )
+        for look in ahead
+    )
 
 
 def _half_widths(

@@ -29,7 +29,7 @@ from parity.design.experiment import (
     gpu_hours,
     run_steps,
 )
-from parity.design.looks import LookAhead, decisive, looks_ahead
+from parity.design.looks import LookAhead, anchored, decisive, looks_ahead
 from parity.design.search import (
     WANTED_POWER,
     DesignQuestion,
@@ -100,10 +100,10 @@ class Plan:
     decides, None if none. `every_step_decides`: it does not decide as it logs, and would if it
     logged every step. `cheapest` is the cheapest design that decides. With a `budget` the design is
     the most decisive one inside it. `no_pass` is why the policy forbids a pass whatever the gap.
-    `early_stops` compares the design's reruns that stop early, or 3 per arm if it has none. The
-    chances are those of the first look; `looks` has what further ones add, and is empty where the
-    policy registers one. `stops` has what `early_stop: stop` saves, and is empty where the policy
-    only advises.
+    `early_stops` compares the design's reruns that stop early, else those of `cheapest`, or 3 per
+    arm if neither has any. The chances are those of the first look; `looks` has what further ones
+    add, and is empty where the policy registers one. `stops` has what `early_stop: stop` saves, and
+    is empty where the policy only advises.
     """
 
     design: Design
@@ -139,7 +139,7 @@ class Plan:
     def pass_chance_by_the_end(self) -> float:
         """The same by the last look that is registered."""
         if self.looks and self.pass_chance > 0.0:
-            return max(self.pass_chance, self.looks[-1].passed)
+            return self.looks[-1].passed
         return self.pass_chance
 
 
@@ -158,7 +158,11 @@ def plan(
     if most is not None:
         design = best_within(design, question, most, cheapest) or design
     outlook = chances(design, policy, lenders)
-    ahead = looks_ahead(design, policy, lenders, question.margin)
+    ahead = anchored(
+        looks_ahead(design, policy, lenders, question.margin),
+        question.passes(design, outlook, 0.0),
+        question.fails(design, outlook, 2.0 * question.margin),
+    )
     confidence, _ = first_confidence(design, policy)
     gap = outlook.expected.interval
     decides = _power_by_the_end(design, question, outlook, ahead) >= WANTED_POWER
@@ -183,7 +187,7 @@ def plan(
         budget=budget,
         within_se=gap.within.value,
         run_se=math.sqrt(gap.run.variance),
-        early_stops=_early_stops(design, question),
+        early_stops=_early_stops(design, cheapest, question),
         looks=ahead,
         stops=stops_saved(design, policy, lenders, question.margin, confidence),
         confidence=confidence,
@@ -247,9 +251,13 @@ def _margin(design: Design, policy: Policy) -> float:
     return margin.nats
 
 
-def _early_stops(design: Design, question: DesignQuestion) -> EarlyStopDesigns:
+def _early_stops(
+    design: Design, cheapest: Design | None, question: DesignQuestion
+) -> EarlyStopDesigns:
     if design.short_reruns:
         early = design
+    elif cheapest is not None and cheapest.short_reruns:
+        early = cheapest
     else:
         early = dataclasses.replace(design, short_reruns=_USUAL_SHORT_RERUNS)
     full = replicates_for(early, question)

@@ -19,16 +19,20 @@ def headline(plan: Plan) -> str:
             f"{plan.budget} {verb} a margin of {margin_words(plan)}: the "
             f"{'cheapest' if plan.decides else 'best'} plan inside is {runs};"
         )
+    if plan.looks:
+        chance = f"{chance} probability by look {len(plan.looks)}"
+    else:
+        chance = f"{chance} probability"
     if plan.decides:
-        return f"{subject} a true gap of 0 passes with {chance} probability."
+        return f"{subject} a true gap of 0 passes with {chance}."
     if plan.no_pass:
         return f"{subject} a pass is impossible, because {plan.no_pass}."
-    line = f"{subject} a true gap of 0 passes with {chance} probability, and {needed} are needed."
+    line = f"{subject} a true gap of 0 passes with {chance}, and {needed} are needed."
     if plan.smallest_margin is None:
         return line
     smallest = share_words(plan, plan.smallest_margin)
     return (
-        f"{line} They decide a margin of "
+        f"{line} {'At the first look they' if plan.looks else 'They'} decide a margin of "
         f"{share_words(plan, plan.smallest_margin, 3) if smallest == margin_words(plan) else smallest}."  # noqa: E501
     )
 
@@ -99,11 +103,22 @@ def errors(plan: Plan) -> str:
 
 
 def early_stops(plan: Plan) -> str:
-    """Whether reruns that stop early are worth their cost, with the half-width that they reach and
-    that of full runs for it.
+    """Whether these reruns that stop early are worth their cost, with the half-width that they
+    reach and that of full runs for it; those of the cheapest plan are: full runs cost more.
     """
     both = plan.early_stops
-    verb = "pay" if both.half_width < both.replicates_half_width else "do not pay"
+    named = early_words(both.design)
+    is_one = both.design.short_reruns == 1
+    if both.design == plan.cheapest:
+        return (
+            f"{named} {'pays' if is_one else 'pay'} here: no full runs for "
+            f"{run_steps(both.design):,} run-steps decide."
+        )
+    pays = both.half_width < both.replicates_half_width
+    if pays:
+        verb = "pays" if is_one else "pay"
+    else:
+        verb = "does not pay" if is_one else "do not pay"
     early, full = (
         f"{runs_words(design)} reach {amount(plan, half)} to each side ({run_steps(design):,} "
         "run-steps)"
@@ -112,7 +127,7 @@ def early_stops(plan: Plan) -> str:
             (both.replicates, both.replicates_half_width),
         )
     )
-    return f"Reruns that stop early {verb} here: {early}, {full}."
+    return f"{named} {verb} here: {early}, {full}."
 
 
 def looks(plan: Plan) -> str:
@@ -126,6 +141,8 @@ def looks(plan: Plan) -> str:
     else:
         shared = ""
     if not plan.looks:
+        return shared
+    if plan.no_pass:
         return shared
     last = plan.looks[-1]
     hours = f" ({device_hours(last.gpu_hours)})" if last.gpu_hours is not None else ""

@@ -36,6 +36,7 @@ from parity.comparing.case import refuse_mixed_recipes
 from parity.comparing.statements import stated_rounding
 from parity.design.calibrate import DEFAULT_MARGINS, Calibration, calibrate
 from parity.gate.exit_codes import EXIT_CODES
+from parity.judging.curves.data_order import SAME_ORDER
 from parity.judging.policy import parse_margin
 from parity.readers import read_runs
 from parity.wording import percent
@@ -109,6 +110,9 @@ def calibrate_runs(
 ) -> int:
     """Measure run-to-run noise on reruns of one configuration, and check the judge against it.
 
+    The reruns need one seed: runs of several seeds spread by initialization and data order, too,
+    and are refused.
+
     Prints how often equal runs would pass and fail, and with an added gap, at each margin.
     """
     columns = stated_columns(stated.column, stated.pattern)
@@ -159,6 +163,12 @@ def _calibration_text(result: Calibration) -> Group:
         f"between-run term {percent(result.naive_rejects, 3)} would be called different."
     )
     codes = ", ".join(f"{code} {count}" for code, count in result.codes.items())
+    if result.correlation is None or result.correlation < SAME_ORDER:
+        seen = "not seen" if result.correlation is None else f"at least {result.correlation:.2f}"
+        head += (
+            " That the runs read the same batches is not shown (correlation of their batch noise: "
+            f"{seen}): if they have other seeds, this spread is no run-to-run noise."
+        )
     head += f" What decided at {percent(result.margins[0]['margin_rel'])}: {codes}."
     rows: list[Mapping[str, Any]] = [{"gap_in_margins": 0.0, **entry} for entry in result.margins]
     rows += result.injected

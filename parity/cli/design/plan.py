@@ -262,4 +262,6 @@ def _plan_text(outlook: Plan) -> Group:
     about = (sentences.noise, sentences.errors, sentences.early_stops, sentences.stops)
     rests_on = " ".join(words for sentence in about if (words := sentence(outlook)))
     looks = [Text(""), Text(words)] if (words := sentences.looks(outlook)) else []
+    if outlook.looks:
+        looks += [Text(""), Text("Chances at the first look:")]
     return Group(Text(head), *looks, Text(""), table, Text(""), Text(rests_on, style="dim"))

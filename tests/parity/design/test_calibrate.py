@@ -66,8 +66,52 @@ def test_runs_without_common_steps_or_any_step(reruns: tuple[Curve, ...]) -> Non
 
 
 def test_runs_of_which_no_pair_can_be_judged_are_refused(reruns: tuple[Curve, ...]) -> None:
-    runs = [
-        curve_from_arrays(run.steps, run.loss, seed=seed) for seed, run in enumerate(reruns[:2], 1)
-    ]
+    of_seed = curve_from_arrays(reruns[1].steps, reruns[1].loss, seed=1)
     with pytest.raises(ValueError, match=r"no pair of these 2 runs could be measured: .*seed"):
-        calibrate(runs, planned_steps=1750)
+        calibrate([reruns[0], of_seed], planned_steps=1750)
+
+
+def test_runs_of_stated_seeds_are_no_reruns(reruns: tuple[Curve, ...]) -> None:
+    def of_seeds(*seeds: int) -> list[Curve]:
+        runs = zip(reruns, seeds, strict=False)
+        return [curve_from_arrays(run.steps, run.loss, seed=seed) for run, seed in runs]
+
+    for seeds in ((1, 2), (1, 1, 2)):
+        with pytest.raises(ValueError, match=r"2 seeds \(1, 2\).*no run-to-run noise"):
+            calibrate(of_seeds(*seeds), planned_steps=1750)
+    assert calibrate(of_seeds(1, 1), planned_steps=1750, margins=(0.01,)).tau.value > 0.0
+
+
+def _runs_with(shared: float, own: float, runs: int = 3) -> list[Curve]:
+    """Runs of 400 steps with so much noise of their batches in common, and so much of their own
+    (nats), which state no seed.
+    """
+    rng = np.random.default_rng(3)
+    steps = np.arange(400)
+    common = shared * rng.standard_normal(400)
+    return [
+        curve_from_arrays(
+            steps, 3.0 + common + own * rng.standard_normal(400), label=f"r{number}.csv"
+        )
+        for number in range(runs)
+    ]
+
+
+def test_runs_of_other_batches_are_no_reruns() -> None:
+    with pytest.raises(
+        ValueError, match=r"r0.csv and r1.csv read different batches.*no run-to-run noise"
+    ):
+        calibrate(_runs_with(shared=0.0, own=0.05))
+
+
+def test_the_correlation_tells_whether_runs_read_the_same_batches() -> None:
+    reruns, large_batches = _runs_with(shared=0.05, own=0.005), _runs_with(shared=0.04, own=0.05)
+    assert (calibrate(reruns, margins=(0.01,)).correlation or 0.0) > 0.9
+    hidden = calibrate(large_batches, margins=(0.01,)).correlation
+    assert hidden is not None
+    assert 0.1 < hidden < 0.5, "too little batch noise to tell, which is no proof of other batches"
+
+
+def test_a_few_points_do_not_show_other_batches() -> None:
+    few = [curve_from_arrays(np.arange(60), run.loss[:60]) for run in _runs_with(0.0, 0.05, 2)]
+    assert calibrate(few, margins=(0.01,)).runs == 2

@@ -47,6 +47,26 @@ def test_looks_only_add_decisions_and_cost() -> None:
     assert ahead[-1].passed > 0.85
 
 
+def test_a_plan_has_one_number_for_each_chance() -> None:
+    """Three decimals of the exact chance, of which 1,000 draws would be another number."""
+    outlook = plan(PAIR, Policy(margin="0.6%", looks=2))
+    at_first, by_the_end = outlook.pass_chance, outlook.pass_chance_by_the_end
+    assert (at_first, by_the_end) == (outlook.looks[0].passed, outlook.looks[1].passed)
+    assert 0.1 < at_first < by_the_end < 1.0
+    printed = f"{sentences.headline(outlook)} {sentences.looks(outlook)}"
+    first, end = f"{100 * at_first:.0f} %", f"{100 * by_the_end:.0f} %"
+    assert [printed.count(chance) for chance in (first, end)] == [1, 2]
+    assert f"{end} probability by look 2" in printed
+    assert end in sentences.one_line(outlook)
+    assert outlook.power[-1].fail_chance == outlook.looks[0].failed
+
+
+def test_looks_at_a_policy_that_forbids_a_pass_promise_none() -> None:
+    rejects = Policy(margin="1%", looks=2, assumed_noise="reject")
+    outlook = plan(PAIR, rejects)
+    assert (bool(outlook.no_pass), sentences.looks(outlook)) == (True, "")
+
+
 def test_candidates_share_the_error_and_the_baseline() -> None:
     three = dataclasses.replace(PAIR, candidates=3)
     assert run_steps(three) == 40_000

@@ -97,7 +97,14 @@ def test_reruns_that_stop_early_are_offered_where_they_cost_less_than_full_runs_
     assert (outlook.decides, more.decides) == (False, True)
     assert outlook.cheapest is not None
     assert (outlook.cheapest.short_reruns, run_steps(outlook.cheapest)) == (1, 28_000)
-    assert plan(outlook.cheapest, policy, general).decides
+    cheapest = plan(outlook.cheapest, policy, general)
+    assert cheapest.decides
+    for about in (outlook, cheapest):
+        words = sentences.early_stops(about)
+        assert ("1 rerun per arm that stops at 40 % pays" in words, "not pay" in words) == (
+            True,
+            False,
+        ), "the plan that is advised is not called a waste"
     inside = plan(pair, policy, general, parse_budget("29000 steps"))
     assert (inside.decides, inside.design) == (True, outlook.cheapest)
 
