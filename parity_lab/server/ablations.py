@@ -18,15 +18,18 @@ from parity_lab.server.documents import ExplainedGap, explained_gap
 from server.curves import judged_curves
 from server.curves.judged_curves import label
 from server.database.lookups import find_job
-from server.database.tables import Arm, Run
+from server.database.tables import Arm, Job, Run
 from server.errors import ConflictError, InvalidError
 from server.jobs.fingerprint import unsound
 from server.jobs.verdict_rows import verdict_documents
+from training.rules import OTHERS_TRAINERS
 
 CANNOT = (
     "forks, the forward loss and the gradient of single GEMMs, which need engine emulated and kept "
     "checkpoints; a part here is all that an ablation leaves out"
 )
+
+_SETTINGS = ("switches", "overrides", "bf16_from_step", "bf16_scope")
 
 
 @frozen
@@ -70,6 +73,25 @@ class AblationsDocument:
     left_out: list[str]
     assumed: list[str]
     cannot: str
+
+
+def possible_ablations(job: Job) -> Mapping[str, Sequence[str]]:
+    """For each candidate with a measured gap the candidates that may be ablations of it: they have
+    its recipe with other settings, or, where somebody else trains, whose settings are not on
+    record, another name.
+    """
+    measured = {row.candidate for row in job.verdicts if row.gap is not None}
+    arms = [arm for arm in job.arms if arm.role == "candidate" and arm.name in measured]
+
+    def is_ablation(one: Arm, other: Arm) -> bool:
+        if one is other or one.recipe != other.recipe:
+            return False
+        return job.engine in OTHERS_TRAINERS or any(
+            one.requested.get(name) != other.requested.get(name) for name in _SETTINGS
+        )
+
+    found = {arm.name: [one.name for one in arms if is_ablation(arm, one)] for arm in arms}
+    return {name: ablations for name, ablations in found.items() if ablations}
 
 
 def ablations_document(

@@ -3,6 +3,7 @@
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from parity_lab.server.ablations import possible_ablations
 from parity_lab.server.api import why_router
 from parity_lab.server.pages import pages
 from parity_lab.server.tables import Analysis
@@ -11,9 +12,12 @@ from server.web.lab_additions import Additions
 
 
 def _about_job(session: Session, job: Job) -> dict[str, object]:
-    """Whether an analysis explains a job."""
+    """Whether an analysis explains a job, and which of its candidates have ablations in it."""
     newest = select(Analysis.job_id).where(Analysis.explains == job.id).limit(1)
-    return {"explained": session.scalar(newest) is not None}
+    return {
+        "explained": session.scalar(newest) is not None,
+        "ablations": possible_ablations(job),
+    }
 
 
 ADDITIONS = Additions(routes=(why_router,), pages=(pages,), about_job=_about_job)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sqlalchemy import select
 from sqlalchemy.orm import Session, selectinload
 
 from parity.frozen import frozen
@@ -173,6 +174,7 @@ def job_document(
     """Everything that the pages and clients show about a job; `price` is that of a device hour,
     where one is stated.
     """
+    _load_runs(session, job)
     live = live_workers(session, lease_seconds)
     slots = sum(worker.slots for worker in live if can_take(worker, job))
     left = seconds_left(job.runs, slots)
@@ -223,6 +225,16 @@ def job_document(
         statements=remarks.statements,
         links=links,
     )
+
+
+def _load_runs(session: Session, job: Job) -> None:
+    """Load the runs of all arms with three queries; each arm by itself would take two."""
+    of_job = [arm.id for arm in job.arms]  # which also keeps the arms, with what is loaded below
+    session.scalars(
+        select(Arm)
+        .where(Arm.id.in_(of_job))
+        .options(selectinload(Arm.runs), selectinload(Arm.short_reruns))
+    ).all()
 
 
 def _arm_document(

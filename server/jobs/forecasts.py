@@ -197,6 +197,11 @@ def latest(job: Job, arm: str) -> Forecast | None:
     return None
 
 
+def how_many(job: Job) -> int:
+    """How many forecasts a job has had, without reading them."""
+    return sum(len(columns["step"]) for columns in _arms(job).values())
+
+
 def forecasts(job: Job, arm: str) -> list[Forecast]:
     """All forecasts of a candidate, oldest first."""
     columns = _arms(job).get(arm, {"step": []})

@@ -11,7 +11,7 @@ from fastapi.staticfiles import StaticFiles
 from server.pages import baselines, login, noise_tables, public_verdicts, tokens, workers
 from server.pages.documentation import install_site
 from server.pages.es_modules import CHARTS
-from server.pages.job import forms, page
+from server.pages.job import forms, page, parts
 from server.pages.lists import jobs, matrix, trend
 from server.pages.refusals import install_refusals
 from server.pages.rendering import HERE, LoginNeededError, pages_router
@@ -35,6 +35,7 @@ def install(app: FastAPI, settings: Settings) -> None:
     routers = (
         router,
         page.router,
+        parts.router,
         workers.router,
         login.router,
         jobs.router,

@@ -47,10 +47,18 @@ def _trace_lines(scene: Scene, axes: Axes, place: int) -> str:
     trace = scene.traces[place]
     path = [point for point in trace.path if is_finite(point)]
     inside = [(step, nats) for step, nats in trace.dots if axes.low <= nats <= axes.high]
+    # of many candidates the script draws what only the selected one shows, once it is selected
+    is_whole = place == scene.selected or not scene.is_dense
     parts = [
-        _band([point for point in trace.outer if is_finite(point)], axes, "band outer"),
-        _band(path, axes, "band"),
-        _dots(inside, axes, "dots"),
+        *(
+            [
+                _band([point for point in trace.outer if is_finite(point)], axes, "band outer"),
+                _band(path, axes, "band"),
+                _dots(inside, axes, "dots"),
+            ]
+            if is_whole
+            else []
+        ),
         _fan(scene, trace, axes),
         _dots([(point["step"], point["mean"]) for point in path], axes, "pts")
         if len(path) <= _POINTS_SEEN

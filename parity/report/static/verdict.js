@@ -51,6 +51,7 @@ function choose(place) {
   figure.querySelector(`.jl[data-c="${place}"] .num tspan`)?.setAttribute("data-judged", "1");
   const line = figure.querySelector(`.cv[data-c="${place}"]`);
   line?.parentNode.insertBefore(line, line.parentNode.querySelector(":scope > .zero"));
+  if (line) complete(line, place);
   const { name, state, line: words } = data.candidates[place];
   const head = figure.querySelector("figcaption .name");
   if (head) {
@@ -62,6 +63,26 @@ function choose(place) {
   tellFacts(data.candidates[place]);
   if (range) askForDots();
 }
+
+/** Band and dots of one of many candidates, which the server draws for the selected one alone. */
+function complete(line, place) {
+  const { path, decimals } = data.candidates[place];
+  if (line.querySelector(".band") || path.length < 2) return;
+  const [low, high] = data.y;
+  const point = (step, gap) => `${inPlot(step, data.x)} ${(1000 * (high - gap / 10 ** decimals)) / (high - low)}`;
+  const edge = [...path.map(([step, , , most]) => point(step, most)), ...path.toReversed().map(([step, , least]) => point(step, least))];
+  line.prepend(svgElement("path", { class: "band", d: `M${edge.join("L")}Z` }), svgElement("path", { class: "dots", d: "" }));
+  fetchDots(place, data.x).then((dots) => {
+    if (!dots) return;
+    const drawn = line.querySelector(".dots");
+    rest.dots.set(drawn, dots.points.map(dotAt).join(""));
+    if (!range) drawn.setAttribute("d", rest.dots.get(drawn));
+  });
+}
+
+/** Where a step stands in the whole picture, of 1,000; where a dot does. */
+const inPlot = (step, [first, last]) => (1000 * (step - first)) / (last - first);
+const dotAt = ([step, gap]) => `M${inPlot(step, data.x)} ${(1000 * (data.y[1] - gap)) / (data.y[1] - data.y[0])}h0`;
 
 /** The strip's facts of a candidate. The strip keeps its height, so that what is below it stays. */
 function tellFacts({ name, facts }) {
@@ -260,41 +281,45 @@ function offerWhole() {
 
 /** Dots of the steps that are shown, once the zoom rests: the server of a job's page has finer ones; a report keeps those it has. */
 function askForDots() {
-  const job = document.querySelector("[data-job]")?.dataset.job;
   const now = ++turn;
   clearTimeout(settling);
-  if (!job || data.unit !== "step") return;
   settling = setTimeout(async () => {
-    const { name, full = name } = data.candidates[selected];
-    const [from, to] = [Math.ceil(range[0]), Math.floor(range[1])];
-    const query = new URLSearchParams({ candidates: full, bins: BINS, from, to });
-    try {
-      const answer = await fetch(`/api/v1/jobs/${job}/gaps?${query}`);
-      if (!answer.ok) return; // the dots of the whole run stay
-      const gaps = await answer.json();
-      if (now !== turn) return;
-      const { first_step: first, last_step: last } = gaps;
-      const points = gaps.candidates[0].mean.map((gap, i) => [(first[i] + last[i]) / 2, gap]);
-      rest.blocks = first.length ? (last.at(-1) - first[0] + 1) / first.length : null;
-      putDots(new Map([[selected, points.filter(([, gap]) => typeof gap === "number" && gap >= data.y[0] && gap <= data.y[1])]]));
-      if (at === null) read(null);
-    } catch {
-      // Without an answer the dots of the whole run stay; the page itself says that the server is away.
-    }
+    const dots = await fetchDots(selected, range);
+    if (!dots || now !== turn) return;
+    rest.blocks = dots.blocks;
+    putDots(new Map([[selected, dots.points]]));
+    if (at === null) read(null);
   }, SETTLED_MS);
+}
+
+/** The mean gaps of blocks of steps that lie in the picture, from the server of a job's page; null without an answer, so that others stay. */
+async function fetchDots(place, [low, high]) {
+  const job = document.querySelector("[data-job]")?.dataset.job;
+  if (!job || data.unit !== "step") return null;
+  const { name, full = name } = data.candidates[place];
+  const query = new URLSearchParams({ candidates: full, bins: BINS, from: Math.ceil(low), to: Math.floor(high) });
+  try {
+    const answer = await fetch(`/api/v1/jobs/${job}/gaps?${query}`);
+    if (!answer.ok) return null;
+    const { first_step: first, last_step: last, candidates } = await answer.json();
+    const points = candidates[0].mean.map((gap, i) => [(first[i] + last[i]) / 2, gap]);
+    return {
+      blocks: first.length ? (last.at(-1) - first[0] + 1) / first.length : null,
+      points: points.filter(([, gap]) => typeof gap === "number" && gap >= data.y[0] && gap <= data.y[1]),
+    };
+  } catch {
+    return null; // the page itself says that the server is away
+  }
 }
 
 /** Draw these dots of a candidate; all others as the server drew them. */
 function putDots(dots) {
-  const [first, last] = data.x;
-  const [low, high] = data.y;
   for (const trace of figure.querySelectorAll(".cv[data-c]")) {
     const drawn = trace.querySelector(".dots");
     if (!drawn) continue;
     if (!rest.dots.has(drawn)) rest.dots.set(drawn, drawn.getAttribute("d"));
     const own = dots.get(Number(trace.dataset.c));
-    const place = ([step, gap]) => `M${(1000 * (step - first)) / (last - first)} ${(1000 * (high - gap)) / (high - low)}h0`;
-    drawn.setAttribute("d", own ? own.map(place).join("") : rest.dots.get(drawn));
+    drawn.setAttribute("d", own ? own.map(dotAt).join("") : rest.dots.get(drawn));
   }
   if (!dots.size) rest.blocks = null;
 }

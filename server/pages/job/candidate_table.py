@@ -93,7 +93,7 @@ def _lit(ranked: Sequence[CandidateRow], chosen: str) -> list[str]:
     names = [row.arm.name for row in ranked]
     if len(ranked) <= STYLED:
         return names
-    worst = [row.arm.name for row in ranked if row.estimate] or names
+    worst = [row.arm.name for row in ranked if row.estimate or row.verdict] or names
     return list(dict.fromkeys([*({chosen} & {*names}), *worst[:_LIT]]))
 
 

@@ -1,6 +1,7 @@
 """The page of a job, and the page of all its candidates side by side."""
 
 import secrets
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +12,6 @@ from fastapi.responses import RedirectResponse
 from parity.wording import count
 from server.database.lookups import find_job
 from server.database.metrics import store
-from server.database.states import JOB_ENDED
 from server.documents.jobs import job_document
 from server.jobs import added_runs, forecasts, statements
 from server.jobs.cost import price_of
@@ -23,6 +23,8 @@ from server.pages.job.arm_differences import compare, compared_by_plan
 from server.pages.job.buttons import Actions, buttons_of
 from server.pages.job.candidate_table import candidate_table
 from server.pages.job.first_screen import first_screen, live_paths, verdict_dots
+from server.pages.job.pairs import pair_table
+from server.pages.job.parts import part_address, runs_values
 from server.pages.rendering import HERE, pages_router, templates
 from server.web.context import InContext
 from server.web.lab_additions import additions
@@ -32,8 +34,16 @@ JOB_MODULES = imported_by("job.js", HERE / "static", Path(str(files(CHARTS[0])))
 
 
 @router.get("/jobs/{job_id}/compare")
-def compare_jobs(job_id: str, request: Request, context: InContext) -> Response:
-    """All candidates of a job against its baseline, side by side."""
+def compare_candidates(
+    job_id: str,
+    request: Request,
+    context: InContext,
+    first: Annotated[str, Query(max_length=100)] = "",
+    second: Annotated[str, Query(max_length=100)] = "",
+) -> Response:
+    """All candidates of a job against its baseline, side by side, and every two of them against
+    each other; `first` and `second` are the two that are shown in full.
+    """
     with context.database.read() as session:
         document = job_document(
             session,
@@ -41,9 +51,14 @@ def compare_jobs(job_id: str, request: Request, context: InContext) -> Response:
             context.settings.lease_seconds,
             price_of(context.settings),
         )
-    return templates.TemplateResponse(
-        request, "compare.html", {"job": document, "table": candidate_table(document)}
-    )
+    table = candidate_table(document)
+    judged = [row.arm.name for row in table.rows if row.verdict]
+    values = {
+        "job": document,
+        "table": table,
+        "pairs": pair_table(document.verdicts, judged, first, second),
+    }
+    return templates.TemplateResponse(request, "compare.html", values)
 
 
 @router.get("/jobs/{job_id}")
@@ -69,9 +84,7 @@ def show(
         unstated, compared = statements.unstated(job), compared_by_plan(job)
         dots = verdict_dots(context.cache, session, job) if document.verdicts else {}
         live = {} if document.verdicts else live_paths(job)
-        past = [
-            (arm.name, look) for arm in job.arms[1:] for look in forecasts.forecasts(job, arm.name)
-        ]
+        forecast_count = forecasts.how_many(job)
         proposed, added_means, run_count = proposal(job), added_runs.meaning(job), len(job.runs)
     remarks = forms.values(request, context, document)
     may = remarks["may"]
@@ -91,14 +104,14 @@ def show(
         "modules": JOB_MODULES,
         "screen": first_screen(document, dots or live, candidate, signed, buttons),
         "table": candidate_table(document, candidate),
-        "past_forecasts": past,
+        "part_of": partial(part_address, document.id),
+        "forecasts": forecast_count,
         "verdicts": {
             verdict["candidate"]["name"]: verdict["verdict"] for verdict in document.verdicts
         },
-        "forecast_count": count(len(past), "forecast"),
+        "forecast_count": count(forecast_count, "forecast"),
         "there": {kind: set(names) for kind, names in recorded.items()},
-        "ended": document.status in JOB_ENDED,
-        "runs": [(arm, run) for arm in document.arms for run in (*arm.runs, *arm.short_reruns)],
+        **runs_values(document),
         "pairs": list(
             dict.fromkeys((run.seed, run.replicate) for arm in document.arms for run in arm.runs)
         ),

@@ -5,6 +5,7 @@ import { bindControls } from "./controls.js";
 import { GapChart } from "./gap_chart.js";
 import { HeatMap } from "./heat_map.js";
 import { LogView } from "./log_view.js";
+import { refillOpen } from "./parts.js";
 import { refresh, trouble } from "./refresh.js";
 import { SeriesChart } from "./series_chart.js";
 import { view } from "./view.js";
@@ -53,7 +54,7 @@ async function update() {
       const fresh = await refresh();
       article.dataset.status = fresh.querySelector("[data-job]").dataset.status;
       document.dispatchEvent(new Event("parity:drawn"));
-      await Promise.all([load(mounted), log.load()]);
+      await Promise.all([load(mounted), log.load(), refillOpen()]);
     });
     await new Promise((resolve) => setTimeout(resolve, PERIOD_MS));
   }

@@ -29,6 +29,13 @@ export async function refresh() {
 
 /** Unfolded details stay unfolded and do not count as a difference. Those with an id are found by it, wherever they are now. */
 function keepOpen(part, newer) {
+  // What was fetched when it was opened stays too (parts.js).
+  for (const filled of part.querySelectorAll("details[data-filled]")) {
+    const same = newer.querySelector(`details[data-part="${CSS.escape(filled.dataset.part)}"]`);
+    if (!same) continue;
+    same.dataset.filled = "";
+    same.replaceChildren(same.querySelector("summary"), ...[...filled.children].slice(1).map((child) => child.cloneNode(true)));
+  }
   const folded = newer.querySelectorAll("details");
   part.querySelectorAll("details").forEach((details, at) => {
     const same = details.id ? newer.querySelector(`#${CSS.escape(details.id)}`) : folded[at];

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -15,13 +15,14 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_play
 from parity.judging.policy import policy_from_mapping
 from parity_lab.server.analyses import WhyRequest, submit_analysis
 from server.database.metrics import store
+from server.database.sessions import Database
 from server.database.tables import Job
 from server.jobs import baselines
 from server.jobs.conclude import conclude, decide, write_outcome
 from server.jobs.submit import submit_job
 from server.web.access import api_tokens
 from tests.server.analyses import make_explained, make_retired, measured
-from training.spec import Arm
+from training.spec import Arm, JobSpec
 
 expect.set_options(timeout=60_000)  # ms: what a page shows in the end, however slow the machine is
 # The headless shell takes half of the time that the whole browser takes for the same pages.
@@ -44,7 +45,12 @@ PAGES = {
         "/jobs/{failed}",
         "/jobs/{retired}",
     ],
-    "/jobs/{job_id}/compare": ["/jobs/{job}/compare"],
+    "/jobs/{job_id}/compare": ["/jobs/{job}/compare", "/jobs/{many}/compare"],
+    "/jobs/{job_id}/parts/{part}": [
+        "/jobs/{many}/parts/reasons?candidate=c05",
+        "/jobs/{many}/parts/runs",
+        "/jobs/{live}/parts/forecasts",
+    ],
     "/jobs/{job_id}/why": ["/jobs/{why}/why", "/jobs/{begun}/why"],
     "/jobs/{job_id}/why/ablations": ["/jobs/{many}/why/ablations"],
     "/baselines": ["/baselines"],
@@ -97,10 +103,16 @@ def many_judged(owner_database, make_job) -> str:
     """A concluded job with twelve candidates of one run each, c00 to c11, each 0.004 nats worse
     than the one before.
     """
-    spec = make_job(400, candidates=tuple(Arm(recipe="nvfp4", name=f"c{i:02d}") for i in range(12)))
+    return judged_candidates(owner_database, make_job, 12)
+
+
+def judged_candidates(database: Database, make_job: Callable[..., JobSpec], candidates: int) -> str:
+    """A concluded job with so many candidates."""
+    arms = tuple(Arm(recipe="nvfp4", name=f"c{i:02d}") for i in range(candidates))
+    spec = make_job(400, candidates=arms)
     generator, at = np.random.default_rng(7), np.arange(400)
     batch = generator.normal(0, 0.05, len(at))
-    with owner_database.write() as session:
+    with database.write() as session:
         job = submit_job(session, spec, policy_from_mapping({"margin": "1.0%"}))
         for run in job.runs:
             loss = (
@@ -121,7 +133,7 @@ def many_judged(owner_database, make_job) -> str:
             run.state, run.attempt_number, run.steps_done = "finished", 1, len(at)
             run.manifest = {"engine": "maxtext", "data_digest": "d", "device_class": "cpu"}
         job_id = job.id
-    conclude(owner_database, job_id)
+    conclude(database, job_id)
     return job_id
 
 

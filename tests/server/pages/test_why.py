@@ -2,6 +2,9 @@
 links.
 """
 
+import html
+import re
+
 from playwright.sync_api import Page, expect
 
 from parity_lab.server.analyses import WhyRequest, submit_analysis
@@ -101,8 +104,21 @@ def test_the_parts_by_ablation_runs_have_the_same_waterfall(page: Page, database
     job = make_ablated(database)
     page.goto(f"/jobs/{job}?candidate=full")
     page.get_by_role("link", name="The gap in parts, by such ablation runs").last.click()
-    expect(page).to_have_url(f"/jobs/{job}/why/ablations?candidate=full")
+    named = "candidate=full&ablation=without-mlp&ablation=without-attention"
+    expect(page).to_have_url(f"/jobs/{job}/why/ablations?{named}")
     rows = page.locator(".waterfall tbody tr")
     expect(rows).to_have_count(4)  # the gap, two parts, and what is unexplained
     expect(page.get_by_role("img", name="without-mlp")).to_be_visible()
     expect(page.locator("#main")).to_contain_text("is no verdict")
+
+
+def test_only_a_candidate_with_ablations_leads_to_its_gap_in_parts(api, database, many_judged):
+    job = make_ablated(database)
+    linked = re.findall(r'href="(/jobs/[^"]+/why/ablations[^"]+)"', api.get(f"/jobs/{job}").text)
+    assert linked
+    for address in linked:
+        assert api.get(html.unescape(address)).status_code == 200
+    # twelve candidates with one recipe and the same settings: none leaves out a part of another
+    reasons = api.get(f"/jobs/{many_judged}/parts/reasons?candidate=c11").text
+    assert "Checks of c11" in reasons
+    assert "ablations" not in reasons

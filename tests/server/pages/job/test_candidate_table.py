@@ -1,5 +1,7 @@
 """The table of candidates: its order, its forecasts, and what is highlighted; without a browser."""
 
+from typing import Any
+
 import pytest
 
 from server.database.lookups import find_job
@@ -55,3 +57,11 @@ def test_of_many_candidates_the_worst_are_highlighted(table, many_judged):
     assert len(made.rows) == 12
     assert made.lit == ["c09", "c11", "c10", "c08"]
     assert table(many_judged).lit == ["c11", "c10", "c09", "c08"]
+
+
+def test_a_candidate_whose_loss_is_nan_is_highlighted_before_all_others(many_judged, database):
+    with database.read() as session:
+        document = job_document(session, find_job(session, many_judged), 60)
+    broken: Any = next(one for one in document.verdicts if one["candidate"]["name"] == "c03")
+    broken |= {"verdict": "fail", "gap": None, "codes": ["CANDIDATE_NONFINITE"]}
+    assert candidate_table(document).lit == ["c03", "c11", "c10", "c09"]

@@ -2,15 +2,20 @@
 legend, and asked for in one request.
 """
 
+import re
 from collections.abc import Callable
 from urllib.parse import parse_qs, urlparse
 
 import pytest
 from playwright.sync_api import Page, expect
 
+from parity.judging.verdict import path
 from server.pages.job.page import JOB_MODULES
+from tests.server.pages.conftest import judged_candidates
 
 LOOKS = ["light"]
+MOST_BYTES, MOST_ELEMENTS = 200_000, 3_000  # of the page of thirty candidates
+PATH = {"POINTS": path.POINTS, "FEWEST": path.FEWEST}  # as the product draws it
 LOSS = "figure[data-column=lm_loss]"
 
 
@@ -77,3 +82,59 @@ def test_the_page_names_all_modules_that_it_needs(page: Page, many_judged):
         urlparse(url).path.removeprefix("/static/") for url in requests if url.endswith(".js")
     }
     assert loaded == {"job.js", "verdict.js", "vendor/uplot/uPlot.esm.js", *JOB_MODULES}
+
+
+def test_thirty_candidates_are_a_small_page(page: Page, database, make_job, monkeypatch):
+    for name, number in PATH.items():
+        monkeypatch.setattr(f"parity.judging.verdict.path.{name}", number)
+    answer = page.goto(f"/jobs/{judged_candidates(database, make_job, 30)}")
+    assert len(answer.body()) <= MOST_BYTES
+    assert page.evaluate("document.querySelectorAll('*').length") <= MOST_ELEMENTS
+    expect(page.locator(".cand tr[data-c]")).to_have_count(30)
+
+
+def test_reasons_are_built_when_they_are_opened(page: Page, many_judged):
+    page.goto(f"/jobs/{many_judged}")
+    reasons = page.locator("details.candidate", has_text="c05")
+    expect(page.locator("table.checks")).to_have_count(0)
+    reasons.locator("summary").first.click()
+    expect(reasons.locator("table.checks")).to_have_count(1)
+    expect(reasons.locator("code").first).to_have_text(re.compile("^[A-Z_]+$"))
+    expect(page.locator("table.checks")).to_have_count(1)
+
+
+def test_a_part_that_does_not_come_says_so_and_comes_when_it_is_opened_again(
+    page: Page, many_judged
+):
+    page.goto(f"/jobs/{many_judged}")
+    page.route("**/parts/reasons*", lambda route: route.fulfill(status=204))
+    reasons = page.locator("details.candidate", has_text="c05")
+    reasons.locator("summary").first.click()
+    expect(reasons.get_by_role("status")).to_contain_text("204")
+    page.unroute("**/parts/reasons*")
+    reasons.locator("summary").first.click()
+    reasons.locator("summary").first.click()
+    expect(reasons.locator("table.checks")).to_have_count(1)
+    expect(reasons.get_by_role("status")).to_have_count(0)
+
+
+def test_without_a_script_a_part_is_a_page(api, many_judged):
+    page = api.get(f"/jobs/{many_judged}").text
+    address = f"/jobs/{many_judged}/parts/reasons?candidate=c05"
+    assert f'href="{address}"' in page
+    assert "Checks of c05" in api.get(address).text
+    missing = api.get(f"/jobs/{many_judged}/parts/reasons?candidate=nobody")
+    assert missing.status_code == 404
+    assert "c00" in missing.json()["detail"]
+
+
+def test_one_of_many_gets_its_band_and_dots_when_it_is_chosen(page: Page, many_judged):
+    page.goto(f"/jobs/{many_judged}")
+    chosen = page.locator(".screen > .pic .cv.on")
+    others = page.locator(".screen > .pic .cv:not(.on)")
+    expect(others.locator(".band, .dots")).to_have_count(0)
+    drawn = chosen.locator(".band").get_attribute("d")
+    page.locator(".cand tr[data-c]", has_text="c07").click()
+    expect(chosen.locator(".band")).to_have_count(1)
+    assert chosen.locator(".band").get_attribute("d") != drawn
+    expect(chosen.locator(".dots")).to_have_attribute("d", re.compile("^M.+h0$"))
