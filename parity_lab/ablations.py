@@ -20,8 +20,8 @@ df_run    = 1 / sum over x, y of rho_xy s_x s_y / sqrt(df_x df_y)       s_x = w_
 SE_within <= sqrt(sum w_x^2 within_x^2)           within_x: the judge's within-pair error of the
   gap of x; the baseline has the smallest
 
-rho_xx = 1; rho_xy = sqrt(w_x w_y), w = prior df / df, where two floors rest on one assumed
-number, else 0: one guess used twice counts once (`parity.judging.noise.run_floor`). The interval
+rho_xx = 1; rho_xy = sqrt(w_x w_y), w = prior df / df, where the noise of both rests on one assumed
+number, else 0: one guess used twice counts once (`parity.judging.noise.arm_noise`). The interval
 is the judge's at 95 %, of each part alone.
 
 Can fail: parts need not add up, because what is left out changes what the rest does. Where no arm
@@ -36,18 +36,18 @@ import numpy as np
 from parity.frozen import frozen
 from parity.judging.curves.step_noise import StandardError
 from parity.judging.gap.interval import Interval, interval
-from parity.judging.noise.run_floor import RunTerm
+from parity.judging.noise.arm_noise import RunTerm
 
 Pair = tuple[int, int]
 """The seed and the replicate of a run."""
 
 
 @frozen
-class ArmNoise:
+class ArmErrors:
     """The run-to-run noise of an arm as the judge has it (nats), and the within-pair error of its
     gap (nats).
 
-    `prior` names the number that the floor rests on: equal names are one guess. `reruns`: whether
+    `prior` names the number that the noise rests on: equal names are one guess. `reruns`: whether
     runs of the arm measured any of it.
     """
 
@@ -66,7 +66,7 @@ class AblationArm:
 
     name: str
     losses: Mapping[Pair, float]
-    noise: ArmNoise
+    noise: ArmErrors
 
 
 @frozen
@@ -163,8 +163,8 @@ def _run_term(used: Sequence[tuple[AblationArm, float]], pairs: int) -> RunTerm:
     return RunTerm(variance=whole, df=1.0 / spread, seeds=1)
 
 
-def _together(first: ArmNoise, second: ArmNoise) -> float:
-    """How far two floors are wrong together, from 0 to 1."""
+def _together(first: ArmErrors, second: ArmErrors) -> float:
+    """How far the noise of two arms is wrong together, from 0 to 1."""
     if first is second:
         return 1.0
     if first.prior != second.prior:

@@ -8,12 +8,12 @@ import pytest
 
 from parity.gate.exit_codes import EXIT_CODES
 from parity.judging.policy import (
-    FINISHED_FLOOR,
-    FLOOR_PER_SLOPE,
+    FINISHED_NOISE,
+    NOISE_PER_SLOPE,
     POINTS_TO_FAIL,
     POINTS_TO_PASS,
     STOCHASTIC_FACTOR,
-    UNFINISHED_FLOOR,
+    UNFINISHED_NOISE,
     WINDOW_FRACTION,
 )
 from server.settings import CHECKOUT
@@ -122,12 +122,12 @@ def _percent(share: float) -> str:
         (
             "docs/plan.md",
             (
-                f"{_percent(FINISHED_FLOOR)} of the loss, "
-                f"{_percent(FINISHED_FLOOR * STOCHASTIC_FACTOR)} with stochastic rounding"
+                f"{_percent(FINISHED_NOISE)} of the loss, "
+                f"{_percent(FINISHED_NOISE * STOCHASTIC_FACTOR)} with stochastic rounding"
             ),
         ),
-        ("docs/method.md", f"{_percent(FINISHED_FLOOR)} of `L` if the training was finished, else"),
-        ("docs/method.md", f"`max({_percent(UNFINISHED_FLOOR)}, {_percent(FLOOR_PER_SLOPE)} |s|)`"),
+        ("docs/method.md", f"{_percent(FINISHED_NOISE)} of `L` if the training was finished, else"),
+        ("docs/method.md", f"`max({_percent(UNFINISHED_NOISE)}, {_percent(NOISE_PER_SLOPE)} |s|)`"),
     ],
 )
 def test_a_page_has_the_numbers_of_the_judge(page, words):

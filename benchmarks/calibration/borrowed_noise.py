@@ -16,12 +16,12 @@ from benchmarks.marks import MarkedFigure, share
 from parity.judging.curves.curve import FloatArray
 from parity.judging.curves.step_noise import StandardError
 from parity.judging.gap.interval import Interval, interval
+from parity.judging.noise.arm_noise import Prior, arm_noise, own_spread, run_term
 from parity.judging.noise.borrowed_priors import OwnRuns, borrow
-from parity.judging.noise.family_spread import FamilyFloor, fit_family
+from parity.judging.noise.family_spread import FamilyNoise, fit_family
 from parity.judging.noise.lending import Lender
 from parity.judging.noise.noise_table import RerunGroup
 from parity.judging.noise.public_table import public_noise_table
-from parity.judging.noise.run_floor import Prior, own_spread, run_floor, run_term
 
 TRACK3, RECORDS = "modded-nanogpt-124M/track3", "modded-nanogpt-124M/records"
 ASSUMED = Prior(tau=0.0008, df=4.0, basis="assumed")
@@ -51,7 +51,7 @@ def pair(
     )
     priors = borrow((ASSUMED, ASSUMED), (lender, candidate_curve or lender), own_runs, 1.0)
     noise_table = [
-        run_floor(prior, arm, [0] * len(arm)) for prior, arm in zip(priors, runs, strict=True)
+        arm_noise(prior, arm, [0] * len(arm)) for prior, arm in zip(priors, runs, strict=True)
     ]
     joined = interval(
         float(runs[1].mean() - runs[0].mean()), NO_WITHIN, run_term(noise_table[0], noise_table[1])
@@ -59,15 +59,15 @@ def pair(
     return joined, priors[0].loan is not None and priors[0].loan.agreement.contradicted
 
 
-def lender_at_1(floor: FamilyFloor) -> Lender:
+def lender_at_1(noise: FamilyNoise) -> Lender:
     """A family that lends to losses of 1."""
-    return Lender(family="family", floor=dataclasses.replace(floor, levels=(1.0, 1.0)))
+    return Lender(family="family", noise=dataclasses.replace(noise, levels=(1.0, 1.0)))
 
 
-def half_width(floor: FamilyFloor) -> float:
+def half_width(noise: FamilyNoise) -> float:
     """The half-width at 95 % of one run against one, a share of the loss."""
     single = np.ones(1)
-    return pair(lender_at_1(floor), (single, single))[0].half_width(0.95)
+    return pair(lender_at_1(noise), (single, single))[0].half_width(0.95)
 
 
 def left_out(family: str) -> Iterator[tuple[RerunGroup, float]]:
@@ -159,8 +159,8 @@ def f4(quick: bool) -> Iterator[MarkedFigure]:
     count = 500 if quick else 4000
     slack = 0.02 if quick else 0.0
     for family in (TRACK3, RECORDS):
-        floor = fit_family(groups_of(family))
-        lender, tau = lender_at_1(floor), floor.share
+        noise = fit_family(groups_of(family))
+        lender, tau = lender_at_1(noise), noise.share
         rng = np.random.default_rng(4)
         for runs in ((1, 1), (2, 2), (5, 5), (5, 1), (1, 5)):
             for factor in FACTORS:

@@ -23,7 +23,7 @@ import numpy as np
 from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.document_types import ChancesDocument, VerdictDocument
 from parity.judging.gap.chances import chances_of
-from parity.judging.policy import FINISHED_FLOOR, policy_from_mapping
+from parity.judging.policy import FINISHED_NOISE, policy_from_mapping
 from parity.judging.verdict.verdict import judge
 
 STEPS = np.arange(1, 121)
@@ -71,7 +71,7 @@ def simulated(jobs: int, pairs: int, factor: float) -> list[Sample]:
     verdict after one more.
     """
     rng = np.random.default_rng((pairs, round(100 * factor)))
-    tau = factor * FINISHED_FLOOR * LATE
+    tau = factor * FINISHED_NOISE * LATE
     spread = tau * np.sqrt(2.0 / pairs)
     samples = []
     for _ in range(jobs):

@@ -3,7 +3,7 @@
 The clean groups are runs of one system of GPT-3 175B (batch, round and system the same) and of
 FLUX.1, as in examples/public. They are added to the public families in two places, and each family
 is left out in turn: the level between finished families (`any-decoder`), as if they were finished,
-and the least assumed floor of an unfinished run, which in the judge also grows with the slope of
+and the least assumed noise of an unfinished run, which in the judge also grows with the slope of
 the loss (not here). One run an arm, both rounding to nearest, no error within the pair.
 """
 
@@ -22,7 +22,7 @@ from parity.judging.noise.family_prior import evidence_families
 from parity.judging.noise.lending import find_lender
 from parity.judging.noise.noise_table import ANY_DECODER, NoiseTable
 from parity.judging.noise.public_table import public_noise_table
-from parity.judging.policy import UNFINISHED_FLOOR
+from parity.judging.policy import UNFINISHED_NOISE
 
 SETS = Path(__file__).parents[2] / "examples" / "public"
 CLEAN: Mapping[str, tuple[str, ...]] = {
@@ -114,27 +114,27 @@ def unfinished(*, with_clean: bool) -> Cases:
     return {**found, **({name: clean_groups(name) for name in CLEAN} if with_clean else {})}
 
 
-def coverage(groups: Sequence[Group], floor: float) -> float:
+def coverage(groups: Sequence[Group], noise: float) -> float:
     """The mean over runs of the chance that one run against one is covered with this assumed
-    floor.
+    noise.
     """
-    half = t_quantile(0.95, PRIOR_DF) * math.sqrt(2.0) * floor
+    half = t_quantile(0.95, PRIOR_DF) * math.sqrt(2.0) * noise
     return sum(runs * covered(math.sqrt(2.0) * sd, half) for runs, sd in groups) / sum(
         runs for runs, _ in groups
     )
 
 
 def needed(cases: Cases) -> float:
-    """The least assumed floor, in steps of 0.005 % of the loss, that covers 95 % on average over
+    """The least assumed noise, in steps of 0.005 % of the loss, that covers 95 % on average over
     families.
     """
-    floor = 0.0
+    noise = 0.0
     while (
-        float(np.mean([coverage(groups, floor := floor + 0.00005) for groups in cases.values()]))
+        float(np.mean([coverage(groups, noise := noise + 0.00005) for groups in cases.values()]))
         < 0.95
     ):
         pass
-    return floor
+    return noise
 
 
 def f11(_quick: bool) -> Iterator[MarkedFigure]:
@@ -173,7 +173,7 @@ def f11(_quick: bool) -> Iterator[MarkedFigure]:
         today = float(
             np.mean(
                 [
-                    coverage(groups, UNFINISHED_FLOOR)
+                    coverage(groups, UNFINISHED_NOISE)
                     for name, groups in cases.items()
                     if name not in CLEAN
                 ]
@@ -183,7 +183,7 @@ def f11(_quick: bool) -> Iterator[MarkedFigure]:
         value = (
             f"would need {ends}, covers {share(float(np.mean(hit)))}; today's covers {share(today)}"
         )
-        yield MarkedFigure(what=f"unfinished floor {label}", value=value, mark="reported", ok=True)
+        yield MarkedFigure(what=f"unfinished noise {label}", value=value, mark="reported", ok=True)
 
 
 CHECKS: dict[str, Callable[[bool], Iterator[MarkedFigure]]] = {"F11": f11}

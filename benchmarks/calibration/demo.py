@@ -34,9 +34,9 @@ from parity.judging.curves.curve import Curve, FloatArray, Rounding, curve_from_
 from parity.judging.curves.step_noise import StandardError
 from parity.judging.gap.interval import interval
 from parity.judging.multiplicity import Multiplicity
+from parity.judging.noise.arm_noise import Prior, arm_noise, run_term
 from parity.judging.noise.emulated_table import DEMO, emulated_noise_table
 from parity.judging.noise.lending import find_lender
-from parity.judging.noise.run_floor import Prior, run_floor, run_term
 from parity.judging.policy import Policy, policy_from_mapping
 from parity.judging.verdict.verdict import Verdict, judge
 from parity.recipes import rounds_to_nearest
@@ -60,11 +60,9 @@ def read() -> tuple[list[dict], Runs]:
     """
     records = [json.loads(line) for line in RECORD.read_text(encoding="utf-8").splitlines()]
     schedule = JOB["job"]["schedule"]
-    steps, warm, floor = schedule["steps"], schedule["warmup_steps"], schedule["final_fraction"]
+    steps, warm, end = schedule["steps"], schedule["warmup_steps"], schedule["final_fraction"]
     t = np.arange(steps)
-    decay = floor + (1 - floor) * 0.5 * (
-        1 + np.cos(np.pi * np.clip((t - warm) / (steps - warm), 0, 1))
-    )
+    decay = end + (1 - end) * 0.5 * (1 + np.cos(np.pi * np.clip((t - warm) / (steps - warm), 0, 1)))
     rates = schedule["learning_rate"] * np.minimum(1, (t + 1) / warm) * decay
     runs: Runs = {}
     for one in records:
@@ -234,7 +232,7 @@ def calculated(runs: Runs, policy: Policy) -> Iterator[MarkedFigure]:
 def drawn_runs(gaps: Gaps, times: float, rng: np.random.Generator) -> Gaps:
     """Levels (2,) of two runs an arm, as shares of the baseline's loss."""
     lent = {
-        rounding: find_lender(emulated_noise_table(), DEMO, rounding).floor.share
+        rounding: find_lender(emulated_noise_table(), DEMO, rounding).noise.share
         for rounding in ("nearest", "stochastic")
     }
     means = {BASELINE: 0.0, **{recipe: gap.mean() for recipe, gap in gaps.items()}}
@@ -266,18 +264,18 @@ def drawn_right(
     )
     for recipe in (WITHIN, BEYOND):
         lent = {
-            one: find_lender(emulated_noise_table(), DEMO, rounding_of(one)).floor
+            one: find_lender(emulated_noise_table(), DEMO, rounding_of(one)).noise
             for one in (BASELINE, recipe)
         }
         priors = [
-            Prior(tau=floor.share, df=floor.df, basis=f"{floor.share}") for floor in lent.values()
+            Prior(tau=noise.share, df=noise.df, basis=f"{noise.share}") for noise in lent.values()
         ]
-        floors = [
-            run_floor(prior, levels[one], [0, 0]) for one, prior in zip(lent, priors, strict=True)
+        noises = [
+            arm_noise(prior, levels[one], [0, 0]) for one, prior in zip(lent, priors, strict=True)
         ]
         gap = float(levels[recipe].mean() - levels[BASELINE].mean()) + within[recipe] * rng.normal()
         lo, hi = interval(
-            gap, StandardError(value=within[recipe], df=12.0), run_term(*floors)
+            gap, StandardError(value=within[recipe], df=12.0), run_term(*noises)
         ).bounds(confidence)
         if not (hi < margin if recipe == WITHIN else lo > margin):
             return False

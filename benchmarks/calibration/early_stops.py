@@ -20,7 +20,7 @@ from parity.judging.curves.early_stop_noise import EarlySpread, helmert_squares,
 from parity.judging.curves.step_noise import StandardError
 from parity.judging.curves.window import make_window
 from parity.judging.gap.interval import Interval, interval
-from parity.judging.noise.run_floor import Prior, run_floor, run_term
+from parity.judging.noise.arm_noise import Prior, arm_noise, run_term
 
 RECORD = Path(__file__).parents[2] / "experiments" / "run_floor.jsonl"
 PARTS = 40  # the parts of a run whose mean losses are recorded
@@ -64,7 +64,7 @@ def pair(late: FloatArray, early: FloatArray, prior: Prior, stop: float) -> Inte
     means (2, 1 + N), a full run first.
     """
     arms = np.split(late / late.mean(), 2)
-    floors = []
+    noises = []
     for arm, prefix in zip(arms, early, strict=True):
         x = prefix / prefix[0]
         reruns = len(x) - 1
@@ -74,9 +74,9 @@ def pair(late: FloatArray, early: FloatArray, prior: Prior, stop: float) -> Inte
             if reruns
             else None
         )
-        floors.append(run_floor(prior, arm, [0] * len(arm), None, spread))
+        noises.append(arm_noise(prior, arm, [0] * len(arm), None, spread))
     return interval(
-        float(arms[1].mean() - arms[0].mean()), NO_WITHIN, run_term(floors[0], floors[1])
+        float(arms[1].mean() - arms[0].mean()), NO_WITHIN, run_term(noises[0], noises[1])
     )
 
 

@@ -27,7 +27,7 @@ from parity.judging.evaluations.gap import gap_interval
 from parity.judging.evaluations.group_means import difference
 from parity.judging.evaluations.measured import MeasuredEvaluations, measure
 from parity.judging.gap.interval import Interval
-from parity.judging.noise.run_floor import Prior, prior_for
+from parity.judging.noise.arm_noise import Prior, prior_for
 from parity.judging.policy import Policy
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "public" / "llama31-8b" / "curves.csv"

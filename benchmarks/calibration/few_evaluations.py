@@ -19,7 +19,7 @@ from parity.judging.curves.curve import FloatArray, IntArray
 from parity.judging.curves.schedule import log_slope
 from parity.judging.evaluations.gap import gap_interval
 from parity.judging.gap.interval import Interval
-from parity.judging.noise.run_floor import Prior, prior_for
+from parity.judging.noise.arm_noise import Prior, prior_for
 from parity.judging.policy import Policy
 
 RUNS, POINTS, DRAWS = (1, 2, 3, 5), (1, 3, 7, 12), 400

@@ -1,7 +1,7 @@
 """L1 to L7: the live rules (harm, futility, forecast) over whole paths of 37 looks.
 
 Simulated pairs are means of 80 blocks: gap = the recipes' gap + candidate's offset - baseline's
-offset + step noise. Losses are shares of the loss (level 1); margin 1 % unless said. Floors: `FP8`
+offset + step noise. Losses are shares of the loss (level 1); margin 1 % unless said. Noise: `FP8`
 both arms assumed at 0.09 %, as they are; `NVFP4` the candidate at 0.135 %, as one that rounds
 stochastically; `noisy` ones are assumed alike, but 0.12 and 0.18 % in truth, as in the noisiest
 known group of 124 M.
@@ -53,7 +53,7 @@ TRANSIENTS: dict[str, FloatArray] = {
 
 
 @frozen
-class Floors:
+class Noises:
     """True run-to-run noise of both arms (shares of the loss), and what is said of them."""
 
     name: str
@@ -61,10 +61,10 @@ class Floors:
     arms: tuple[LiveArm, LiveArm]
 
 
-FP8 = Floors(name="FP8", true=(ASSUMED, ASSUMED), arms=(NEAREST, NEAREST))
-NOISY = Floors(name="noisy FP8", true=(0.0012, 0.0012), arms=(NEAREST, NEAREST))
-NVFP4 = Floors(name="NVFP4", true=(ASSUMED, 1.5 * ASSUMED), arms=(NEAREST, STOCHASTIC))
-NOISY_NVFP4 = Floors(name="noisy NVFP4", true=(0.0012, 0.0018), arms=(NEAREST, STOCHASTIC))
+FP8 = Noises(name="FP8", true=(ASSUMED, ASSUMED), arms=(NEAREST, NEAREST))
+NOISY = Noises(name="noisy FP8", true=(0.0012, 0.0012), arms=(NEAREST, NEAREST))
+NVFP4 = Noises(name="NVFP4", true=(ASSUMED, 1.5 * ASSUMED), arms=(NEAREST, STOCHASTIC))
+NOISY_NVFP4 = Noises(name="noisy NVFP4", true=(0.0012, 0.0018), arms=(NEAREST, STOCHASTIC))
 BEYOND_ASSUMED = (NOISY, NOISY_NVFP4)
 EVERY = (FP8, NOISY, NVFP4, NOISY_NVFP4)
 
@@ -117,10 +117,10 @@ PROCESSES: dict[str, Process] = {"model": model, "early": early, "walk": walk, "
 
 
 def paths(
-    rng: np.random.Generator, count: int, floors: Floors, process: Process, gap: FloatArray | float
+    rng: np.random.Generator, count: int, noises: Noises, process: Process, gap: FloatArray | float
 ) -> FloatArray:
     """Block means (count, 80) of the gap, a share of the loss."""
-    offsets = floors.true[1] * process(rng, count) - floors.true[0] * process(rng, count)
+    offsets = noises.true[1] * process(rng, count) - noises.true[0] * process(rng, count)
     return gap + offsets + STEP_SD * rng.normal(size=(count, BLOCKS))
 
 
@@ -171,10 +171,10 @@ def alarm(
 
 
 def alarms(
-    made: FloatArray, floors: Floors, policy: Policy = MARGIN, last: int = BLOCKS - 1
+    made: FloatArray, noises: Noises, policy: Policy = MARGIN, last: int = BLOCKS - 1
 ) -> list[float]:
     """The shares of the plan at which paths (count, 80) are stopped."""
-    stops = [alarm(pair(path), floors.arms, policy, last) for path in made]
+    stops = [alarm(pair(path), noises.arms, policy, last) for path in made]
     return [at for at in stops if at is not None]
 
 
@@ -236,18 +236,18 @@ def l1(quick: bool) -> Iterator[MarkedFigure]:
         stopped += sum(alarm(progress, arms) is not None for progress in several)
         total += len(several)
     yield MarkedFigure(
-        what="A/A, emulated reruns, floors assumed (0.09, 0.135 %; in truth 0.15 to 0.43 %), of "
+        what="A/A, emulated reruns, noise assumed (0.09, 0.135 %; in truth 0.15 to 0.43 %), of "
         f"{total} ordered pairs (36 independent)",
         value=f"{stopped} ({share(stopped / total)})",
         mark="<= 1 %",
         ok=stopped <= 0.01 * total,
     )
     count = 200 if quick else 1000
-    for floors, (name, process) in itertools.product(EVERY, PROCESSES.items()):
+    for noises, (name, process) in itertools.product(EVERY, PROCESSES.items()):
         rng = np.random.default_rng(1)
-        rate = len(alarms(paths(rng, count, floors, process, 0.0), floors)) / count
+        rate = len(alarms(paths(rng, count, noises, process, 0.0), noises)) / count
         yield MarkedFigure(
-            what=f"A/A simulated, {floors.name}, {name}",
+            what=f"A/A simulated, {noises.name}, {name}",
             value=share(rate),
             mark="<= 1 %",
             ok=rate <= 0.01,
@@ -257,55 +257,55 @@ def l1(quick: bool) -> Iterator[MarkedFigure]:
 def l2(quick: bool) -> Iterator[MarkedFigure]:
     """Transients of 2 margins that decay to 0 are not stopped."""
     count = 100 if quick else 400
-    for floors, (name, shape) in itertools.product(EVERY, TRANSIENTS.items()):
-        made = paths(np.random.default_rng(2), count, floors, model, 0.02 * shape)
-        stops = alarms(made, floors)
+    for noises, (name, shape) in itertools.product(EVERY, TRANSIENTS.items()):
+        made = paths(np.random.default_rng(2), count, noises, model, 0.02 * shape)
+        stops = alarms(made, noises)
         rate = len(stops) / count
         at = f", median at {share(float(np.median(stops)))} of the plan" if stops else ""
-        mark = "reported" if floors in BEYOND_ASSUMED else "<= 1 %"
+        mark = "reported" if noises in BEYOND_ASSUMED else "<= 1 %"
         yield MarkedFigure(
-            what=f"+2 margins, {name}, {floors.name}: stopped",
+            what=f"+2 margins, {name}, {noises.name}: stopped",
             value=share(rate) + at,
             mark=mark,
-            ok=rate <= 0.01 or floors in BEYOND_ASSUMED,
+            ok=rate <= 0.01 or noises in BEYOND_ASSUMED,
         )
 
 
 def l3(quick: bool) -> Iterator[MarkedFigure]:
     """Gaps that come late are seen before the end."""
     count = 100 if quick else 400
-    for floors, begins in itertools.product((FP8, NVFP4), (0.4, 0.6, 0.7)):
+    for noises, begins in itertools.product((FP8, NVFP4), (0.4, 0.6, 0.7)):
         ramp = 0.02 * np.clip((AT - begins) / (0.9 - begins), 0.0, 1.0)
-        made = paths(np.random.default_rng(3), count, floors, model, ramp)
-        seen = len(alarms(made, floors)) / count
-        ends = [list(looks(pair(path), floors.arms))[-1] for path in made]
+        made = paths(np.random.default_rng(3), count, noises, model, ramp)
+        seen = len(alarms(made, noises)) / count
+        ends = [list(looks(pair(path), noises.arms))[-1] for path in made]
         never = sum(state_of(last) != "on_course" for last in ends) / count
         yield MarkedFigure(
-            what=f"ramp from {share(begins)} to 2 margins at 90 %, {floors.name}: stopped before "
+            what=f"ramp from {share(begins)} to 2 margins at 90 %, {noises.name}: stopped before "
             "the end",
             value=f"{share(seen)}, not on course at the end {share(never)}",
-            mark="100 % not on course at the end" if floors is NVFP4 else ">= 95 % stopped",
-            ok=(never == 1.0) if floors is NVFP4 else seen >= 0.95,
+            mark="100 % not on course at the end" if noises is NVFP4 else ">= 95 % stopped",
+            ok=(never == 1.0) if noises is NVFP4 else seen >= 0.95,
         )
 
 
 def l4(quick: bool) -> Iterator[MarkedFigure]:
     """Constant gaps are stopped early, and what that saves."""
     count = 100 if quick else 400
-    for floors, margins in itertools.product(EVERY, (1.0, 1.5, 2.0, 3.0, 5.0)):
+    for noises, margins in itertools.product(EVERY, (1.0, 1.5, 2.0, 3.0, 5.0)):
         stops = alarms(
-            paths(np.random.default_rng(4), count, floors, model, 0.01 * margins), floors
+            paths(np.random.default_rng(4), count, noises, model, 0.01 * margins), noises
         )
         first_half = sum(at < 0.5 for at in stops) / count
         saved = sum(1.0 - at for at in stops) / count
         median = f", median at {share(float(np.median(stops)))}" if stops else ""
         mark, ok = "reported", True
-        if margins == 2.0 and floors not in BEYOND_ASSUMED:
+        if margins == 2.0 and noises not in BEYOND_ASSUMED:
             mark, ok = ">= 80 %", first_half >= 0.80
-        if margins == 3.0 and floors not in BEYOND_ASSUMED:
+        if margins == 3.0 and noises not in BEYOND_ASSUMED:
             mark, ok = ">= 95 %, >= 40 % saved", first_half >= 0.95 and saved >= 0.40
         yield MarkedFigure(
-            what=f"constant gap of {margins:g} margins, {floors.name}: stopped before half",
+            what=f"constant gap of {margins:g} margins, {noises.name}: stopped before half",
             value=f"{share(first_half)}{median}, candidate's steps saved {share(saved)}",
             mark=mark,
             ok=ok,
@@ -362,7 +362,7 @@ def l5(quick: bool) -> Iterator[MarkedFigure]:
                 )
     late, soon = float(np.mean(late_hits)), float(np.mean(early_hits))
     yield MarkedFigure(
-        what="90 % forecast, tau drawn from the assumed floor, offsets as assumed: covers from "
+        what="90 % forecast, tau drawn from the assumed noise, offsets as assumed: covers from "
         "half on",
         value=f"{share(late)} (before half {share(soon)})",
         mark="87 to 93 %",
@@ -373,7 +373,7 @@ def l5(quick: bool) -> Iterator[MarkedFigure]:
         for _ in range(count):
             tau = ASSUMED * float(np.sqrt(4.0 / rng.chisquare(4.0)))
             path = paths(
-                rng, 1, Floors(name="drawn", true=(tau, tau), arms=(NEAREST, NEAREST)), process, 0.0
+                rng, 1, Noises(name="drawn", true=(tau, tau), arms=(NEAREST, NEAREST)), process, 0.0
             )[0]
             several.append((pair(path), float(final(path))))
         late, soon = coverage(several, (NEAREST, NEAREST))
@@ -393,7 +393,7 @@ def l5(quick: bool) -> Iterator[MarkedFigure]:
     late, soon = (float(np.mean(column)) for column in zip(*totals, strict=True))
     percentages = ", ".join(f"{100 * one:.0f}" for one, _ in totals)
     yield MarkedFigure(
-        what="the same, emulated reruns with measured floors, 8 groups",
+        what="the same, emulated reruns with measured noise, 8 groups",
         value=f"{share(late)} (before half {share(soon)}; groups {percentages})",
         mark="87 to 93 %",
         ok=0.87 - slack <= late <= 0.93 + slack,
@@ -416,19 +416,19 @@ def l6(quick: bool) -> Iterator[MarkedFigure]:
     the margin.
     """
     count = 400 if quick else 2000
-    for floors, (name, process) in itertools.product((FP8, NVFP4), PROCESSES.items()):
+    for noises, (name, process) in itertools.product((FP8, NVFP4), PROCESSES.items()):
         rng = np.random.default_rng(6)
         gaps = rng.uniform(0.0, 0.02, (count, 1))
         wrong = stopped = passing = 0
-        for path in paths(rng, count, floors, process, gaps):
-            made = list(looks(pair(path), floors.arms))
+        for path in paths(rng, count, noises, process, gaps):
+            made = list(looks(pair(path), noises.arms))
             would_pass = made[-1].passes > 0.5
             at = next((look.share for look in made[:-1] if state_of(look) in ENDED_BY), None)
             passing += would_pass
             stopped += at is not None
             wrong += would_pass and at is not None
         yield MarkedFigure(
-            what=f"gaps of 0 to 2 margins, {floors.name}, {name}: stopped although it would have "
+            what=f"gaps of 0 to 2 margins, {noises.name}, {name}: stopped although it would have "
             "passed",
             value=f"{share(wrong / count)} of all ({stopped} stopped, {passing} pass of {count})",
             mark="<= 1 %" if name != "restless" else "reported",
@@ -441,12 +441,12 @@ def l7(quick: bool) -> Iterator[MarkedFigure]:
     in replays of emulated runs.
     """
     count = 200 if quick else 1000
-    for floors in (FP8, NVFP4):
+    for noises in (FP8, NVFP4):
         rng = np.random.default_rng(7)
         gaps = 0.01 * np.abs(rng.normal(size=(count, 1)) * 2.0)
-        stops = alarms(paths(rng, count, floors, model, gaps), floors)
+        stops = alarms(paths(rng, count, noises, model, gaps), noises)
         yield MarkedFigure(
-            what=f"gaps of |N(0, 2)| margins, {floors.name}: candidate's steps saved",
+            what=f"gaps of |N(0, 2)| margins, {noises.name}: candidate's steps saved",
             value=f"{share(sum(1.0 - at for at in stops) / count)} ({share(len(stops) / count)} "
             "stopped)",
             mark="reported",

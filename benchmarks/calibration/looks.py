@@ -19,11 +19,11 @@ from parity.judging.curves.curve import FloatArray
 from parity.judging.curves.step_noise import StandardError
 from parity.judging.gap.interval import interval
 from parity.judging.multiplicity import Multiplicity
-from parity.judging.noise.run_floor import Prior, run_floor, run_term
-from parity.judging.policy import FINISHED_FLOOR, STOCHASTIC_FACTOR
+from parity.judging.noise.arm_noise import Prior, arm_noise, run_term
+from parity.judging.policy import FINISHED_NOISE, STOCHASTIC_FACTOR
 
 MARGIN, NOMINAL, DF = 0.01, 0.95, 4.0
-DETERMINISTIC, STOCHASTIC = FINISHED_FLOOR, FINISHED_FLOOR * STOCHASTIC_FACTOR
+DETERMINISTIC, STOCHASTIC = FINISHED_NOISE, FINISHED_NOISE * STOCHASTIC_FACTOR
 NO_WITHIN = StandardError(value=0.0, df=12.0)
 JOBS = 20_000
 MARK = 0.028
@@ -51,7 +51,7 @@ class SimulatedJob:
     candidates: int
     looks: int
     registered: bool
-    floor: float
+    noise: float
     rule: str
     gap: float = MARGIN
 
@@ -67,16 +67,16 @@ class LookShares:
     looks: float
 
 
-def verdict(base: FloatArray, cand: FloatArray, floor: float, confidence: float) -> str:
+def verdict(base: FloatArray, cand: FloatArray, noise: float, confidence: float) -> str:
     """The judge's side of the margin from late means (K,) of both arms, as shares of the loss."""
     priors = tuple(
-        Prior(tau=tau, df=DF, basis="assumed", assumed=True) for tau in (DETERMINISTIC, floor)
+        Prior(tau=tau, df=DF, basis="assumed", assumed=True) for tau in (DETERMINISTIC, noise)
     )
-    floors = [
-        run_floor(prior, runs, [0] * len(runs))
+    noises = [
+        arm_noise(prior, runs, [0] * len(runs))
         for prior, runs in zip(priors, (base, cand), strict=True)
     ]
-    gap = interval(float(cand.mean() - base.mean()), NO_WITHIN, run_term(floors[0], floors[1]))
+    gap = interval(float(cand.mean() - base.mean()), NO_WITHIN, run_term(noises[0], noises[1]))
     lo, hi = gap.bounds(NOMINAL)[0], gap.bounds(confidence)[1]
     return "pass" if hi < MARGIN else "fail" if lo > MARGIN else "open"
 
@@ -88,7 +88,7 @@ def simulated(case: SimulatedJob, jobs: int, seed: int) -> LookShares:
     most = max(RULES[case.rule](case.looks, 1))
     for _ in range(jobs):
         factor = math.sqrt(DF / rng.chisquare(DF))
-        taus = DETERMINISTIC * factor, case.floor * factor
+        taus = DETERMINISTIC * factor, case.noise * factor
         base = taus[0] * rng.normal(size=most)
         open_candidates = [
             case.gap + taus[1] * rng.normal(size=most) for _ in range(case.candidates)
@@ -99,7 +99,7 @@ def simulated(case: SimulatedJob, jobs: int, seed: int) -> LookShares:
             confidence = shared.confidence(NOMINAL) if case.registered else NOMINAL
             left, right = RULES[case.rule](look, 1)
             judged = [
-                (runs, verdict(base[:left], runs[:right], case.floor, confidence))
+                (runs, verdict(base[:left], runs[:right], case.noise, confidence))
                 for runs in open_candidates
             ]
             outcomes |= {word for _, word in judged}
@@ -118,7 +118,7 @@ def _jobs(case: SimulatedJob, quick: bool) -> int:
 
 def m1(quick: bool) -> Iterator[MarkedFigure]:
     """Any false pass with registered looks and candidates, by rule, looks and candidates."""
-    for floor, arm in ((DETERMINISTIC, "fp8"), (STOCHASTIC, "nvfp4")):
+    for noise, arm in ((DETERMINISTIC, "fp8"), (STOCHASTIC, "nvfp4")):
         for looks, candidates in (
             (1, 1),
             (1, 3),
@@ -138,7 +138,7 @@ def m1(quick: bool) -> Iterator[MarkedFigure]:
             worst, taken = 0.0, 0.0
             for number, rule in enumerate(rules):
                 case = SimulatedJob(
-                    candidates=candidates, looks=looks, registered=True, floor=floor, rule=rule
+                    candidates=candidates, looks=looks, registered=True, noise=noise, rule=rule
                 )
                 outcome = simulated(case, _jobs(case, quick), 7000 + number)
                 worst, taken = max(worst, outcome.passes), max(taken, outcome.looks)
@@ -160,7 +160,7 @@ def m2(quick: bool) -> Iterator[MarkedFigure]:
             candidates=candidates,
             looks=looks,
             registered=False,
-            floor=DETERMINISTIC,
+            noise=DETERMINISTIC,
             rule="one more an arm",
         )
         outcome = simulated(case, _jobs(case, quick), 8000)
@@ -187,7 +187,7 @@ def m3(quick: bool) -> Iterator[MarkedFigure]:
                 candidates=candidates,
                 looks=looks,
                 registered=True,
-                floor=STOCHASTIC,
+                noise=STOCHASTIC,
                 rule="one more an arm",
                 gap=gap,
             )

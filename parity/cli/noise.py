@@ -192,13 +192,13 @@ def _show_general(noise_table: NoiseTable, out: Json) -> int:
 
 def _family_cells(row: FamilyRow) -> tuple[str, ...]:
     head = (row.name, row.rounding or "not stated", f"{row.groups:,}", f"{row.runs:,}")
-    if row.floor is None:
+    if row.noise is None:
         return (*head, "", "", row.refused)
-    outliers = len(row.floor.outliers)
+    outliers = len(row.noise.outliers)
     return (
         *head,
-        percent(row.floor.share),
-        f"{row.floor.df:.1f}",
+        percent(row.noise.share),
+        f"{row.noise.df:.1f}",
         count(outliers, "outlier") if outliers else "",
     )
 
@@ -210,7 +210,7 @@ def _between(interval: tuple[float, float]) -> str:
 def _print_family(noise_table: NoiseTable, name: str) -> None:
     for rounding, lender in _lenders(noise_table, name):
         print(
-            f"{name}, rounding {rounding}: {_floor_words(lender)}",
+            f"{name}, rounding {rounding}: {_noise_words(lender)}",
             file=sys.stderr if not sys.stdout.isatty() else sys.stdout,
         )
 
@@ -229,13 +229,13 @@ def _lenders(noise_table: NoiseTable, name: str) -> list[tuple[Rounding, Lender]
     ]
 
 
-def _floor_words(lender: Lender) -> str:
-    if lender.floor is None:
+def _noise_words(lender: Lender) -> str:
+    if lender.noise is None:
         return f"lends nothing: {lender.refused}"
-    floor = lender.floor
+    noise = lender.noise
     return (
-        f"{percent(floor.share)} of the loss, worth {floor.df:.1f} degrees of freedom "
-        f"({floor.groups} groups, {floor.runs:,} runs)"
+        f"{percent(noise.share)} of the loss, worth {noise.df:.1f} degrees of freedom "
+        f"({noise.groups} groups, {noise.runs:,} runs)"
     )
 
 
@@ -293,7 +293,7 @@ def _lends(noise_table: NoiseTable, name: str) -> dict[str, object]:
     return {
         "family": name,
         "lends": [
-            {"rounding": rounding, "refused": lender.refused or None, "floor": lender.floor}
+            {"rounding": rounding, "refused": lender.refused or None, "noise": lender.noise}
             for rounding, lender in lent
         ],
     }

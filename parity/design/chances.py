@@ -13,7 +13,7 @@
 
 E by Gauss and Laguerre over the chi-squared spreads: 10 nodes each, 40 where one arm alone has
 reruns, and 3 or 5 for SE_hat where it is above 1 % of the variance. Without it, at the expected h,
-chances were off by up to 2.5 points, with a borrowed floor by up to 9.5: by chance the reruns
+chances were off by up to 2.5 points, with borrowed noise by up to 9.5: by chance the reruns
 contradict the family in a fifth of all jobs, and the interval widens.
 
 Controls add to SS_A and its degrees of freedom. N reruns per arm that stop early add (nu/N) r^2
@@ -51,9 +51,9 @@ from parity.judging.gap.robust_bounds import FEW_POINTS, NOMINAL, lowered
 from parity.judging.gap.window_statistics import GapNoise
 from parity.judging.live.run_noise import planned_lending
 from parity.judging.multiplicity import Multiplicity
+from parity.judging.noise.arm_noise import ArmNoise, Prior, RunTerm, arm_noise, priors_for, run_term
 from parity.judging.noise.borrowed_priors import Lending, OwnRuns, borrow
 from parity.judging.noise.lending import Lenders
-from parity.judging.noise.run_floor import Prior, RunFloor, RunTerm, priors_for, run_floor, run_term
 from parity.judging.policy import Policy
 
 WITHIN_DF = 12.0
@@ -63,7 +63,7 @@ _DRAWN, _GROUPS = 200, 5  # series of few points, and the groups of their half-w
 _NEGLIGIBLE = 0.01  # of the variance
 
 Priors = tuple[Prior, Prior]
-Floors = tuple[RunFloor, RunFloor]
+Noises = tuple[ArmNoise, ArmNoise]
 
 
 @frozen(eq=False)
@@ -123,7 +123,7 @@ def chances(
     a hundredth and may be 3 points low.
     """
     drawn = drawing(design, policy, lenders)
-    expected = _noise(drawn.floors_of(*_data_df(design)), drawn.judged)
+    expected = _gap_noise(drawn.noises_of(*_data_df(design)), drawn.judged)
     rows = list(_drawn(drawn, policy, rough=rough))
     return Chances(
         expected=expected,
@@ -140,7 +140,7 @@ def chances(
 @frozen
 class Drawing:
     """What a simulation of a design draws from: tau of each arm, the within-pair error, and what
-    gives the judge's floors.
+    gives the judge's estimates of the run-to-run noise.
 
     `judged` is the error that the judge would expect of the pair: of few points more than it is.
     """
@@ -162,30 +162,30 @@ class Drawing:
             + candidate**2 / self.design.candidate_runs
         )
 
-    def floors(self, squares: tuple[float, float]) -> Floors:
+    def noises(self, squares: tuple[float, float]) -> Noises:
         """The run-to-run noise where the full runs and controls of each arm have these sums of
         squares about their mean.
 
         Reruns that stop early, which are not drawn, add what is expected of them.
         """
         worth = early_df(self.design.short_reruns)
-        return self._floors(
+        return self._noises(
             squares[0] + self.taus[0] ** 2 * worth, squares[1] + self.taus[1] ** 2 * worth
         )
 
-    def floors_of(self, baseline: float, candidate: float) -> Floors:
+    def noises_of(self, baseline: float, candidate: float) -> Noises:
         """The arms' run-to-run noise where their reruns have these sums of squares, each in units
         of its tau^2.
         """
-        return self._floors(self.taus[0] ** 2 * baseline, self.taus[1] ** 2 * candidate)
+        return self._noises(self.taus[0] ** 2 * baseline, self.taus[1] ** 2 * candidate)
 
-    def _floors(self, baseline: float, candidate: float) -> Floors:
+    def _noises(self, baseline: float, candidate: float) -> Noises:
         design, level = self.design, _level(self.design)
         first, second = _priors(design, self.assumed, self.lending, level, (baseline, candidate))
-        floor = _floor(
+        noise = _arm_noise(
             first, design.baseline_runs, design.controls, design.short_reruns, baseline, level
         )
-        return floor, _floor(
+        return noise, _arm_noise(
             second, design.candidate_runs, 0, design.short_reruns, candidate, level
         )
 
@@ -258,9 +258,9 @@ def _drawn(drawn: Drawing, policy: Policy, *, rough: bool) -> Iterator[tuple[flo
             _spreads(df, design.short_reruns, ratio, nodes) for df in _rerun_df(design)
         )
         for (first, chance), (second, other) in itertools.product(first_arm, second_arm):
-            floors = drawn.floors_of(first, second)
-            term = run_term(*floors)
-            is_known = not rejects or not _noise(floors, judged).noise_is_assumed
+            noises = drawn.noises_of(first, second)
+            term = run_term(*noises)
+            is_known = not rejects or not _gap_noise(noises, judged).noise_is_assumed
             if few is not None:
                 for group in np.array_split(few.half_widths(term, within.value, levels), _GROUPS):
                     yield float(group.mean()), likelihood * chance * other / _GROUPS, is_known
@@ -411,24 +411,24 @@ def _priors(
     return borrow(assumed, lending, own_runs, level)
 
 
-# a simulation combines each floor of the baseline with each of the candidate
+# a simulation combines each sum of squares of the baseline with each of the candidate
 @lru_cache(maxsize=1024)
-def _floor(
+def _arm_noise(
     prior: Prior, runs: int, controls: int, short_reruns: int, squares: float, level: float
-) -> RunFloor:
-    """The judge's floor where full runs, controls and reruns that stop early have this sum of
+) -> ArmNoise:
+    """The judge's noise where full runs, controls and reruns that stop early have this sum of
     squares, each its share of it.
     """
     if not short_reruns:
         means = _means_with(runs + controls, squares)
-        return run_floor(prior, means[:runs], [0] * runs, means[runs:])
+        return arm_noise(prior, means[:runs], [0] * runs, means[runs:])
     own_df, worth = runs + controls - 1, early_df(short_reruns)
     variance = squares / (own_df + worth)
     early = EarlySpread(
         squares=short_reruns * variance / level**2, runs=short_reruns, stop=0.5, first=0, last=0
     )
     means = level + _means_with(runs + controls, own_df * variance)
-    return run_floor(prior, means[:runs], [0] * runs, means[runs:], early)
+    return arm_noise(prior, means[:runs], [0] * runs, means[runs:], early)
 
 
 def _means_with(runs: int, squares: float) -> FloatArray:
@@ -438,6 +438,6 @@ def _means_with(runs: int, squares: float) -> FloatArray:
     return means
 
 
-def _noise(floors: Floors, within: StandardError) -> GapNoise:
+def _gap_noise(noises: Noises, within: StandardError) -> GapNoise:
     """What the judge would have of a gap of 0."""
-    return GapNoise(interval=interval(0.0, within, run_term(*floors)), floors=floors)
+    return GapNoise(interval=interval(0.0, within, run_term(*noises)), noises=noises)

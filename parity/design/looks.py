@@ -2,7 +2,7 @@
 the looks that the policy registers.
 
 Jobs are simulated (1,000, from fixed numbers): late means N(0, tau) of each run, SE_within of the
-pair, and the judge's own floors and interval at each look's level from the runs so far. A job
+pair, and the judge's own noise and interval at each look's level from the runs so far. A job
 ends with the first look that decides. Expected run-steps are those of the looks that are taken;
 the baseline's further runs are shared by all candidates, each of which is taken to go on as long
 as this one.
@@ -28,8 +28,8 @@ from parity.frozen import frozen
 from parity.judging.curves.curve import FloatArray
 from parity.judging.gap.interval import interval
 from parity.judging.multiplicity import Multiplicity
+from parity.judging.noise.arm_noise import run_term
 from parity.judging.noise.lending import Lenders
-from parity.judging.noise.run_floor import run_term
 from parity.judging.policy import Policy
 
 DRAWN = 1000
@@ -144,8 +144,8 @@ def _half_widths(
     squares = [((arm - arm.mean(axis=1, keepdims=True)) ** 2).sum(axis=1) for arm in (base, cand)]
     halves = np.empty(len(base))
     for job, (first, second) in enumerate(zip(*squares, strict=True)):
-        floors = drawn.floors((float(first), float(second)))
-        halves[job] = interval(0.0, drawn.judged, run_term(*floors)).half_width(*levels)
+        noises = drawn.noises((float(first), float(second)))
+        halves[job] = interval(0.0, drawn.judged, run_term(*noises)).half_width(*levels)
     return halves
 
 

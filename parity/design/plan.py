@@ -42,8 +42,8 @@ from parity.design.stops import stops as stops_saved
 from parity.frozen import frozen
 from parity.judging.gap.margin import determine_margin
 from parity.judging.gap.window_statistics import MIN_MEASURED_DF, NoiseBasis
+from parity.judging.noise.arm_noise import ArmNoise, arm_noise
 from parity.judging.noise.lending import Lender, Lenders
-from parity.judging.noise.run_floor import RunFloor, run_floor
 from parity.judging.policy import PROFILES, SLOPE_EXAMPLE, Policy
 from parity.wording import count
 
@@ -216,8 +216,8 @@ def _levelled(design: Design, policy: Policy, lenders: Lenders) -> tuple[Design,
     if design.level is not None:
         return design, NATS
     for lender in lending_of(dataclasses.replace(design, level=1.0, pair_sd=None), policy, lenders):
-        if lender is not None and lender.floor is not None and lender.floor.levels is not None:
-            return dataclasses.replace(design, level=sum(lender.floor.levels) / 2.0), NATS
+        if lender is not None and lender.noise is not None and lender.noise.levels is not None:
+            return dataclasses.replace(design, level=sum(lender.noise.levels) / 2.0), NATS
     amounts = (
         policy.margin,
         PROFILES[policy.profile] if policy.profile else None,
@@ -237,7 +237,7 @@ def _levelled(design: Design, policy: Policy, lenders: Lenders) -> tuple[Design,
 def _margin(design: Design, policy: Policy) -> float:
     prior = assumed_priors(design, policy)[0]
     # One run: a margin that is measured by the runs has no value before them.
-    margin = determine_margin(policy, design.level or 1.0, run_floor(prior, _ONE_RUN, [0]))
+    margin = determine_margin(policy, design.level or 1.0, arm_noise(prior, _ONE_RUN, [0]))
     if margin is None and policy.margin is not None and policy.margin.unit == "tokens":
         raise ValueError(
             f"a margin of {policy.margin} can't be planned with: its slope is not stated; expected "
@@ -299,29 +299,29 @@ def _why_no_pass(design: Design, policy: Policy, outlook: Chances) -> str:
 
 def _run_noise(design: Design, policy: Policy, outlook: Chances) -> tuple[RunNoise, RunNoise]:
     level = design.level or 1.0
-    floors = outlook.expected.floors
+    noises = outlook.expected.noises
     baseline, candidate = (
         RunNoise(
             arm=arm,
-            share=floor.prior.tau / level,
-            df=floor.prior.df,
-            basis=_basis(floor, declared=amount is not None),
+            share=noise.prior.tau / level,
+            df=noise.prior.df,
+            basis=_basis(noise, declared=amount is not None),
             family_unused=""
-            if lender is None or floor.prior.loan
+            if lender is None or noise.prior.loan
             else lender.refused or _far(lender, level),
         )
-        for arm, floor, amount, lender in zip(
-            (BASELINE, CANDIDATE), floors, policy.run_floors, outlook.lending, strict=True
+        for arm, noise, amount, lender in zip(
+            (BASELINE, CANDIDATE), noises, policy.declared_noise, outlook.lending, strict=True
         )
     )
     return baseline, candidate
 
 
-def _basis(floor: RunFloor, *, declared: bool) -> str:
-    if floor.prior.loan:
+def _basis(noise: ArmNoise, *, declared: bool) -> str:
+    if noise.prior.loan:
         return (
-            f"{'borrowed from' if floor.prior.loan.is_data else 'assumed as in'} "
-            f"{floor.prior.loan.lender.name}"
+            f"{'borrowed from' if noise.prior.loan.is_data else 'assumed as in'} "
+            f"{noise.prior.loan.lender.name}"
         )
     if declared:
         return "declared by the policy"
@@ -329,9 +329,9 @@ def _basis(floor: RunFloor, *, declared: bool) -> str:
 
 
 def _far(lender: Lender, level: float) -> str:
-    if lender.floor is None or lender.floor.levels is None:
+    if lender.noise is None or lender.noise.levels is None:
         return ""
-    low, high = lender.floor.levels
+    low, high = lender.noise.levels
     return (
         f"its groups end at losses of {low:.3f} to {high:.3f} nats, and {level:.3f} is more than a "
         "tenth away"

@@ -90,7 +90,7 @@ class TokenSlopeDocument(TypedDict):
 
 
 class LoanDocument(TypedDict):
-    """The floor that a family of reruns lends, as a share of the loss, and how the comparison's own
+    """The noise that a family of reruns lends, as a share of the loss, and how the comparison's own
     runs agree with it.
     """
 
@@ -120,7 +120,7 @@ class EarlyStopsDocument(TypedDict):
     last: int
 
 
-class FloorDocument(TypedDict):
+class ArmNoiseDocument(TypedDict):
     """The run-to-run noise of one arm, nats, and what it rests on; `borrowed` only where a family
     lends, `early_stopped` where reruns were stopped early.
     """
@@ -138,11 +138,11 @@ class FloorDocument(TypedDict):
     early_stopped: NotRequired[EarlyStopsDocument]
 
 
-class FloorsDocument(TypedDict):
+class RunNoiseDocument(TypedDict):
     """The run-to-run noise of both arms."""
 
-    baseline: FloorDocument
-    candidate: FloorDocument
+    baseline: ArmNoiseDocument
+    candidate: ArmNoiseDocument
     controls_used: int
 
 
@@ -488,7 +488,7 @@ class VerdictDocument(TypedDict):
     end: dict[str, Any] | None
     gap: GapDocument | None
     se_parts: ErrorPartsDocument | None
-    tau: FloorsDocument | None
+    tau: RunNoiseDocument | None
     noise: NoiseDocument
     convergence: dict[str, Any]
     drift: dict[str, float] | None

@@ -25,7 +25,7 @@ from parity.judging.curves.independence import (
     MIN_COMMON,
     NOISELESS,
     VISIBLE_STEPS,
-    rounding_step,
+    last_rounding_step,
 )
 from parity.judging.curves.step_noise import step_noise
 from parity.judging.gap.window_statistics import WindowStatistics
@@ -58,7 +58,7 @@ def find_identical(arms: Arms, statistics: WindowStatistics) -> Identical | None
         all_usable(run.loss) for run in (*base, *runs)
     ):
         return None
-    printed = max(map(rounding_step, runs))
+    printed = max(map(last_rounding_step, runs))
     if any(
         step_noise(run.loss) < max(VISIBLE_STEPS * printed, NOISELESS * abs(float(run.loss[-1])))
         for run in runs

@@ -15,7 +15,7 @@ from parity.judging.curves.context import (
     Comparison,
     confounding_context,
     same_data_recorded,
-    without_assumed_floor,
+    without_assumed_noise,
 )
 from parity.judging.curves.curve import (
     FORKED_FROM,
@@ -110,7 +110,7 @@ class Measurements:
     resemblance: str | None
     worst_run: RunGap | None
     shared_start: int | None
-    without_assumed_floor: str | None
+    without_assumed_noise: str | None
     identical: Identical | None
     statistics: WindowStatistics | None
 
@@ -172,7 +172,7 @@ def measure(
     schedule = _schedule(arms, window, policy)
     base_lender, cand_lender = (
         _lender(arm, declared, lenders, schedule)
-        for arm, declared in zip(arms.both, policy.run_floors, strict=True)
+        for arm, declared in zip(arms.both, policy.declared_noise, strict=True)
     )
     lending = base_lender, cand_lender
     pairs = pairs_to_test(*arms.both_runs)
@@ -186,7 +186,7 @@ def measure(
             arms=arms,
             controls=usable,
             policy=policy,
-            quantum=resolved.quantum,
+            rounding_step=resolved.quantum,
             shorter=further.shorter,
             lending=lending,
             early=(early[0].spread, early[1].spread),
@@ -248,7 +248,7 @@ def measure(
         ),
         worst_run=_worst_run(arms, window, policy, schedule, statistics),
         shared_start=_shared_start(arms, pairs if are_recipes else ()),
-        without_assumed_floor=without_assumed_floor(arms.runs),
+        without_assumed_noise=without_assumed_noise(arms.runs),
         identical=identical,
         statistics=statistics,
     )
@@ -332,7 +332,7 @@ def lender_for(
     counts more.
     """
     lender = lenders.of(arm, rounding)
-    if lender is None or lender.floor is None or declared is None:
+    if lender is None or lender.noise is None or declared is None:
         return lender
     return refused(lender.family, f"the policy declares the run-to-run noise of {arm} ({declared})")
 

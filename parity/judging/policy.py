@@ -20,10 +20,10 @@ from parity.wording import did_you_mean
 Unit = Literal["relative", "nats", "tokens"]
 
 # assumed tau0, share of L: covers the noisiest finished group of decoders (0.12 %) in 95 %
-FINISHED_FLOOR = 0.0009
+FINISHED_NOISE = 0.0009
 # share of L, and of its fall per e-fold: 8B, AA38 cut at 30 to 60 %, 405B FP8
-UNFINISHED_FLOOR, FLOOR_PER_SLOPE = 0.0015, 0.012
-ASSUMED_DF = 4.0  # degrees of freedom that an assumed floor is worth
+UNFINISHED_NOISE, NOISE_PER_SLOPE = 0.0015, 0.012
+ASSUMED_DF = 4.0  # degrees of freedom that assumed noise is worth
 STOCHASTIC_FACTOR = 1.5  # 1.15 (8B), 1.35, 1.79, 2.3 (small models); random-effects mean 1.48
 WINDOW_FRACTION = 0.20  # of the planned steps
 # common points in the window: coverage of `mean_se` and of `capped` in docs/evidence.md
@@ -335,7 +335,7 @@ class Policy:
         return self.profile or "custom"
 
     @property
-    def run_floors(self) -> tuple[Amount | None, Amount | None]:
+    def declared_noise(self) -> tuple[Amount | None, Amount | None]:
         """The run-to-run noise that is stated of baseline and candidate."""
         return self.baseline_run_noise, self.candidate_run_noise
 
@@ -344,7 +344,7 @@ class Policy:
         """Whether the margin and the run-to-run noise of both arms are amounts of the loss itself,
         so that its level and its unit do not matter.
         """
-        amounts = (self.margin, *self.run_floors)
+        amounts = (self.margin, *self.declared_noise)
         return self.profile is None and all(
             amount is not None and amount.unit == "nats" for amount in amounts
         )

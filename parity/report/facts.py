@@ -1,4 +1,4 @@
-"""What the table of candidates has no room for: window, noises, speed and more."""
+"""What the table of candidates has no room for: window, noise, speed and more."""
 
 from collections.abc import Sequence
 
@@ -7,8 +7,8 @@ from parity.judging.codes import BY_CODE
 from parity.judging.curves.spikes import ONE_SIDED_ALPHA
 from parity.judging.document_types import (
     REUSED,
+    ArmNoiseDocument,
     EstimateDocument,
-    FloorDocument,
     GradNormDocument,
     RunDocument,
     RunSpikesDocument,
@@ -20,7 +20,7 @@ from parity.wording import DECIMALS, count, interval_words, level_percent, perce
 
 
 def facts(view: TrainingView) -> list[tuple[str, str]]:
-    """What the table has no room for: window, noises, run-to-run noise, convergence."""
+    """What the table has no room for: window, step noise, run-to-run noise, convergence."""
     document = view.document
     window = document["window"]
     facts = [
@@ -49,7 +49,7 @@ def facts(view: TrainingView) -> list[tuple[str, str]]:
         if not view.is_identical:
             facts += [
                 ("noise", _noise_words(document)),
-                ("run-to-run noise", _floor_words(view)),
+                ("run-to-run noise", _run_noise_words(view)),
             ]
             facts += _early_stops(view)
         facts.append(("margin", _margin_fact(view)))
@@ -274,21 +274,21 @@ def _noise_words(document: VerdictDocument) -> str:
     return f"step noise {noise['sigma_step']:.4f} nats{gap}, {errors}{pairing}"
 
 
-def _floor_words(view: TrainingView) -> str:
-    floors = [
+def _run_noise_words(view: TrainingView) -> str:
+    noises = [
         f"{name} {tau['value']:.4f} nats ({tau['source']}, df {tau['df']:g})"
-        for name, tau in _floors(view)
+        for name, tau in _noises(view)
     ]
-    return ", ".join(floors) or "not measured"
+    return ", ".join(noises) or "not measured"
 
 
-def _floors(view: TrainingView) -> list[tuple[str, FloorDocument]]:
-    floors = view.document["tau"]
-    if not floors:
+def _noises(view: TrainingView) -> list[tuple[str, ArmNoiseDocument]]:
+    noises = view.document["tau"]
+    if not noises:
         return []
     return [
-        (view.baseline.name, floors["baseline"]),
-        (view.candidate.name, floors["candidate"]),
+        (view.baseline.name, noises["baseline"]),
+        (view.candidate.name, noises["candidate"]),
     ]
 
 
@@ -299,8 +299,8 @@ def _early_stops(view: TrainingView) -> list[tuple[str, str]]:
     arms = [
         f"{count(early['runs'], 'rerun')} of {name} stopped at {percent(early['stop'])} (df "
         f"{early['df']:.3g})"
-        for name, floor in _floors(view)
-        if (early := floor.get("early_stopped"))
+        for name, noise in _noises(view)
+        if (early := noise.get("early_stopped"))
     ]
     if not arms:
         return []

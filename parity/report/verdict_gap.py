@@ -8,7 +8,7 @@ from parity.judging.bundles.evidence import Case
 from parity.judging.curves.curve import FloatArray, IntArray
 from parity.judging.document_types import VerdictDocument
 from parity.judging.live.gap_chart import WHOLE, BinnedGap, StepRange, binned_gap
-from parity.judging.noise.run_floor import Prior
+from parity.judging.noise.arm_noise import Prior
 
 EARLY_SHARE = 0.03  # of the steps: the fall of the first ones would flatten all that follows
 
@@ -78,13 +78,13 @@ def gap_limits(document: VerdictDocument, gap: BinnedGap, pad: float) -> tuple[f
 
 def verdict_priors(document: VerdictDocument) -> tuple[Prior, Prior] | None:
     """The priors of a verdict's run-to-run noise, so that the chart's bands and the verdict's
-    interval agree; None where it has no floors.
+    interval agree; None where it has no noises.
     """
-    floors = document["tau"]
-    if floors is None:
+    noises = document["tau"]
+    if noises is None:
         return None
     first, second = (
-        Prior(tau=floor["prior"], df=floor["prior_df"], basis=floor["prior_basis"])
-        for floor in (floors["baseline"], floors["candidate"])
+        Prior(tau=noise["prior"], df=noise["prior_df"], basis=noise["prior_basis"])
+        for noise in (noises["baseline"], noises["candidate"])
     )
     return first, second

@@ -289,7 +289,7 @@ def training_view(document: VerdictDocument) -> TrainingView:
     """The view of a training verdict."""
     gap = _gap(document["gap"]) if document["gap"] else None
     told_gap = None if document["codes"][0] in NO_GAP_CODES else gap
-    floors = document["tau"]
+    noises = document["tau"]
     return TrainingView(
         document=document,
         state=document["verdict"],
@@ -301,12 +301,12 @@ def training_view(document: VerdictDocument) -> TrainingView:
         baseline=_arm(
             document["baseline"],
             document["baseline"]["runs"],
-            floors["baseline"]["rel"] if floors else None,
+            noises["baseline"]["rel"] if noises else None,
         ),
         candidate=_arm(
             document["candidate"],
             document["candidate"]["runs"],
-            floors["candidate"]["rel"] if floors else None,
+            noises["candidate"]["rel"] if noises else None,
         ),
         gap=told_gap,
         recorded_gap=gap,

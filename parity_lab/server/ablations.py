@@ -9,9 +9,9 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from parity.frozen import frozen
-from parity.judging.document_types import FloorDocument
+from parity.judging.document_types import ArmNoiseDocument
 from parity.judging.gap.interval import Interval
-from parity_lab.ablations import AblationArm, ArmNoise, Pair, ablate
+from parity_lab.ablations import AblationArm, ArmErrors, Pair, ablate
 from parity_lab.answer import CONFIDENCE
 from parity_lab.server.analyses import candidate_of, check_ended
 from parity_lab.server.documents import ExplainedGap, explained_gap
@@ -208,15 +208,15 @@ def _losses(
     return losses
 
 
-def _noise(floor: FloorDocument, parts: Mapping[str, float]) -> ArmNoise:
-    return ArmNoise(
-        tau=floor["value"],
-        df=floor["df"],
-        prior=f"{floor['prior_basis']} {floor['prior']!r}",
-        prior_df=floor["prior_df"],
+def _noise(noise: ArmNoiseDocument, parts: Mapping[str, float]) -> ArmErrors:
+    return ArmErrors(
+        tau=noise["value"],
+        df=noise["df"],
+        prior=f"{noise['prior_basis']} {noise['prior']!r}",
+        prior_df=noise["prior_df"],
         within=parts["within"] if math.isfinite(parts["within"]) else 0.0,
         within_df=parts["within_df"],
-        reruns=floor["measured_df"] > 0 or "early_stopped" in floor or "borrowed" in floor,
+        reruns=noise["measured_df"] > 0 or "early_stopped" in noise or "borrowed" in noise,
     )
 
 

@@ -12,7 +12,7 @@ from parity.judging.curves.alignment import align
 from parity.judging.curves.counted_runs import independent_runs
 from parity.judging.curves.curve import rounding_of
 from parity.judging.curves.window import plan_window
-from parity.judging.noise.run_floor import prior_for, run_floor
+from parity.judging.noise.arm_noise import arm_noise, prior_for
 from parity.judging.policy import NVFP4, Policy
 from server.curves import judged_curves
 from server.database.clock import time_text
@@ -257,7 +257,7 @@ def _noise(session: Session, row: Baseline) -> RunNoise | None:
         return None
     means = together.baseline[:, part].mean(axis=1)
     level = float(means.mean())
-    floor = run_floor(
+    noise = arm_noise(
         prior_for(row.recipe, None, policy, level, rounding_of(run.rounding for run in runs)),
         means,
         [0] * len(means),
@@ -265,9 +265,9 @@ def _noise(session: Session, row: Baseline) -> RunNoise | None:
     )
     return from_attributes(
         RunNoise,
-        floor,
-        tau_nats=floor.tau,
-        tau_rel=floor.tau / level,
-        source="controls" if floor.measured_df else "prior",
-        prior_nats=floor.prior.tau,
+        noise,
+        tau_nats=noise.tau,
+        tau_rel=noise.tau / level,
+        source="controls" if noise.measured_df else "prior",
+        prior_nats=noise.prior.tau,
     )

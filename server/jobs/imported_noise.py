@@ -211,7 +211,7 @@ def _refuse_useless(noise_table: NoiseTable) -> None:
     """InvalidError for a family that would lend to no class of rounding."""
     for name, family in noise_table.families.items():
         lenders = [find_lender(noise_table, name, rounding) for rounding in ROUNDINGS]
-        if all(lender.floor is None for lender in lenders):
+        if all(lender.noise is None for lender in lenders):
             stated = {group.rounding for group in family.groups}
             reasons = [
                 lender.refused

@@ -180,7 +180,7 @@ def lent_noise_table(session: Session, job: Job, family: str | None) -> NoiseTab
         others = [run.reused_from for run in job.runs if run.reused_from] + list(job.controls or ())
         read_already = set(session.scalars(select(Run.job_id).where(Run.id.in_(others)))) | {job.id}
         noise_table = noise_table_on_record(session, family, but=read_already)
-        if any(find_lender(noise_table, family, rounding).floor for rounding in ROUNDINGS):
+        if any(find_lender(noise_table, family, rounding).noise for rounding in ROUNDINGS):
             return noise_table
     if not shipped:
         return None

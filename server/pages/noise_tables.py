@@ -116,12 +116,12 @@ def page(
     recorded = {row.rounding for row in rows}
     lent = [(rounding, find_lender(noise_table, family, rounding)) for rounding in ROUNDINGS]
     pooled = [
-        (rounding, lender.floor)
+        (rounding, lender.noise)
         for rounding, lender in lent
-        if lender.floor and (family == ANY_DECODER or rounding in recorded)
+        if lender.noise and (family == ANY_DECODER or rounding in recorded)
     ]
     shares = [share for row in rows for share in (row.low, row.high)] + [
-        floor.share for _, floor in pooled
+        noise.share for _, noise in pooled
     ]
     axis = NoiseAxis(low=min(shares, default=1e-4) / 1.3, high=max(shares, default=1e-2) * 1.3)
     problems = noise_table.families[family].problems if family in noise_table.families else ()

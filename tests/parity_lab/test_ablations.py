@@ -10,8 +10,8 @@ import pytest
 from scipy import stats
 
 from parity.judging.curves.step_noise import StandardError
-from parity.judging.noise.run_floor import Prior, RunFloor, run_term
-from parity_lab.ablations import AblationArm, ArmNoise, ablate
+from parity.judging.noise.arm_noise import ArmNoise, Prior, run_term
+from parity_lab.ablations import AblationArm, ArmErrors, ablate
 
 REPLICATES = 4
 
@@ -28,7 +28,7 @@ def arm(name, level, seed=0, tau=0.004, replicates=REPLICATES, **changes):
     }
     random = np.random.default_rng(seed)
     losses = {(0, at): float(level + random.normal(0, tau)) for at in range(replicates)}
-    return AblationArm(name=name, losses=losses, noise=ArmNoise(**noise | changes))
+    return AblationArm(name=name, losses=losses, noise=ArmErrors(**noise | changes))
 
 
 ARMS = [
@@ -109,8 +109,8 @@ def test_two_arms_have_the_run_term_of_the_judge(same):
         ),
     )
     part = ablate(ARMS[0], first, [second]).parts[0].part
-    floors = [
-        RunFloor(
+    noises = [
+        ArmNoise(
             tau=arm.noise.tau,
             df=arm.noise.df,
             source="replicates",
@@ -121,7 +121,7 @@ def test_two_arms_have_the_run_term_of_the_judge(same):
         )
         for arm in (first, second)
     ]
-    term = run_term(*floors)
+    term = run_term(*noises)
     assert (part.run.variance, part.run.df) == pytest.approx((term.variance, term.df))
     assert part.within == StandardError(value=pytest.approx(0.001 * math.sqrt(2)), df=12.0)
 
@@ -151,7 +151,7 @@ def test_what_has_no_parts_is_refused():
 
 
 def test_the_intervals_cover_what_is_true():
-    """800 jobs whose run-to-run noise is that of the floors: each interval covers at least about 95
+    """800 jobs whose run-to-run noise is that of the arms: each interval covers at least about 95
     %.
     """
     levels, taus, repeats = (2.0, 2.05, 2.01, 2.035), (0.001, 0.004, 0.002, 0.004), 800

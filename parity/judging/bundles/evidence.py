@@ -1,4 +1,4 @@
-"""The evidence bundle: series, evaluations, groups of reruns that a floor is borrowed from, policy,
+"""The evidence bundle: series, evaluations, groups of reruns that noise is borrowed from, policy,
 manifest and verdict in a zip, from which another person recomputes it offline.
 
 manifest.json names every file with its sha256; series are .npy arrays (no pickles); times in the

@@ -204,11 +204,11 @@ def same_data_recorded(runs: Sequence[Curve]) -> bool:
     return len(digests) == 1 and "" not in digests
 
 
-def without_assumed_floor(runs: Sequence[Curve]) -> str | None:
+def without_assumed_noise(runs: Sequence[Curve]) -> str | None:
     """What the record says of a model whose run-to-run noise nobody may assume: a small one, an
     encoder, or binary weights; None of others.
 
-    No such run is among those on which the assumed floors rest, and those that are on record differ
+    No such run is among those on which the assumed noise rests, and those that are on record differ
     more.
     """
     for run in runs:

@@ -11,13 +11,13 @@ r       spread in the window over that of the last 20 %, log-normal about r0
 nu      1/nu = 1/N + 2 sd_log^2, Satterthwaite on the log: one unknown r for all reruns, so
         nu < 1 / (2 sd_log^2) = 5.6
 
-SS is independent of what the full runs say among themselves, so `run_floor` may add it to theirs.
+SS is independent of what the full runs say among themselves, so `arm_noise` may add it to theirs.
 It does depend on the gap itself: a full run that is far off spreads its arm, which widens the
 interval just where the gap is wrong. Few points only add noise to x, and so widen.
 
 r0 = 1, sd_log = 0.3: stopped at 50 %, r is 1.2 on average over 19 groups (0.3 to 3 M and 124 M
 parameters), 1.0 and 1.2 at 8 B; in seven groups of 7 to 12 runs it is 0.7 to 1.6, its logs 0.28
-about 0 (docs/design/noise.md#reruns-that-stop-early). Dividing by 1 leaves the floor a little too
+about 0 (docs/design/noise.md#reruns-that-stop-early). Dividing by 1 leaves the noise a little too
 wide on average. Before 30 % of the steps, where the loss still falls steeply, r was 0.3 to 0.6 on
 models of 0.1 M. Can fail: a recipe whose noise comes late in the schedule, such as a switch of
 precision near the end, shows too little of it here.

@@ -34,7 +34,7 @@ from parity.judging.curves.window import COMPLETE_SHARE, LEARNING_RATE, Window
 from parity.judging.policy import Policy
 from parity.wording import percent
 
-MIN_POINTS = 50  # in the prefix window; fewer only widen the floor, but too few say nothing
+MIN_POINTS = 50  # in the prefix window; fewer only widen the noise, but too few say nothing
 # per arm: the run-to-run noise of more is not known better, and the time to see copies grows with
 # their square
 MAX_SHORT_RERUNS = 16

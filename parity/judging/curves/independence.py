@@ -55,7 +55,7 @@ from parity.judging.curves.curve import (
     median,
     usable,
 )
-from parity.judging.curves.resolution import quantum
+from parity.judging.curves.resolution import rounding_step
 from parity.judging.curves.spikes import stretches
 from parity.judging.curves.step_noise import mad_sd, second_differences, step_noise
 from parity.wording import percent
@@ -71,7 +71,7 @@ NO_MEMORY, LITTLE_NOISE = 3.0, 0.02
 FORK_SHARE, FORK_POINTS = 0.05, 10
 LATE_SHARE = 0.05
 FLOAT_SPACINGS = 2.0  # of float32: what storing a loss changes
-FINE_QUANTUM = 2e-4  # four decimals or more
+FINE_ROUNDING_STEP = 2e-4  # four decimals or more
 NOISELESS = 1e-6  # of the loss
 # of noise, printed: honest arms are then equal at 75 % of the points, never at all of many
 VISIBLE_STEPS = 4.0
@@ -113,14 +113,14 @@ def resemblance(left: Curve, right: Curve) -> str | None:
     _, x, y = _common_losses(left, right)
     if len(x) < MIN_COMMON:
         return None
-    quanta = rounding_step(left), rounding_step(right)
-    if _equal_as_printed(x, y, quanta) and step_noise(x[-LONG:]) >= max(
-        VISIBLE_STEPS * max(quanta), NOISELESS * abs(float(x[-1]))
+    rounding_steps = last_rounding_step(left), last_rounding_step(right)
+    if _equal_as_printed(x, y, rounding_steps) and step_noise(x[-LONG:]) >= max(
+        VISIBLE_STEPS * max(rounding_steps), NOISELESS * abs(float(x[-1]))
     ):
         return "equal as printed"
-    if (why := _copied((left, right), (x, y), quanta)) is not None:
+    if (why := _copied((left, right), (x, y), rounding_steps)) is not None:
         return why
-    if not _are_coarse(x, y, quanta) and (points := longest_equal(x, y)) >= EQUAL_POINTS:
+    if not _are_coarse(x, y, rounding_steps) and (points := longest_equal(x, y)) >= EQUAL_POINTS:
         return f"equal at {points:,} points in a row"
     return None
 
@@ -137,15 +137,15 @@ def dependence(first: Curve, second: Curve) -> tuple[Relation, str] | None:
     if len(x) < MIN_COMMON:
         # too little in common for anything to be judged, which the comparison will say itself
         return None
-    quanta = rounding_step(first), rounding_step(second)
-    if _equal_as_printed(x, y, quanta):
+    rounding_steps = last_rounding_step(first), last_rounding_step(second)
+    if _equal_as_printed(x, y, rounding_steps):
         return "equal", "equal as printed"
-    if not _are_coarse(x, y, quanta):
+    if not _are_coarse(x, y, rounding_steps):
         if (until := shared_start(first, second)) is not None:
             return "fork", f"equal to another run up to step {until:,}"
         if (points := longest_equal(x, y)) >= EQUAL_POINTS:
             return "fork", f"equal to another run at {points:,} points in a row"
-    if (why := _copied((first, second), (x, y), quanta)) is not None:
+    if (why := _copied((first, second), (x, y), rounding_steps)) is not None:
         return "copy", why
     if not starts_late(second):
         return None
@@ -155,18 +155,18 @@ def dependence(first: Curve, second: Curve) -> tuple[Relation, str] | None:
     )
 
 
-def _equal_as_printed(x: FloatArray, y: FloatArray, quanta: tuple[float, float]) -> bool:
-    """Whether two logs (n,) are one, printed to the steps `quanta`; floats of 8 or 11 bits are
-    rounded to one step in each octave.
+def _equal_as_printed(x: FloatArray, y: FloatArray, rounding_steps: tuple[float, float]) -> bool:
+    """Whether two logs (n,) are one, printed with these rounding steps; floats of 8 or 11 bits
+    are rounded to one step in each octave.
     """
     few = 0 if len(x) < EQUAL_SHARE_FROM else len(x) - math.ceil(EQUAL_SHARE * len(x))
     float_step = FLOAT_SPACINGS * float(np.spacing(np.float32(max(x.max(), -x.min()))))
-    step = max(quanta) * octaves(x, max(quanta)) + float_step
+    step = max(rounding_steps) * octaves(x, max(rounding_steps)) + float_step
     if _at_most(few, lambda part: np.abs(y[part] - x[part]) > 0.501 * step[part]):
         return True
-    if quanta[0] == quanta[1] or not is_binary(max(quanta)):
+    if rounding_steps[0] == rounding_steps[1] or not is_binary(max(rounding_steps)):
         return False
-    cut = np.abs(x) - np.abs(y) if quanta[1] > quanta[0] else np.abs(y) - np.abs(x)
+    cut = np.abs(x) - np.abs(y) if rounding_steps[1] > rounding_steps[0] else np.abs(y) - np.abs(x)
     return _at_most(
         few, lambda part: (cut[part] < -0.001 * step[part]) | (cut[part] > 1.001 * step[part])
     )
@@ -182,16 +182,16 @@ def _at_most(few: int, differ: Callable[[slice], BoolArray]) -> bool:
     )
 
 
-def is_binary(quantum: float) -> bool:
+def is_binary(rounding_step: float) -> bool:
     """Whether a step is a negative power of two, as the steps of short floats are."""
-    return 0.0 < quantum < 1.0 and math.frexp(quantum)[0] == 0.5
+    return 0.0 < rounding_step < 1.0 and math.frexp(rounding_step)[0] == 0.5
 
 
-def octaves(x: FloatArray, quantum: float) -> FloatArray:
+def octaves(x: FloatArray, rounding_step: float) -> FloatArray:
     """By which factor the step of each of (n,) short floats is larger than that of the last ones; 1
     for decimals.
     """
-    if not is_binary(quantum):
+    if not is_binary(rounding_step):
         return np.ones(len(x))
     exponents = np.frexp(np.abs(x))[1]
     factors: FloatArray = np.ldexp(1.0, exponents - int(np.median(exponents[-SAMPLE:])))
@@ -199,7 +199,9 @@ def octaves(x: FloatArray, quantum: float) -> FloatArray:
 
 
 def _copied(
-    runs: tuple[Curve, Curve], losses: tuple[FloatArray, FloatArray], quanta: tuple[float, float]
+    runs: tuple[Curve, Curve],
+    losses: tuple[FloatArray, FloatArray],
+    rounding_steps: tuple[float, float],
 ) -> str | None:
     """How the log of one run was made from that of the other, where their common losses (n,) prove
     it.
@@ -213,7 +215,9 @@ def _copied(
     ]
     if len(x) < COPY_POINTS or min(noise) == 0.0:
         return None
-    printed = max(step / noise_of_run for step, noise_of_run in zip(quanta, noise, strict=True))
+    printed = max(
+        step / noise_of_run for step, noise_of_run in zip(rounding_steps, noise, strict=True)
+    )
     if printed > 1.0 / NOISE_STEPS:
         return None
     exact = max(printed, FILTER_EXACT)
@@ -315,8 +319,8 @@ def shared_start(first: Curve, second: Curve) -> int | None:
     if len(x) < MIN_COMMON:
         return None
     rounding = max(
-        rounding_step(first),
-        rounding_step(second),
+        last_rounding_step(first),
+        last_rounding_step(second),
         FLOAT_SPACINGS * float(np.spacing(np.float32(np.abs(x[:SAMPLE]).max()))),
     )
     shared = max(FORK_POINTS, math.ceil(FORK_SHARE * len(x)))
@@ -347,15 +351,18 @@ def block_memory(difference: FloatArray) -> float | None:
     return float(np.mean([len(block) * mean(block) ** 2 for block in blocks])) / variance
 
 
-def _are_coarse(x: FloatArray, y: FloatArray, quanta: tuple[float, float]) -> bool:
+def _are_coarse(x: FloatArray, y: FloatArray, rounding_steps: tuple[float, float]) -> bool:
     """Whether rounding, to 3 decimals or fewer, explains equal points and small residuals; logs of
     two values are printed so.
     """
-    return max(quanta) > FINE_QUANTUM or min(len(np.unique(loss[-SAMPLE:])) for loss in (x, y)) <= 2
+    return (
+        max(rounding_steps) > FINE_ROUNDING_STEP
+        or min(len(np.unique(loss[-SAMPLE:])) for loss in (x, y)) <= 2
+    )
 
 
 @computed_once
-def rounding_step(run: Curve) -> float:
+def last_rounding_step(run: Curve) -> float:
     """The step to which a run's last losses are rounded, nats: their difference where there are two
     values; 0.0 where none is visible.
     """
@@ -364,7 +371,7 @@ def rounding_step(run: Curve) -> float:
     values = np.unique(late)
     if len(values) == 2 and len(late) > 2:
         return float(values[1] - values[0])
-    return quantum(late)
+    return rounding_step(late)
 
 
 @computed_once

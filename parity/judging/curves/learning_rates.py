@@ -176,7 +176,7 @@ def rounding(rates: FloatArray, at: FloatArray) -> FloatArray:
     error = np.zeros(len(at))
     if len(values) < MIN_POINTS:  # too few to tell a rounded schedule from one of few steps
         return error
-    decimals = quantum_of(values)
+    decimals = decimal_step(values)
     exponents = np.floor(np.log10(values))
     for digits in (1, 2, 3, 4):
         if _are_whole(values * 10.0 ** (digits - 1 - exponents)):
@@ -188,7 +188,7 @@ def rounding(rates: FloatArray, at: FloatArray) -> FloatArray:
     return np.maximum(error, decimals / 2.0)
 
 
-def quantum_of(values: FloatArray) -> float:
+def decimal_step(values: FloatArray) -> float:
     """The largest power of ten of which (n,) rates are whole multiples; 0.0 where they are finer
     than a ten-thousandth of the largest.
     """

@@ -75,10 +75,10 @@ def find_mismatch(
     candidate: Sequence[Curve],
     aligned: Aligned,
     r_pair: float | None,
-    quantum: float,
+    rounding_step: float,
 ) -> Mismatch:
     """Why the first runs of two arms don't fit together; `r_pair` is their correlation at equal
-    steps, `quantum` their rounding step.
+    steps, `rounding_step` that of their losses.
     """
     base, cand = baseline[0], candidate[0]
     if min(len(base.steps), len(cand.steps)) < 2:
@@ -102,7 +102,7 @@ def find_mismatch(
         first_gap=FirstGap(nats=start * float(base.loss[0]), share=start)
         if start is not None and abs(start) > FIRST_GAP
         else None,
-        rounding_hides=_rounding_share(aligned, quantum) > ROUNDING_EXPLAINS,
+        rounding_hides=_rounding_share(aligned, rounding_step) > ROUNDING_EXPLAINS,
     )
 
 
@@ -166,15 +166,15 @@ def _start(base: Curve, cand: Curve) -> float | None:
     return float(cand.loss[0] / base.loss[0]) - 1.0
 
 
-def _rounding_share(aligned: Aligned, quantum: float) -> float:
+def _rounding_share(aligned: Aligned, rounding_step: float) -> float:
     """Share of the noise of single steps that rounding explains, in the noisier arm's favour."""
-    if quantum == 0.0:
+    if rounding_step == 0.0:
         return 0.0
     late = slice(len(aligned.steps) // 2, None)
     noise = max(
         step_noise(aligned.baseline[0, late][:SAMPLE]),
         step_noise(aligned.candidate[0, late][:SAMPLE]),
     )
-    if noise <= quantum / math.sqrt(12.0):
+    if noise <= rounding_step / math.sqrt(12.0):
         return 1.0
-    return (quantum / noise) ** 2 / 12.0
+    return (rounding_step / noise) ** 2 / 12.0

@@ -55,11 +55,11 @@ from parity.judging.curves.independence import (
     NO_MEMORY,
     NOISE_STEPS,
     is_binary,
+    last_rounding_step,
     late_noise,
     longest_equal,
     octaves,
     orthonormal,
-    rounding_step,
 )
 from parity.judging.curves.step_noise import MAD_TO_SD
 
@@ -79,14 +79,14 @@ class _Sample:
     """What is asked of one run, or, with one dimension more, of several: losses in nats, P <= 256
     points, 8 blocks of B <= 64 points.
 
-    quantum: step of rounding; noise: batch noise of the last points; size: the largest loss;
+    rounding_step: of its losses; noise: batch noise of the last points; size: the largest loss;
     spread, start (P,): points of all and of the first 5 %; steps (P,): what `spread` is printed to;
     changes (P,): second differences; blocks (8, B), means, sizes (8,): of blocks; target, before
     (Q,): the last points and those before each, basis (Q, 5): an orthonormal basis of 1 and of four
     points around each.
     """
 
-    quantum: FloatArray
+    rounding_step: FloatArray
     noise: FloatArray
     spread: FloatArray
     steps: FloatArray
@@ -230,15 +230,16 @@ def _sample(run: Curve) -> _Sample:
     parts = [loss[start:stop] for start, stop in itertools.pairwise(edges)]
     length = min(BLOCK_POINTS, *(len(part) for part in parts))
     late = [part[-LONG // BLOCKS :] for part in parts]
-    quantum, spread, end = rounding_step(run), loss[_spread(0, n, POINTS)], loss[-FILTER_POINTS:]
+    rounding_step = last_rounding_step(run)
+    spread, end = loss[_spread(0, n, POINTS)], loss[-FILTER_POINTS:]
     return _Sample(
-        quantum=np.array(quantum),
+        rounding_step=np.array(rounding_step),
         noise=np.array(late_noise(run)),
         spread=spread,
-        steps=quantum
+        steps=rounding_step
         * (
-            octaves(loss, quantum)[_spread(0, n, POINTS)]
-            if is_binary(quantum)
+            octaves(loss, rounding_step)[_spread(0, n, POINTS)]
+            if is_binary(rounding_step)
             else np.ones(len(spread))
         ),
         target=end[1:-2],
@@ -300,7 +301,7 @@ def _are_alike(one: _Sample, others: _Sample) -> BoolArray:
             noisy.sum(axis=-1) >= NOISY_BLOCKS
         )
     rounding = np.maximum(
-        np.maximum(one.quantum, others.quantum), 2.0 * np.spacing(np.float32(one.size))
+        np.maximum(one.rounding_step, others.rounding_step), 2.0 * np.spacing(np.float32(one.size))
     )
     related |= np.abs(others.start - one.start).max(axis=-1) <= rounding
     return related
@@ -310,11 +311,12 @@ def _may_be_equal(one: _Sample, others: _Sample) -> BoolArray:
     """(S,): whether two logs are equal at nearly the share of the points that makes them equal as
     printed.
     """
-    step = np.where((others.quantum > one.quantum)[:, None], others.steps, one.steps)
+    step = np.where((others.rounding_step > one.rounding_step)[:, None], others.steps, one.steps)
     half = 0.501 * step
-    cut_off = (others.quantum != one.quantum)[:, None] & (step > half)
+    cut_off = (others.rounding_step != one.rounding_step)[:, None] & (step > half)
     limit = np.where(
-        cut_off & np.vectorize(is_binary)(np.maximum(others.quantum, one.quantum))[:, None],
+        cut_off
+        & np.vectorize(is_binary)(np.maximum(others.rounding_step, one.rounding_step))[:, None],
         1.001 * step,
         half,
     )
@@ -334,7 +336,9 @@ def _are_filters(one: _Sample, others: _Sample) -> BoolArray:
     With the values of the source projected out of the target and of its last values, what is left
     is a fit of one factor.
     """
-    printed = np.maximum(_over(one.quantum, one.noise), _over(others.quantum, others.noise))
+    printed = np.maximum(
+        _over(one.rounding_step, one.noise), _over(others.rounding_step, others.noise)
+    )
     found = printed <= FACTOR / NOISE_STEPS
     if len(one.target) + 3 < COPY_POINTS or not found.any():
         return found & False

@@ -1,15 +1,19 @@
 """Is the series what the trainer measured? Rounded, thinned out or smoothed losses are named, and
 limit what can be resolved.
 
-quantum: the largest q of 10^-d or 2^-k of which 60 % of a run's changes from step to step are whole
-multiples, wherever it starts; rounding can move a gap by (q_A + q_B) / 2 hole: the longest stretch
-without a point beyond 2 logging intervals, as a share of the window noise ratio: sigma_step of the
-candidate over that of the baseline; outside 0.5 to 2 one log holds averages, and the other single
-steps coverage: points in the window over points of a regular grid on the most common stride (or the
-share of intervals on that grid, if smaller); below 90 % the series is a sample of the run
-smoothing: a = 1 + 2 corr(x_t - x_{t-1}, x_{t-1} - x_{t-2}); white batch noise has a = 0, an
-exponential average of weight a has a memory: V(n/8) / V(1) steps, V(k) = mean squared k-step
-change: 1/(1 - a) for an exponential average, w for a mean of w points
+rounding step  the largest q of 10^-d or 2^-k of which 60 % of a run's changes from step to step are
+               whole multiples, wherever it starts; rounding can move a gap by (q_A + q_B) / 2
+hole           the longest stretch without a point beyond 2 logging intervals, as a share of the
+               window
+noise ratio    sigma_step of the candidate over that of the baseline; outside 0.5 to 2 one log holds
+               averages, and the other single steps
+coverage       points in the window over points of a regular grid on the most common stride (or the
+               share of intervals on that grid, if smaller); below 90 % the series is a sample of
+               the run
+smoothing      a = 1 + 2 corr(x_t - x_{t-1}, x_{t-1} - x_{t-2}); white batch noise has a = 0, an
+               exponential average of weight a has a
+memory         V(n/8) / V(1) steps, V(k) = mean squared k-step change: 1/(1 - a) for an exponential
+               average, w for a mean of w points
 
 Can fail: a run without batch noise looks smoothed (its changes are all trend), so noiseless runs
 are exempt. Source: lag-1 correlation of first differences of an AR(1) series; von Neumann's ratio
@@ -40,9 +44,9 @@ MIN_COVERAGE = 0.90
 # EMA 0.99 0.01 to 0.22, means of 10 steps 0.09 to 0.40; honest arms 0.84 to 1.20
 MAX_NOISE_RATIO = 2.0
 # equal batches show it with a few points
-MIN_NOISE_POINTS, MIN_NOISE_POINTS_OTHER, NOISE_OVER_QUANTUM = 8, 60, 2.0
+MIN_NOISE_POINTS, MIN_NOISE_POINTS_OTHER, NOISE_OVER_ROUNDING_STEP = 8, 60, 2.0
 MAX_HOLE = 0.03  # of the window: 0.6 % of the plan
-COARSE_QUANTUM = 5e-4  # three decimals or fewer
+COARSE_ROUNDING_STEP = 5e-4  # three decimals or fewer
 SMOOTHED_WEIGHT = 0.5
 MAX_LAG_SHARE = 0.05  # of the window: a longer memory has not forgotten what came before it
 NOISELESS = 1e-6
@@ -50,7 +54,7 @@ SPIKE_SDS = 6.0
 WHOLE_SHARE = 0.6
 FEW_VALUES = 0.3  # of the points; a real log with 3 decimals has 0.47, one with 7 digits 0.92
 # Decimals, and bits of bf16 or fp16.
-QUANTA = np.array(
+ROUNDING_STEPS = np.array(
     sorted([10.0**-d for d in range(7)] + [2.0**-k for k in range(1, 21)], reverse=True)
 )
 # the last so many points show rounding and smoothing as well as all of them
@@ -82,10 +86,10 @@ class Resolution(_Late):
 def resolution(baseline: Sequence[Curve], candidate: Sequence[Curve], window: Window) -> Resolution:
     """Resolution of the window's losses of both arms."""
     late = [_late(run, window) for run in (*baseline, *candidate)]
-    quanta = [max(map(_quantum, arm)) for arm in (baseline, candidate)]
+    rounding_steps = [max(map(_run_rounding_step, arm)) for arm in (baseline, candidate)]
     return Resolution(
-        rounding=sum(quanta) / 2.0,
-        quantum=max(quanta),
+        rounding=sum(rounding_steps) / 2.0,
+        quantum=max(rounding_steps),
         coverage=min(run.coverage for run in late),
         hole=max(run.hole for run in late),
         smoothing=max(run.smoothing for run in late),
@@ -96,8 +100,8 @@ def resolution(baseline: Sequence[Curve], candidate: Sequence[Curve], window: Wi
 
 
 @computed_once
-def _quantum(run: Curve) -> float:
-    return quantum(finite(run.loss)[-RESOLUTION_SAMPLE:])
+def _run_rounding_step(run: Curve) -> float:
+    return rounding_step(finite(run.loss)[-RESOLUTION_SAMPLE:])
 
 
 def _late(run: Curve, window: Window) -> _Late:
@@ -125,12 +129,12 @@ def finite(loss: FloatArray) -> FloatArray:
     return loss if all_usable(loss) else loss[usable(loss)]
 
 
-def noise_ratio(aligned: Aligned, quantum: float, *, same_batches: bool) -> float | None:
+def noise_ratio(aligned: Aligned, rounding_step: float, *, same_batches: bool) -> float | None:
     """The batch noise of the candidate's runs over that of the baseline's, at the common steps of
     the last half; None where it isn't known.
 
-    `quantum` is the step to which losses are rounded, `same_batches` whether it is shown that the
-    arms read the same batches.
+    `rounding_step` is that of the losses, `same_batches` whether it is shown that the arms read the
+    same batches.
     """
     late = slice(max(len(aligned.steps) // 2, len(aligned.steps) - RESOLUTION_SAMPLE), None)
     if len(aligned.steps[late]) < (MIN_NOISE_POINTS if same_batches else MIN_NOISE_POINTS_OTHER):
@@ -139,8 +143,8 @@ def noise_ratio(aligned: Aligned, quantum: float, *, same_batches: bool) -> floa
         float(np.median([step_noise(run) for run in arm[:, late]]))
         for arm in (aligned.baseline, aligned.candidate)
     ]
-    least = max(quantum, NOISELESS * float(np.abs(aligned.baseline[0, late]).max()))
-    if max(noise) > 0.0 and max(noise) >= NOISE_OVER_QUANTUM * least:
+    least = max(rounding_step, NOISELESS * float(np.abs(aligned.baseline[0, late]).max()))
+    if max(noise) > 0.0 and max(noise) >= NOISE_OVER_ROUNDING_STEP * least:
         return noise[1] / max(noise[0], 1e-300)
     return None
 
@@ -170,7 +174,7 @@ def longest_hole(steps: IntArray, window: Window) -> float:
     return max(0.0, longest / (window.last - window.first + 1))
 
 
-def quantum(loss: FloatArray) -> float:
+def rounding_step(loss: FloatArray) -> float:
     """The step to which (n,) losses are rounded, 0.0 where none is visible (or fewer than 3
     distinct values).
     """
@@ -178,7 +182,7 @@ def quantum(loss: FloatArray) -> float:
         return 0.0
     change = np.diff(loss)
     noise = 4.0 * float(np.spacing(np.float32(np.abs(loss).max())))  # what storing as float32 adds
-    steps = QUANTA[8.0 * noise <= QUANTA]
+    steps = ROUNDING_STEPS[8.0 * noise <= ROUNDING_STEPS]
     # a few changes refute most steps
     steps = steps[_whole(change[:64, None] / steps, noise / steps)]
     for step in steps:

@@ -32,7 +32,7 @@ SPIKE_SCALE_SAMPLE = 16_384  # values, evenly spread, are enough for a median an
 RUN_BLOCKS, RUN_BLOCK_POINTS = 20, 100
 ONE_SIDED_ALPHA = 0.01
 STEPS_KEPT = 200  # of each arm's spikes over the run
-QUANTA = 2.5  # rounding steps; two honest losses that are both rounded differ by 2 of them
+ROUNDING_STEPS = 2.5  # two honest losses that are both rounded differ by 2 of them
 END_POINTS, END_SHARE = 8, 0.02  # what has not returned before these has not been seen to return
 NEGLIGIBLE = 1e-6  # of the loss; gaps of equal or rounded curves can have a MAD of 0
 
@@ -75,16 +75,16 @@ class Spikes:
 
 
 def find_spikes(
-    gap: FloatArray, level: float, quantum: float = 0.0, *, part_of_run: bool = False
+    gap: FloatArray, level: float, rounding_step: float = 0.0, *, part_of_run: bool = False
 ) -> Spikes:
     """Find and mask the spikes of a gap series (n,) in nats, at the baseline's `level` and losses
-    rounded to `quantum`.
+    rounded to `rounding_step`.
 
     Of a `part_of_run` the end is not the run's, so a stretch that reaches it counts.
     """
     if len(gap) == 0:
         return no_spikes(gap)
-    middles, limits = _bands(gap[None], level, quantum)
+    middles, limits = _bands(gap[None], level, rounding_step)
     middle, limit = float(middles[0]), float(limits[0])
     if gap.max() - middle <= limit and middle - gap.min() <= limit:
         return no_spikes(gap)
@@ -105,7 +105,7 @@ def find_spikes(
     )
 
 
-def _bands(rows: FloatArray, level: float, quantum: float) -> tuple[FloatArray, FloatArray]:
+def _bands(rows: FloatArray, level: float, rounding_step: float) -> tuple[FloatArray, FloatArray]:
     """The middle of each gap series of (b, n), and how far from it a value is a spike, both
     (b,).
     """
@@ -113,12 +113,12 @@ def _bands(rows: FloatArray, level: float, quantum: float) -> tuple[FloatArray, 
     middles = row_medians(sample)
     scales = MAD_TO_SD * row_medians(np.abs(sample - middles[:, None]))
     return middles, np.maximum(
-        THRESHOLD_SDS * scales, max(NEGLIGIBLE * abs(level), QUANTA * quantum)
+        THRESHOLD_SDS * scales, max(NEGLIGIBLE * abs(level), ROUNDING_STEPS * rounding_step)
     )
 
 
 def spikes_over_run(
-    gap: FloatArray, steps: IntArray, level: float, quantum: float = 0.0
+    gap: FloatArray, steps: IntArray, level: float, rounding_step: float = 0.0
 ) -> RunSpikesDocument | None:
     """Count the spikes of a whole run's gap series (n,) at (n,) steps, block by block because its
     scale falls; None below 200 points.
@@ -133,10 +133,10 @@ def spikes_over_run(
     cut = longer * (size + 1)
     for part, points in ((slice(0, cut), size + 1), (slice(cut, None), size)):
         rows, at = gap[part].reshape(-1, points), steps[part].reshape(-1, points)
-        middles, limits = _bands(rows, level, quantum)
+        middles, limits = _bands(rows, level, rounding_step)
         within = (rows.max(axis=1) - middles <= limits) & (middles - rows.min(axis=1) <= limits)
         for block in np.flatnonzero(~within):
-            spikes = find_spikes(rows[block], level, quantum, part_of_run=True)
+            spikes = find_spikes(rows[block], level, rounding_step, part_of_run=True)
             baseline += at[block][spikes.baseline_at].tolist()
             candidate += at[block][spikes.candidate_at].tolist()
     return RunSpikesDocument(

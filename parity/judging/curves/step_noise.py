@@ -16,7 +16,7 @@ SE_within   error of the mean of the gap series d_t (n,), which averaging over t
 
 Coverage of few points (benchmarks/calibration P1): 93 % and more from 12 points on to a
 correlation of 0.8, from 20 points on to 0.9. Can fail: long memory. A run's constant offset is
-invisible to any of these: that is the run-to-run noise's business (`run_floor`). Sources: Lazarus,
+invisible to any of these: that is the run-to-run noise's business (`arm_noise`). Sources: Lazarus,
 Lewis, Stock, Watson 2018 (EWC); Andrews and Monahan 1992 (prewhitening); Andrews 1991 (bandwidth).
 """
 

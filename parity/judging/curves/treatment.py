@@ -32,7 +32,7 @@ from parity.judging.curves.curve import (
 )
 from parity.recipes import forward_differs, width_of
 
-FIRST_STEP, MAX_QUANTUM = 1, 1e-4
+FIRST_STEP, MAX_ROUNDING_STEP = 1, 1e-4
 SAME_NORM = 1e-3  # relative; at the first step precisions differ by 0.8 % and more on GB200
 VOCABULARY_UNIT = 64  # to whose multiples vocabularies are padded
 RESOLVED = 0.2  # digits that hold exp(loss) to this tell whole numbers from others
@@ -47,34 +47,40 @@ class EqualStart:
 
 
 def equal_start(
-    baseline: Sequence[Curve], candidate: Sequence[Curve], quantum: float
+    baseline: Sequence[Curve], candidate: Sequence[Curve], rounding_step: float
 ) -> EqualStart | None:
     """Where a run of the candidate begins with the loss of a baseline's run of its seed, which its
     recipe does not explain.
 
-    `quantum` is the step to which losses are rounded, nats.
+    `rounding_step` is the step to which losses are rounded, nats.
     """
-    if quantum > MAX_QUANTUM * (1.0 + 1e-9) or any(
+    if rounding_step > MAX_ROUNDING_STEP * (1.0 + 1e-9) or any(
         START_PRECISION in run.context for run in (*baseline, *candidate)
     ):
         return None
     pairs = ((run, other) for run in baseline for other in candidate if run.seed == other.seed)
     return next(
-        (start for run, other in pairs if (start := _equal_start(run, other, quantum)) is not None),
+        (
+            start
+            for run, other in pairs
+            if (start := _equal_start(run, other, rounding_step)) is not None
+        ),
         None,
     )
 
 
-def same_first_batch(baseline: Sequence[Curve], candidate: Sequence[Curve], quantum: float) -> bool:
+def same_first_batch(
+    baseline: Sequence[Curve], candidate: Sequence[Curve], rounding_step: float
+) -> bool:
     """Whether each run of the candidate begins with the loss of a baseline's run of its seed, and
     not all with one that any batch gives.
 
     For arms of one recipe: equal digits then need an equal model, batch and forward pass. Any batch
     gives what a logger writes before it has a loss (0), what a model that predicts all tokens alike
-    has, and what runs of several seeds begin with. `quantum` is the step to which losses are
+    has, and what runs of several seeds begin with. `rounding_step` is the step to which losses are
     rounded, nats.
     """
-    if quantum > MAX_QUANTUM * (1.0 + 1e-9):
+    if rounding_step > MAX_ROUNDING_STEP * (1.0 + 1e-9):
         return False
     firsts = [
         next(
@@ -91,7 +97,9 @@ def same_first_batch(baseline: Sequence[Curve], candidate: Sequence[Curve], quan
     return (
         None not in firsts
         and not of_any_batch
-        and not all(loss is None or loss <= 0.0 or _is_uniform(loss, quantum) for loss in firsts)
+        and not all(
+            loss is None or loss <= 0.0 or _is_uniform(loss, rounding_step) for loss in firsts
+        )
     )
 
 
@@ -110,9 +118,9 @@ def contradicted(name: str, runs: Sequence[Curve]) -> str | None:
     return None
 
 
-def _equal_start(base: Curve, cand: Curve, quantum: float) -> EqualStart | None:
+def _equal_start(base: Curve, cand: Curve, rounding_step: float) -> EqualStart | None:
     loss = _first_loss(base, cand) if forward_differs(base.recipe, cand.recipe) else None
-    if loss is None or _is_uniform(loss, quantum) or _norms_differ(base, cand):
+    if loss is None or _is_uniform(loss, rounding_step) or _norms_differ(base, cand):
         return None
     return EqualStart(step=int(base.steps[0]), loss=loss)
 
@@ -131,12 +139,12 @@ def _first_loss(base: Curve, cand: Curve) -> float | None:
     return None
 
 
-def _is_uniform(loss: float, quantum: float) -> bool:
+def _is_uniform(loss: float, rounding_step: float) -> bool:
     """Whether a loss may be that of a model that predicts every one of V tokens alike."""
     if not 0.0 < loss < math.log(2**24):
         return False
     size = math.exp(loss)
-    digits = size * (0.5 * quantum + 2.0 * float(np.spacing(np.float32(loss))))
+    digits = size * (0.5 * rounding_step + 2.0 * float(np.spacing(np.float32(loss))))
     unit = 1 if digits < RESOLVED else VOCABULARY_UNIT
     return abs(size - unit * round(size / unit)) <= digits
 

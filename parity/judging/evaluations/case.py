@@ -18,7 +18,7 @@ from parity.judging.evaluations.rules import EvaluationEvidence
 from parity.judging.evaluations.run_times import RunTimes
 from parity.judging.gap.margin import determine_margin
 from parity.judging.multiplicity import Multiplicity
-from parity.judging.noise.run_floor import run_floor
+from parity.judging.noise.arm_noise import arm_noise
 from parity.judging.policy import LOSS, NOISE_FLOOR, Policy
 from parity.recipes import check_recipe
 
@@ -115,7 +115,7 @@ class EvaluationCase:
         margin = determine_margin(
             self.policy,
             level,
-            run_floor(measured.priors[0], measured.baseline, [0] * len(measured.baseline)),
+            arm_noise(measured.priors[0], measured.baseline, [0] * len(measured.baseline)),
         )
         if margin and self.policy.profile == NOISE_FLOOR and margin.rel > WIDEST_NOISE_FLOOR:
             margin = None

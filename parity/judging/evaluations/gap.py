@@ -5,7 +5,7 @@ x_k: run k's mean loss over the n points that are compared; d_i: the difference 
 at point i
 run-to-run noise  tau^2 = (4 tau0^2 + SS) / (3 + K) an arm, SE_run^2 = tau_A^2/K_A + tau_B^2/K_B;
                   pairs of one seed: the spread of their
-gaps (`run_floor`); tau0 comes from single evaluations and has their noise in it
+gaps (`arm_noise`); tau0 comes from single evaluations and has their noise in it
 within            both arms have two runs or more (paired: two pairs): nothing, the spread of the
                   runs has it else n < 12: SE_w^2 = c (4 s0^2 + SS_d) / (n + 3) / n, df n + 3, s0 =
                   0.05 % of the loss, SS_d = sum (d_i - mean d)^2, c = 1.5 (1 for n = 1) from n =
@@ -27,7 +27,7 @@ from decimal import Decimal
 import numpy as np
 
 from parity.judging.curves.curve import Curve, FloatArray, IntArray, mean, usable
-from parity.judging.curves.resolution import quantum
+from parity.judging.curves.resolution import rounding_step
 from parity.judging.curves.step_noise import StandardError, mean_se
 from parity.judging.gap.interval import Interval, interval
 from parity.judging.gap.robust_bounds import (
@@ -38,7 +38,7 @@ from parity.judging.gap.robust_bounds import (
     run_changes,
     run_interval,
 )
-from parity.judging.noise.run_floor import Prior, RunTerm, run_floor, run_term, run_term_over_seeds
+from parity.judging.noise.arm_noise import Prior, RunTerm, arm_noise, run_term, run_term_over_seeds
 from parity.judging.policy import POINTS_TO_PASS
 
 # s0, share of the loss: sd of a gap between evaluations of one pair; what it is worth
@@ -101,16 +101,16 @@ def _over_runs(
     the gap over their seeds, and its between-run term.
     """
     of_seeds = [[own_seeds == seed for seed in np.unique(own_seeds)] for own_seeds in seeds]
-    base_floor, base_means = (
-        run_floor(priors[0], base, seeds[0].tolist()),
+    base_noise, base_means = (
+        arm_noise(priors[0], base, seeds[0].tolist()),
         np.array([mean(base[chosen]) for chosen in of_seeds[0]]),
     )
 
     def gap(cand: FloatArray) -> RunChange:
-        floor = run_floor(priors[1], cand, seeds[1].tolist())
+        noise = arm_noise(priors[1], cand, seeds[1].tolist())
         gaps = np.array([mean(cand[chosen]) for chosen in of_seeds[1]]) - base_means
-        return mean(gaps), run_term(base_floor, floor) if len(gaps) == 1 else run_term_over_seeds(
-            gaps, base_floor, floor
+        return mean(gaps), run_term(base_noise, noise) if len(gaps) == 1 else run_term_over_seeds(
+            gaps, base_noise, noise
         )
 
     return gap
@@ -163,4 +163,4 @@ def printed_step(runs: Sequence[Curve]) -> float:
     places = max(
         -min(int(Decimal(repr(value)).as_tuple().exponent), 0) for value in values.tolist()
     )
-    return float(max(np.median([quantum(loss) for loss in finite]), 10.0**-places))
+    return float(max(np.median([rounding_step(loss) for loss in finite]), 10.0**-places))

@@ -7,7 +7,7 @@ at every common point at confidence 1 - (1 - c)/m for m points (Bonferroni), so 
 once
 
 Can fail: runs that are not independent (`clusters`), and what the assumed run-to-run noise rests on
-(`run_floor`).
+(`arm_noise`).
 """
 
 import dataclasses
@@ -27,14 +27,14 @@ from parity.judging.curves.curve import (
     usable,
 )
 from parity.judging.curves.independence import same_series
-from parity.judging.curves.resolution import quantum
+from parity.judging.curves.resolution import rounding_step
 from parity.judging.curves.schedule import UNKNOWN_SLOPE, ScheduleState, log_slope, schedule_state
 from parity.judging.curves.window import Window, plan_window
 from parity.judging.evaluations.clusters import ClusteredGap, clustered_gap
 from parity.judging.evaluations.gap import PRINTED_STEP, Losses, Seeds, gap_interval, printed_step
 from parity.judging.evaluations.group_means import values_by_cluster
 from parity.judging.gap.interval import Interval
-from parity.judging.noise.run_floor import Prior, priors_for
+from parity.judging.noise.arm_noise import Prior, priors_for
 from parity.judging.policy import Policy
 
 MIN_RUNS = 2  # of an arm whose spread is measured
@@ -315,7 +315,7 @@ def _share_start(left: Curve, right: Curve) -> bool:
     # most pairs: finding the rounding of two runs takes a hundred times as long
     if apart > max(ALIKE_NATS, stored):
         return False
-    printed = max(quantum(x), quantum(y))
+    printed = max(rounding_step(x), rounding_step(y))
     return printed <= ALIKE_NATS and apart <= max(printed, stored)
 
 
@@ -335,11 +335,11 @@ def _alike(left: Curve, right: Curve) -> bool:
     # no rule below allows more
     if len(gap) < MIN_POINTS_ALIKE or np.count_nonzero(apart > 1.001 * MAX_HALF_NATS) > APART:
         return False
-    quanta = quantum(x[finite]), quantum(y[finite])
-    if max(quanta) > ALIKE_NATS:
-        half = 0.501 * max(quanta)
-        if quanta[0] != quanta[1] and half < MAX_HALF_NATS:
+    rounding_steps = rounding_step(x[finite]), rounding_step(y[finite])
+    if max(rounding_steps) > ALIKE_NATS:
+        half = 0.501 * max(rounding_steps)
+        if rounding_steps[0] != rounding_steps[1] and half < MAX_HALF_NATS:
             return bool((apart <= half).all())
         return float(np.ptp(gap)) <= ALIKE_NATS
-    printed = max(*quanta, LEAST_STEP)
+    printed = max(*rounding_steps, LEAST_STEP)
     return int(np.count_nonzero(apart > 1.001 * printed)) <= APART

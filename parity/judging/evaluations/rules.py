@@ -17,7 +17,7 @@ from parity.judging.codes import (
     WITHIN_MARGIN,
     ReasonCode,
 )
-from parity.judging.curves.context import without_assumed_floor
+from parity.judging.curves.context import without_assumed_noise
 from parity.judging.curves.mismatch import BITS
 from parity.judging.curves.outside_plan import MAX_BEYOND
 from parity.judging.curves.window import COMPLETE_SHARE
@@ -172,8 +172,8 @@ def noise_unknown(evidence: EvaluationEvidence) -> str | None:
     """What the record says of models whose run-to-run noise nobody may assume, where the policy
     declares none and the runs do not show it.
     """
-    record = without_assumed_floor([run for arm in evidence.measured.runs for run in arm])
-    declared = None not in evidence.question.policy.run_floors
+    record = without_assumed_noise([run for arm in evidence.measured.runs for run in arm])
+    declared = None not in evidence.question.policy.declared_noise
     shown = (
         sum(len(arm) - 1 for arm in evidence.measured.runs) >= MIN_MEASURED_DF
         and not evidence.measured.single

@@ -14,7 +14,7 @@ from parity.judging.evaluations.clusters import ClusteredGap
 from parity.judging.evaluations.measured import MeasuredEvaluations
 from parity.judging.evaluations.question import EvaluationQuestion
 from parity.judging.gap.interval import Interval, interval
-from parity.judging.noise.run_floor import RunTerm
+from parity.judging.noise.arm_noise import RunTerm
 
 
 def judged(m: MeasuredEvaluations, question: EvaluationQuestion) -> Interval | None:

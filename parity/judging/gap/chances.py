@@ -11,8 +11,8 @@ new ends  those of the verdict, their distances from the mean in proportion to t
 pass      the interval lies below the margin, and nothing that is known keeps a pass back; fail: it
           lies above
 
-Assumption that can fail: the floors stay what they are but for that. Replicates change measured
-floors, by chance in either direction; an assumed floor stays assumed, so that what is refused
+Assumption that can fail: the run-to-run noise stays what it is but for that. Replicates change
+measured noise, by chance in either direction; assumed noise stays assumed, so that what is refused
 because it is assumed is still refused. The new pair is one like the others (a single run an arm
 gets one of a second seed), at the same confidence: a further look that nobody registered raises
 false passes. What else can decide, such as a rise at the end or one broken run, is not foreseen.
@@ -32,8 +32,8 @@ from parity.judging.curves.curve import FloatArray
 from parity.judging.document_types import (
     ChancesDocument,
     ErrorPartsDocument,
-    FloorsDocument,
     GapDocument,
+    RunNoiseDocument,
     VerdictDocument,
 )
 from parity.judging.gap.interval import t_quantile
@@ -113,7 +113,7 @@ def chances_of(document: VerdictDocument) -> ChancesDocument | None:
     return {"pass": passed, "fail": failed, "undecided": 1.0 - passed - failed, "pairs": PAIRS}
 
 
-def _error_with_a_pair(now: _Error, document: VerdictDocument, tau: FloorsDocument) -> _Error:
+def _error_with_a_pair(now: _Error, document: VerdictDocument, tau: RunNoiseDocument) -> _Error:
     """The error with a pair more, where its own distance from the others does not count."""
     arms = (
         (document["baseline"]["runs"], tau["baseline"]),
@@ -123,8 +123,8 @@ def _error_with_a_pair(now: _Error, document: VerdictDocument, tau: FloorsDocume
     if now.seeds > 1 or _single(document):
         run = now.run * math.sqrt(now.seeds / (now.seeds + PAIRS))
     else:
-        run = math.sqrt(sum(floor["value"] ** 2 / (runs + PAIRS) for runs, floor in arms))
-    df = min(floor["prior_df"] for _, floor in arms) if _single(document) else now.run_df
+        run = math.sqrt(sum(noise["value"] ** 2 / (runs + PAIRS) for runs, noise in arms))
+    df = min(noise["prior_df"] for _, noise in arms) if _single(document) else now.run_df
     seeds = now.seeds + PAIRS if now.seeds > 1 or _single(document) else now.seeds
     return _Error(
         run=run,

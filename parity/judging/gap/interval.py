@@ -11,7 +11,7 @@ beforehand; above 0.975 exactly where the 95 % interval ends below m
 Satterthwaite's joint degrees of freedom would be narrower by a few percent, but below 4 of them
 their quantile falls faster than SE grows, so that more noise within the pair narrows the interval.
 A 95 % two-sided interval is two one-sided tests at 2.5 % each. Can fail: everything that makes
-SE_run wrong (`run_floor`); an interval without that term is not a test of a recipe. Source:
+SE_run wrong (`arm_noise`); an interval without that term is not a test of a recipe. Source:
 Schuirmann 1987.
 """
 
@@ -30,7 +30,7 @@ from parity.judging.curves.curve import (
 from parity.judging.curves.step_noise import (
     StandardError,
 )
-from parity.judging.noise.run_floor import RunTerm
+from parity.judging.noise.arm_noise import RunTerm
 
 MOST_CERTAIN, HALVINGS = 0.9998, 30  # a chance nearer to 0 or 1 rests on tails that nobody measured
 

@@ -4,7 +4,7 @@ the window.
 tokens: S ln(1 + x), with the slope S that the policy states or that `token_slope` found
 noise-floor: 3 sqrt(2) tau of the baseline, from reruns with at least 3 degrees of freedom; an
 assumed tau can't be a yardstick, nor one that a single run sets which lies apart from the others
-(`run_floor.one_apart`): a broken baseline must not widen the margin.
+(`arm_noise.one_apart`): a broken baseline must not widen the margin.
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ import math
 
 from parity.frozen import frozen
 from parity.judging.gap.token_slope import TokenSlope
-from parity.judging.noise.run_floor import RunFloor
+from parity.judging.noise.arm_noise import ArmNoise
 from parity.judging.policy import NOISE_FLOOR, NOISE_FLOOR_DF, PROFILES, Amount, Policy
 
 NOISE_FLOOR_MULTIPLE = 3.0 * math.sqrt(2.0)
@@ -33,7 +33,7 @@ class Margin:
 
 
 def determine_margin(
-    policy: Policy, level: float, baseline_floor: RunFloor, slope: TokenSlope | None = None
+    policy: Policy, level: float, baseline_noise: ArmNoise, slope: TokenSlope | None = None
 ) -> Margin | None:
     """The deciding margin where the baseline's loss is `level` nats; None for an unmeasured noise
     floor, or tokens without slope.
@@ -45,14 +45,14 @@ def determine_margin(
         return None
     if policy.profile == NOISE_FLOOR:
         if (
-            baseline_floor.measured is None
-            or baseline_floor.measured_df < NOISE_FLOOR_DF
-            or baseline_floor.one_apart
+            baseline_noise.measured is None
+            or baseline_noise.measured_df < NOISE_FLOOR_DF
+            or baseline_noise.one_apart
         ):
             return None
         stated.append(
             (
-                NOISE_FLOOR_MULTIPLE * baseline_floor.measured,
+                NOISE_FLOOR_MULTIPLE * baseline_noise.measured,
                 f"profile {NOISE_FLOOR}: 3 sqrt(2) x the baseline's run-to-run noise",
             )
         )

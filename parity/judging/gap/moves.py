@@ -14,7 +14,7 @@ level = 1 - (1 - C) / m for each of m compared neighbours (Bonferroni): a histor
 Verdicts on the same series count once: reruns of a deterministic trainer add nothing. Neighbours
 that answer different questions (model, data, policy ...) are not compared. Only neighbours are:
 means over longer stretches would find smaller moves, but not the commit. Can fail: run-to-run noise
-that was assumed (`run_floor`); a commit that was not judged, which is why a move names both of its
+that was assumed (`arm_noise`); a commit that was not judged, which is why a move names both of its
 sides.
 """
 
@@ -27,7 +27,7 @@ from parity.judging.curves.step_noise import StandardError
 from parity.judging.document_types import VerdictDocument
 from parity.judging.gap.interval import Interval, interval
 from parity.judging.multiplicity import Multiplicity
-from parity.judging.noise.run_floor import RunTerm
+from parity.judging.noise.arm_noise import RunTerm
 
 MoveKind = Literal["worse", "better", "none", "not compared"]
 CONFIDENCE = 0.95  # of all neighbours of a history together
@@ -85,11 +85,11 @@ class Move:
 
 def point_of(document: VerdictDocument, baseline: str, question: str) -> Point | None:
     """The gap in a verdict as a point of a history; None where it was not measured."""
-    gap, parts, floors = document["gap"], document["se_parts"], document["tau"]
-    if gap is None or parts is None or floors is None:
+    gap, parts, noises = document["gap"], document["se_parts"], document["tau"]
+    if gap is None or parts is None or noises is None:
         return None
-    arms = (document["baseline"], floors["baseline"]), (document["candidate"], floors["candidate"])
-    variances = [float(floor["value"]) ** 2 / max(1, arm["runs"]) for arm, floor in arms]
+    arms = (document["baseline"], noises["baseline"]), (document["candidate"], noises["candidate"])
+    variances = [float(noise["value"]) ** 2 / max(1, arm["runs"]) for arm, noise in arms]
     run = float(parts["run"]) ** 2
     share = variances[0] / sum(variances) if sum(variances) > 0.0 else 0.5
     values = (

@@ -37,7 +37,7 @@ from parity.judging.curves.step_noise import (
 )
 from parity.judging.curves.window import Window
 from parity.judging.gap.interval import Interval, Side, interval, t_quantile, t_quantiles
-from parity.judging.noise.run_floor import RunTerm
+from parity.judging.noise.arm_noise import RunTerm
 
 ALL_CAPS, CAPS_OF_MANY, SPLITS = 60, 20, 8
 # of a longer series: caps and levels move whole stretches, which means of blocks show as well

@@ -81,23 +81,23 @@ def measure_end(
     levels: tuple[float, float],
     nominal: float,
     level: float,
-    quantum: float,
+    rounding_step: float,
 ) -> RunEnd | None:
     """The end of the window's gap series without spikes (n,), nats; None for fewer than 8 points.
 
-    `whole` is the window's interval, `level` the baseline's loss there, `quantum` the step to which
-    losses are rounded. `levels` are the confidence of the interval that decides and that of its
-    error within pairs, `nominal` the policy's own, at which an end is above the margin: further
-    looks and candidates make no fail harder.
+    `whole` is the window's interval, `level` the baseline's loss there, `rounding_step` that of the
+    losses. `levels` are the confidence of the interval that decides and that of its error within
+    pairs, `nominal` the policy's own, at which an end is above the margin: further looks and
+    candidates make no fail harder.
     """
     n = len(gap)
     if n < POINTS_TO_FAIL:
         return None
     run_half = t_quantile(levels[0], whole.run.df) * whole.run.variance**0.5
     every = (
-        [_tails_of_many_points(gap, level, quantum)]
+        [_tails_of_many_points(gap, level, rounding_step)]
         if n >= MANY_POINTS
-        else _tails_of_few_points(gap, level, quantum)
+        else _tails_of_few_points(gap, level, rounding_step)
     )
     rising = [(tails.means + run_half > margin) & (tails.rises > tails.limits) for tails in every]
     falling = -every[-1].rises > np.maximum(every[-1].limits, margin)
@@ -128,9 +128,9 @@ def measure_end(
     )
 
 
-def _tails_of_many_points(gap: FloatArray, level: float, quantum: float) -> _Tails:
+def _tails_of_many_points(gap: FloatArray, level: float, rounding_step: float) -> _Tails:
     """The tails of a series (n,) of 200 points or more, whose long-run variance is known."""
-    centre, omega, df = _before(gap[: len(gap) - len(gap) // LATE_PARTS[0]], level, quantum)
+    centre, omega, df = _before(gap[: len(gap) - len(gap) // LATE_PARTS[0]], level, rounding_step)
     lengths = 2 ** np.arange(int(math.log2(len(gap) // LATE_PARTS[0])) + 1)
     z = float(special.stdtrit(df, 1.0 - FALSE_ALARMS / (2.0 * len(lengths))))
     means = _tail_means(gap, lengths)
@@ -138,7 +138,7 @@ def _tails_of_many_points(gap: FloatArray, level: float, quantum: float) -> _Tai
     return _Tails(lengths=lengths, means=means, rises=means - centre, limits=limits)
 
 
-def _tails_of_few_points(gap: FloatArray, level: float, quantum: float) -> list[_Tails]:
+def _tails_of_few_points(gap: FloatArray, level: float, rounding_step: float) -> list[_Tails]:
     """The tails of a series (n,) of fewer points against its first three quarters, with these
     capped in several ways, the last as they are.
 
@@ -154,7 +154,7 @@ def _tails_of_few_points(gap: FloatArray, level: float, quantum: float) -> list[
     caps = caps[:: 1 + len(caps) // MAX_CAPS]
     tails = []
     for capped in (*np.minimum(before, caps[:, None]), before):
-        sd = math.sqrt(float(capped.var(ddof=1)) + quantum**2 / 6.0)
+        sd = math.sqrt(float(capped.var(ddof=1)) + rounding_step**2 / 6.0)
         limits = np.maximum(
             t * sd * np.sqrt(1.0 / lengths + 1.0 / len(before)), NEGLIGIBLE * abs(level)
         )
@@ -201,10 +201,10 @@ def _is_above(
     return capped_interval(late, plain, NOTHING_UNLOGGED, ((), ())).bounds(*levels)[0] > margin
 
 
-def _before(gap: FloatArray, level: float, quantum: float) -> tuple[float, float, float]:
+def _before(gap: FloatArray, level: float, rounding_step: float) -> tuple[float, float, float]:
     """Mean of the gap before the end, its long-run variance Omega, and the degrees of freedom that
     this is known with.
     """
-    quiet = find_spikes(gap, level, quantum, part_of_run=True).masked_gap
+    quiet = find_spikes(gap, level, rounding_step, part_of_run=True).masked_gap
     error = mean_se(quiet)
-    return mean(quiet), error.value**2 * len(quiet) + quantum**2 / 6.0, error.df
+    return mean(quiet), error.value**2 * len(quiet) + rounding_step**2 / 6.0, error.df

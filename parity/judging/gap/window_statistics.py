@@ -36,21 +36,21 @@ from parity.judging.gap.robust_bounds import (
 from parity.judging.gap.run_end import RunEnd, measure_end
 from parity.judging.gap.token_slope import NoSlope, TokenSlope, token_slope
 from parity.judging.multiplicity import ONE_LOOK, Multiplicity
-from parity.judging.noise.borrowed_priors import NO_LENDERS, Lending, OwnRuns, borrow
-from parity.judging.noise.run_floor import (
-    RunFloor,
+from parity.judging.noise.arm_noise import (
+    ArmNoise,
     RunTerm,
+    arm_noise,
     early_spread,
     own_spread,
     priors_for,
-    run_floor,
     run_term,
     run_term_over_seeds,
 )
+from parity.judging.noise.borrowed_priors import NO_LENDERS, Lending, OwnRuns, borrow
 from parity.judging.policy import POINTS_TO_FAIL, Policy
 
 MIN_SENSITIVITY_POINTS = POINTS_TO_FAIL
-MIN_MEASURED_DF = 4  # of both arms' floors together; as many as the prior of one is worth
+MIN_MEASURED_DF = 4  # of both arms together; as many as the prior of one is worth
 MIN_BORROWED_DF = 1.0  # of an arm without reruns: less is what a contradicted family leaves
 
 NoiseBasis = Literal["measured", "borrowed", "assumed"]
@@ -70,7 +70,7 @@ class GapNoise:
     """The gap's interval, and the run-to-run noise of baseline and candidate on which it rests."""
 
     interval: Interval
-    floors: tuple[RunFloor, RunFloor]
+    noises: tuple[ArmNoise, ArmNoise]
 
     @property
     def measured_df(self) -> int:
@@ -80,14 +80,14 @@ class GapNoise:
         seeds = self.interval.run.seeds
         if seeds > 1:
             return seeds - 1
-        return sum(floor.measured_df for floor in self.floors)
+        return sum(noise.measured_df for noise in self.noises)
 
     @property
     def borrowed_df(self) -> float:
         """Degrees of freedom that families add to the between-run term; arms that share one loan
         count it once.
         """
-        baseline, candidate = self.floors
+        baseline, candidate = self.noises
         if self.interval.run.seeds > 1:
             return min(baseline.borrowed_df, candidate.borrowed_df)
         return baseline.borrowed_df + (
@@ -101,7 +101,7 @@ class GapNoise:
         """
         if self.interval.run.seeds > 1:
             return 0.0
-        return early_df(sum(floor.early.runs for floor in self.floors if floor.early))
+        return early_df(sum(noise.early.runs for noise in self.noises if noise.early))
 
     @property
     def data_df(self) -> float:
@@ -114,7 +114,7 @@ class GapNoise:
         or an arm without any.
         """
         bare = any(
-            not floor.has_reruns and floor.borrowed_df < MIN_BORROWED_DF for floor in self.floors
+            not noise.has_reruns and noise.borrowed_df < MIN_BORROWED_DF for noise in self.noises
         )
         return (bare and self.interval.run.seeds == 1) or self.data_df < MIN_MEASURED_DF
 
@@ -123,7 +123,7 @@ class GapNoise:
         """What the between-run term rests on: the weakest arm's basis."""
         if self.noise_is_assumed:
             return "assumed"
-        bare = self.interval.run.seeds == 1 and any(not floor.has_reruns for floor in self.floors)
+        bare = self.interval.run.seeds == 1 and any(not noise.has_reruns for noise in self.noises)
         if bare or self.measured_df + self.early_df < MIN_MEASURED_DF:
             return "borrowed"
         return "measured"
@@ -165,9 +165,9 @@ class PairInWindow:
     """A pair of arms and the part of its aligned steps that is measured, at least one step; losses
     in nats.
 
-    `means` holds the mean curve (n,) of baseline and candidate over all n aligned steps, `quantum`
-    the step to which losses are rounded, `shorter` finished runs of the baseline's recipe on fewer
-    tokens, `lending` the family's floor of each arm that names a family, `early` what early-stopped
+    `means` holds the mean curve (n,) of baseline and candidate over all n aligned steps,
+    `rounding_step` that of the losses, `shorter` finished runs of the baseline's recipe on fewer
+    tokens, `lending` the family's noise of each arm that names a family, `early` what early-stopped
     reruns of each arm show, `slope` how steeply the loss of an unfinished baseline falls
     (`schedule.state`; None: finished). `exact` is set where all runs are equal, one for one: by how
     much rounding can hide a gap, nats.
@@ -179,7 +179,7 @@ class PairInWindow:
     arms: Arms
     controls: Controls
     policy: Policy
-    quantum: float
+    rounding_step: float
     shorter: Sequence[Curve] = ()
     lending: Lending = NO_LENDERS
     early: tuple[EarlySpread | None, EarlySpread | None] = (None, None)
@@ -217,7 +217,7 @@ class PairInWindow:
         would take too many (`capped` instead).
         """
         if len(self.steps) >= MANY_POINTS:
-            return find_spikes(self.gap, mean(self.baseline), self.quantum)
+            return find_spikes(self.gap, mean(self.baseline), self.rounding_step)
         return no_spikes(self.gap)
 
 
@@ -229,14 +229,14 @@ class WindowGap:
 
     spikes: Spikes
     keep: BoolArray
-    floors: tuple[RunFloor, RunFloor]
+    noises: tuple[ArmNoise, ArmNoise]
     interval: Interval
 
 
 def window_gap(pair: PairInWindow, window: Window) -> WindowGap:
     """The gap's interval over the pair's part, which is that of `window`."""
     spikes, keep, base, cand = _run_means(pair)
-    floors, run, gaps = _run_terms(pair, base, cand)
+    noises, run, gaps = _run_terms(pair, base, cand)
 
     def changed(shifts: FloatArray) -> RunChange:
         _, left, shifted = _run_terms(pair, base, cand + shifts)
@@ -246,7 +246,7 @@ def window_gap(pair: PairInWindow, window: Window) -> WindowGap:
     return WindowGap(
         spikes=spikes,
         keep=keep,
-        floors=floors,
+        noises=noises,
         interval=_gap_interval(pair, window, spikes.masked_gap, run, runs),
     )
 
@@ -348,18 +348,24 @@ def measure_window(pair: PairInWindow, window: Window) -> WindowStatistics:
     gap = measured.spikes.masked_gap
     change, change_se = drift(gap, pair.steps)
     baseline, candidate = (_arm_statistics(curve, pair, measured.keep) for curve in pair.means)
-    floor = measured.floors[0]
+    noise = measured.noises[0]
     slope = token_slope(
-        pair.policy, pair.shorter, pair.arms.baseline.runs, window, baseline.level, floor.tau
+        pair.policy, pair.shorter, pair.arms.baseline.runs, window, baseline.level, noise.tau
     )
     margin = determine_margin(
-        pair.policy, baseline.level, floor, slope if isinstance(slope, TokenSlope) else None
+        pair.policy, baseline.level, noise, slope if isinstance(slope, TokenSlope) else None
     )
     end = None
     if margin is not None:
         nominal = pair.policy.confidence
         end = measure_end(
-            gap, measured.interval, margin.nats, pair.levels, nominal, baseline.level, pair.quantum
+            gap,
+            measured.interval,
+            margin.nats,
+            pair.levels,
+            nominal,
+            baseline.level,
+            pair.rounding_step,
         )
     return WindowStatistics(
         n=len(pair.steps),
@@ -367,7 +373,7 @@ def measure_window(pair: PairInWindow, window: Window) -> WindowStatistics:
         candidate=candidate,
         spikes=measured.spikes,
         interval=measured.interval,
-        floors=measured.floors,
+        noises=measured.noises,
         raw_gap=mean(pair.gap),
         raw_gap_candidate=mean(np.maximum(pair.gap, gap)),
         token_slope=slope,
@@ -403,7 +409,7 @@ def _arm_statistics(curve: FloatArray, pair: PairInWindow, keep: BoolArray) -> A
 
 def _run_terms(
     pair: PairInWindow, base_means: FloatArray, cand_means: FloatArray
-) -> tuple[tuple[RunFloor, RunFloor], RunTerm, FloatArray]:
+) -> tuple[tuple[ArmNoise, ArmNoise], RunTerm, FloatArray]:
     """Run-to-run noise of each arm, the between-run part of the gap's variance, and the gap of each
     seed (S,), of run means (K,).
     """
@@ -430,11 +436,11 @@ def _run_terms(
             gap_runs=(len(base_means) / len(gaps), len(cand_means) / len(gaps)),
         )
         priors = borrow(priors, pair.lending, measured, size)
-    floors = (
-        run_floor(priors[0], base_means, base_seeds, control_means, pair.early[0]),
-        run_floor(priors[1], cand_means, cand_seeds, None, pair.early[1]),
+    noises = (
+        arm_noise(priors[0], base_means, base_seeds, control_means, pair.early[0]),
+        arm_noise(priors[1], cand_means, cand_seeds, None, pair.early[1]),
     )
-    return floors, run_term(*floors) if len(gaps) == 1 else run_term_over_seeds(gaps, *floors), gaps
+    return noises, run_term(*noises) if len(gaps) == 1 else run_term_over_seeds(gaps, *noises), gaps
 
 
 def _mean_of_seed(means: FloatArray, seeds: tuple[int, ...], seed: int) -> float:

@@ -4,7 +4,7 @@ it away, nor must it be left out.
 d      the run's losses minus those of its own pair: the baseline's run of its seed (their mean,
        where it has several), nats
 half   hypot(t tau0 hypot(r_A, r_B), t SE_within(d)): what one run and its pair differ by chance;
-       tau0 is the prior of `run_floor`, never what the candidate's runs show, which a broken one
+       tau0 is the prior of `arm_noise`, never what the candidate's runs show, which a broken one
        would widen; r = 1.5 where an arm rounds stochastically
 above  lo* of the mean of d (`capped`) is above the margin, over the window or, from 16 points on,
        over its last half
@@ -27,7 +27,7 @@ from parity.judging.curves.step_noise import mean_se
 from parity.judging.curves.window import Window, detrended
 from parity.judging.gap.interval import interval
 from parity.judging.gap.robust_bounds import NO_CHANGES, NOTHING_UNLOGGED, capped_interval
-from parity.judging.noise.run_floor import RunTerm, priors_for
+from parity.judging.noise.arm_noise import RunTerm, priors_for
 from parity.judging.policy import Policy
 
 LAST_HALF_FROM = 16  # points of the window
@@ -61,9 +61,9 @@ def worst_run(
     given = arms.candidate.given
     if len(given) < 2:
         return None
-    floors = priors_for(arms.both, policy, level, slope)
+    noises = priors_for(arms.both, policy, level, slope)
     term = RunTerm(
-        variance=floors[0].tau ** 2 + floors[1].tau ** 2, df=policy.run_noise_df, seeds=1
+        variance=noises[0].tau ** 2 + noises[1].tau ** 2, df=policy.run_noise_df, seeds=1
     )
     gaps = []
     for number, run in enumerate(given, 1):

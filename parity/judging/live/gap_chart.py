@@ -31,7 +31,7 @@ from parity.judging.curves.window import Window, plan_window
 from parity.judging.gap.interval import t_quantile
 from parity.judging.gap.margin import determine_margin
 from parity.judging.live.baseline_end import level_at_end
-from parity.judging.noise.run_floor import Prior, RunFloor, prior_for, run_floor
+from parity.judging.noise.arm_noise import ArmNoise, Prior, arm_noise, prior_for
 from parity.judging.policy import Policy
 
 Priors = tuple[Prior, Prior]
@@ -81,7 +81,7 @@ class GapBasis:
 
     level: float | None
     level_is_provisional: bool
-    floors: tuple[RunFloor, RunFloor] | None
+    noises: tuple[ArmNoise, ArmNoise] | None
     margin_nats: float | None
     window: tuple[int, int]
     counted: tuple[tuple[int, ...], tuple[int, ...]]
@@ -155,8 +155,8 @@ def _basis(
     ).at_plan
     steps, base, _, _ = means
     level, provisional = _level(steps, base, window)
-    floors = _floors(*counted, steps, policy, level, priors)
-    margin = None if level is None or floors is None else determine_margin(policy, level, floors[0])
+    noises = _noises(*counted, steps, policy, level, priors)
+    margin = None if level is None or noises is None else determine_margin(policy, level, noises[0])
     left, right = (
         tuple(i for i, run in enumerate(arm) if any(run is other for other in used))
         for arm, used in zip(given, counted, strict=True)
@@ -164,7 +164,7 @@ def _basis(
     return GapBasis(
         level=level,
         level_is_provisional=provisional,
-        floors=floors,
+        noises=noises,
         margin_nats=margin.nats if margin else None,
         window=(window.first, window.last),
         counted=(left, right),
@@ -211,7 +211,7 @@ def binned_gap(
         )
     level = policy.confidence if confidence is None else confidence
     bins = _bins(
-        steps[inside], (cand - base)[inside], runs_2T[:, inside], basis.floors, level, edges
+        steps[inside], (cand - base)[inside], runs_2T[:, inside], basis.noises, level, edges
     )
     return BinnedGap(
         **fields_of(bins),
@@ -275,23 +275,23 @@ def _level(steps: IntArray, base: FloatArray, window: Window) -> tuple[float | N
     return level_at_end(float(base[-late:].mean()), shares, base, late, window.fraction), True
 
 
-def _floors(
+def _noises(
     baseline: Sequence[Curve],
     candidate: Sequence[Curve],
     steps: IntArray,
     policy: Policy,
     level: float | None,
     priors: Priors | None,
-) -> tuple[RunFloor, RunFloor] | None:
+) -> tuple[ArmNoise, ArmNoise] | None:
     """Run-to-run noise of both arms from the last fifth of the steps that all runs have."""
     if level is None:
         return None
     shared = min(int(run.steps[-1]) for run in (*baseline, *candidate) if len(run.steps))
     late = steps[: int(np.searchsorted(steps, shared, side="right"))]
     late = late[-max(1, len(late) // 5) :] if len(late) else steps[-1:]
-    floors = []
+    noises = []
     for number, (arm, declared) in enumerate(
-        zip((baseline, candidate), policy.run_floors, strict=True)
+        zip((baseline, candidate), policy.declared_noise, strict=True)
     ):
         means = [(_late_mean(run, late), run.seed) for run in arm]
         known = [(mean, seed) for mean, seed in means if math.isfinite(mean)]
@@ -300,10 +300,10 @@ def _floors(
             prior = priors[number]
         else:
             prior = prior_for(arm[0].recipe, declared, policy, abs(level), rounding)
-        floors.append(
-            run_floor(prior, np.array([mean for mean, _ in known]), [seed for _, seed in known])
+        noises.append(
+            arm_noise(prior, np.array([mean for mean, _ in known]), [seed for _, seed in known])
         )
-    return floors[0], floors[1]
+    return noises[0], noises[1]
 
 
 def _late_mean(run: Curve, late: IntArray) -> float:
@@ -316,12 +316,12 @@ def _bins(
     steps: IntArray,
     gap: FloatArray,
     runs_2T: IntArray,
-    floors: tuple[RunFloor, RunFloor] | None,
+    noises: tuple[ArmNoise, ArmNoise] | None,
     confidence: float,
     edges: IntArray | None,
 ) -> _Bins:
     """The bins that have a step."""
-    if len(steps) == 0 or floors is None or edges is None:
+    if len(steps) == 0 or noises is None or edges is None:
         none, no_steps = np.empty(0), np.empty(0, np.int64)
         return _Bins(
             first_step=no_steps, last_step=no_steps, mean=none, lo=none, hi=none, n=no_steps
@@ -341,10 +341,10 @@ def _bins(
     pooled = dot(residual, residual) / max(len(gap) - len(n), 1)
     v_within = pooled / n * (1.0 + rho) / (1.0 - rho)
     v_run = sum(
-        floor.tau**2 / (np.add.reduceat(row, starts) / n)
-        for floor, row in zip(floors, runs_2T, strict=True)
+        noise.tau**2 / (np.add.reduceat(row, starts) / n)
+        for noise, row in zip(noises, runs_2T, strict=True)
     )
-    df = min(floor.df for floor in floors)
+    df = min(noise.df for noise in noises)
     half = t_quantile(confidence, df) * np.sqrt(v_within + v_run)
     return _Bins(
         first_step=steps[starts],

@@ -15,7 +15,7 @@ The weight of `drifts` follows from c by Bayes' rule. The mixture over s takes 4
 nodes; the verdict's half-width is the judge's own. The allowance of 25 % of the gap is for the
 decay of the learning rate: one report has a gap of 1 % before it and 1.5 % after it (arXiv
 2509.25149), 8 B runs held +0.0254 to +0.0301 nats over 13 evaluations, and early gaps of +0.019
-nats have vanished. A constant added to both arms changes nothing where margin and floors are in
+nats have vanished. A constant added to both arms changes nothing where margin and noise are in
 nats; in percent they follow the baseline's loss as it is expected at the end (`level`).
 
 Can fail: a gap that comes or goes late. A recipe that loses more than these 25 % in the decay

@@ -2,7 +2,7 @@
 borrowed, and measured on runs that have ended.
 
 Runs in training count for the plan (K) but measure nothing yet; nor do controls and early-stopped
-reruns. The verdict's floor may differ. There are two degrees of freedom: those of tau today, and
+reruns. The verdict's noise may differ. There are two degrees of freedom: those of tau today, and
 those that the judge's interval will have at the end.
 """
 
@@ -14,17 +14,17 @@ from parity.frozen import frozen
 from parity.judging.curves.curve import Rounding
 from parity.judging.gap.margin import Margin, determine_margin
 from parity.judging.measurements import lender_for
-from parity.judging.noise.borrowed_priors import NO_LENDERS, Lending, OwnRuns, borrow
-from parity.judging.noise.lending import Lenders
-from parity.judging.noise.run_floor import (
-    RunFloor,
+from parity.judging.noise.arm_noise import (
+    ArmNoise,
     RunTerm,
+    arm_noise,
     assume_stochastic,
     own_spread,
     priors_for,
-    run_floor,
     run_term,
 )
+from parity.judging.noise.borrowed_priors import NO_LENDERS, Lending, OwnRuns, borrow
+from parity.judging.noise.lending import Lenders
 from parity.judging.policy import Policy
 
 
@@ -66,7 +66,7 @@ def planned_lending(
             declared,
             lenders,
         )
-        for name, arm, declared in zip(names, arms, policy.run_floors, strict=True)
+        for name, arm, declared in zip(names, arms, policy.declared_noise, strict=True)
     )
     return baseline, candidate
 
@@ -91,16 +91,16 @@ def run_noise(
         )
         priors = borrow(priors, lending, measured, level)
     today = [
-        run_floor(prior, np.array(arm.means), arm.seeds)
+        arm_noise(prior, np.array(arm.means), arm.seeds)
         for prior, arm in zip(priors, arms, strict=True)
     ]
-    planned = [_at_end(floor, arm, seeds) for floor, arm in zip(today, arms, strict=True)]
+    planned = [_at_end(noise, arm, seeds) for noise, arm in zip(today, arms, strict=True)]
     end = run_term(planned[0], planned[1])
     if seeds > 1:
         df = min(prior.df for prior in priors) + seeds - 1
         end = RunTerm(variance=end.variance, df=df, seeds=seeds)
     known = run_term(
-        *(dataclasses.replace(floor, runs=arm.runs) for floor, arm in zip(today, arms, strict=True))
+        *(dataclasses.replace(noise, runs=arm.runs) for noise, arm in zip(today, arms, strict=True))
     )
     return LiveRunNoise(
         pair_variance=max(today[0].tau ** 2 + today[1].tau ** 2, arms[1].runs * end.variance),
@@ -110,9 +110,9 @@ def run_noise(
     )
 
 
-def _at_end(floor: RunFloor, arm: LiveArm, seeds: int) -> RunFloor:
-    """The floor once all planned runs have ended, where they spread as it expects."""
-    added = max(0, arm.runs - seeds - floor.measured_df)
+def _at_end(noise: ArmNoise, arm: LiveArm, seeds: int) -> ArmNoise:
+    """The noise once all planned runs have ended, where they spread as it expects."""
+    added = max(0, arm.runs - seeds - noise.measured_df)
     return dataclasses.replace(
-        floor, runs=arm.runs, df=floor.df + added, measured_df=floor.measured_df + added
+        noise, runs=arm.runs, df=noise.df + added, measured_df=noise.measured_df + added
     )

@@ -2,7 +2,7 @@
 
 x = sum of squares of own runs / s0^2 on their degrees of freedom: reruns of each arm, and for S > 1
 seeds the spread of the S paired gaps over S (tau_A0^2/K_A + tau_B0^2/K_B), the variance that the
-priors expect. Arms that borrow the same floor share one estimate: their own runs are pooled, and
+priors expect. Arms that borrow the same noise share one estimate: their own runs are pooled, and
 both get the same prior, so that `run_term` counts it once. Sums in nats^2. Can fail: see
 `noise_table`.
 """
@@ -10,10 +10,10 @@ both get the same prior, so that `run_term` counts it once. Sums in nats^2. Can 
 import math
 
 from parity.frozen import frozen
+from parity.judging.noise.arm_noise import Prior
 from parity.judging.noise.contradiction import RunSpread, agreement
-from parity.judging.noise.family_spread import FamilyFloor
+from parity.judging.noise.family_spread import FamilyNoise
 from parity.judging.noise.lending import Lender, Loan, between_families
-from parity.judging.noise.run_floor import Prior
 
 NO_LENDERS = (None, None)
 Lending = tuple[Lender | None, Lender | None]
@@ -41,12 +41,12 @@ def borrow(
     at that loss, else as assumed.
     """
     lent = tuple(
-        lender.floor if lender and lender.floor and lender.floor.is_near(level) else None
+        lender.noise if lender and lender.noise and lender.noise.is_near(level) else None
         for lender in lending
     )
     taus = tuple(
-        floor.share * level if floor else prior.tau
-        for floor, prior in zip(lent, assumed, strict=True)
+        noise.share * level if noise else prior.tau
+        for noise, prior in zip(lent, assumed, strict=True)
     )
     if lent == NO_LENDERS or not all(tau**2 > 0.0 for tau in taus):
         return assumed
@@ -59,24 +59,24 @@ def borrow(
     expected = taus[0] ** 2 / measured.gap_runs[0] + taus[1] ** 2 / measured.gap_runs[1]
     gaps = RunSpread(squares=measured.gap_squares / expected, df=measured.gap_df)
     first, second = (
-        _borrowed(prior, lender, floor, spread + gaps, level) if lender and floor else prior
-        for prior, lender, floor, spread in zip(assumed, lending, lent, spreads, strict=True)
+        _borrowed(prior, lender, noise, spread + gaps, level) if lender and noise else prior
+        for prior, lender, noise, spread in zip(assumed, lending, lent, spreads, strict=True)
     )
     return first, second
 
 
 def _borrowed(
-    assumed: Prior, lender: Lender, floor: FamilyFloor, measured: RunSpread, level: float
+    assumed: Prior, lender: Lender, noise: FamilyNoise, measured: RunSpread, level: float
 ) -> Prior:
-    agreed = agreement(measured, floor)
-    tau = floor.share * level
+    agreed = agreement(measured, noise)
+    tau = noise.share * level
     wide = max(assumed.tau, tau, tau * (agreed.ratio or 0.0))
     weight = agreed.weight
     return Prior(
         tau=math.sqrt(weight * tau**2 + (1.0 - weight) * wide**2),
-        df=weight * floor.df + (1.0 - weight) * assumed.df,
-        basis=f"{'assumed as in' if floor.families else 'borrowed from'} {lender.name}: "
-        f"{floor.groups} groups, {floor.runs:,} runs"
+        df=weight * noise.df + (1.0 - weight) * assumed.df,
+        basis=f"{'assumed as in' if noise.families else 'borrowed from'} {lender.name}: "
+        f"{noise.groups} groups, {noise.runs:,} runs"
         + (f", weight {weight:.2f}" if weight < 1.0 else ""),
-        loan=Loan(lender=lender, floor=floor, agreement=agreed),
+        loan=Loan(lender=lender, noise=noise, agreement=agreed),
     )

@@ -23,7 +23,7 @@ from pathlib import Path
 from parity.judging.noise.family_spread import (
     MAX_DF,
     MIN_FAMILY_DF,
-    FamilyFloor,
+    FamilyNoise,
     fit_family,
     levels_of,
 )
@@ -42,7 +42,7 @@ def emulated_noise_table() -> NoiseTable:
     return read_noise_table(TABLE.read_text(encoding="utf-8"))
 
 
-def fit_emulated(name: str, groups: Sequence[RerunGroup]) -> FamilyFloor:
+def fit_emulated(name: str, groups: Sequence[RerunGroup]) -> FamilyNoise:
     """What the groups of DEMO or SMALL that round alike lend. Raises ValueError where they are too
     few.
     """
@@ -53,7 +53,7 @@ def fit_emulated(name: str, groups: Sequence[RerunGroup]) -> FamilyFloor:
         raise ValueError(
             f"{count(df, 'degree')} of freedom in all groups; expected at least {MIN_FAMILY_DF}"
         )
-    return FamilyFloor(
+    return FamilyNoise(
         share=math.sqrt(sum(group.df * group.share**2 for group in groups) / df),
         df=min(float(df), MAX_DF),
         estimated_df=math.inf,

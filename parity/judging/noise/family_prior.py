@@ -38,7 +38,7 @@ from parity.judging.noise.family_spread import (
     MIN_FAMILY_DF,
     MIN_GROUPS,
     ONE_SIDED,
-    FamilyFloor,
+    FamilyNoise,
     drawn_in,
     inverse_trigamma,
     jackknife_se,
@@ -56,7 +56,7 @@ _BOUND = 0.95  # one-sided
 
 
 @frozen
-class FamilyNoise:
+class FamilyEvidence:
     """One family that counts here: its groups, its log variance e_f with the variance t_f of that,
     and v_f between its groups.
     """
@@ -79,7 +79,7 @@ class FamilyNoise:
         return self.share * math.exp(-reach), self.share * math.exp(reach)
 
 
-def evidence_families(noise_table: NoiseTable) -> tuple[FamilyNoise, ...]:
+def evidence_families(noise_table: NoiseTable) -> tuple[FamilyEvidence, ...]:
     """The families of the table that count here, with their groups that do; a family with an
     unusable row does not count.
     """
@@ -99,7 +99,7 @@ def evidence_families(noise_table: NoiseTable) -> tuple[FamilyNoise, ...]:
     )
 
 
-def fit_between(noise_table: NoiseTable, rounding: Rounding) -> FamilyFloor:
+def fit_between(noise_table: NoiseTable, rounding: Rounding) -> FamilyNoise:
     """Fit the families of the table. Raises ValueError with fewer than 4 that count."""
     families = evidence_families(noise_table)
     if len(families) < MIN_FAMILIES:
@@ -130,7 +130,7 @@ def fit_between(noise_table: NoiseTable, rounding: Rounding) -> FamilyFloor:
         )
     share = math.exp((float(logs.mean()) + log_bias(df)) / 2.0)
     every = [group for family in families for group in family.groups]
-    return FamilyFloor(
+    return FamilyNoise(
         share=share * (STOCHASTIC_FACTOR if rounding == "stochastic" else 1.0),
         df=df,
         estimated_df=2.0 * inverse_trigamma(between),
@@ -146,7 +146,7 @@ def _between(logs: FloatArray, errors: FloatArray) -> float:
     return max(0.0, float(np.var(logs, ddof=1)) - float(errors.mean()))
 
 
-def _noise(name: str, groups: tuple[RerunGroup, ...]) -> FamilyNoise:
+def _noise(name: str, groups: tuple[RerunGroup, ...]) -> FamilyEvidence:
     logs, errors = log_variances(
         sorted(groups, key=lambda group: (group.share, group.df, group.group))
     )
@@ -156,7 +156,7 @@ def _noise(name: str, groups: tuple[RerunGroup, ...]) -> FamilyNoise:
         within = max(0.0, moments(logs, errors)[1])
     weights = 1.0 / (errors + within)
     total = float(weights.sum())
-    return FamilyNoise(
+    return FamilyEvidence(
         name=name,
         groups=groups,
         log_variance=float(weights @ logs) / total,

@@ -13,7 +13,7 @@ df lent = 1/(1/bound + 1/sum d_g)                                         s0 its
     sum d_g
 
 Before that each e_g is drawn in to median -+ 2.5 sqrt(v' + t_g), v' from the median absolute
-deviation: one broken or mislabelled group must not set the family's floor. Those groups are named
+deviation: one broken or mislabelled group must not set the family's noise. Those groups are named
 as outliers. s is a share of the loss.
 
 Can fail: the next group is unlike the recorded ones, whatever their number; hence the bound on d0,
@@ -43,14 +43,14 @@ ONE_SIDED = 0.975
 
 
 @frozen
-class FamilyFloor:
-    """What groups of one family and class of rounding say of a further group: the floor as a share
+class FamilyNoise:
+    """What groups of one family and class of rounding say of a further group: the noise as a share
     of the loss, worth `df`.
 
     `estimated_df` is d0 without its bound. `outliers` are the names of the groups that were drawn
     in, `levels` the smallest and the largest mean loss of the groups in nats; None: any loss will
-    do. `families` counts the families of a floor between families (`between`) and is 0 for that of
-    one.
+    do. `families` counts the families where it is the noise between families, and is 0 for that
+    of one.
     """
 
     share: float
@@ -71,8 +71,8 @@ class FamilyFloor:
         return (1.0 - LEVEL_REACH) * self.levels[0] <= level <= (1.0 + LEVEL_REACH) * self.levels[1]
 
 
-def fit_family(groups: Sequence[RerunGroup], *, one_level: bool = True) -> FamilyFloor:
-    """Fit the groups of a family; without `one_level` their losses may differ, and the floor is
+def fit_family(groups: Sequence[RerunGroup], *, one_level: bool = True) -> FamilyNoise:
+    """Fit the groups of a family; without `one_level` their losses may differ, and the noise is
     lent at any loss.
 
     Raises ValueError with fewer than 3 groups, 8 degrees of freedom in all, or losses too far
@@ -103,7 +103,7 @@ def fit_family(groups: Sequence[RerunGroup], *, one_level: bool = True) -> Famil
     bound = 2.0 * inverse_trigamma(
         between + float(special.stdtrit(len(ordered) - 1, ONE_SIDED)) * se
     )
-    return FamilyFloor(
+    return FamilyNoise(
         share=math.exp((mean + log_bias(estimated)) / 2.0),
         df=1.0 / (1.0 / min(bound, MAX_DF) + 1.0 / total),
         estimated_df=estimated,

@@ -1,4 +1,4 @@
-"""Which floor an arm may borrow: that of the groups in the family it names that round as the arm
+"""Which noise an arm may borrow: that of the groups in the family it names that round as the arm
 does, or the reason why it gets none.
 
 A family is only ever used for the arm that names it. `any-decoder` names no family: a decoder
@@ -14,7 +14,7 @@ from parity.judging.curves.curve import Rounding
 from parity.judging.noise.contradiction import Agreement
 from parity.judging.noise.emulated_table import EMULATED, fit_emulated
 from parity.judging.noise.family_prior import MIN_DF, fit_between
-from parity.judging.noise.family_spread import FamilyFloor, fit_family
+from parity.judging.noise.family_spread import FamilyNoise, fit_family
 from parity.judging.noise.noise_table import ANY_DECODER, NoiseTable
 from parity.wording import count, percent
 
@@ -23,51 +23,51 @@ LEAST_SHARE = 1e-4  # of the loss; the least that a public family lends is 0.028
 
 @frozen
 class Lender:
-    """The family that an arm named, and the floor of its groups that round as the arm does; without
-    a floor, `refused` has the reason.
+    """The family that an arm named, and the noise of its groups that round as the arm does; without
+    noise, `refused` has the reason.
     """
 
     family: str
-    floor: FamilyFloor | None
+    noise: FamilyNoise | None
     bit_equal: int = 0
     refused: str = ""
 
     @property
     def name(self) -> str:
         """The family in words; `any-decoder` with the families that it rests on."""
-        if self.floor and self.floor.families:
-            return f"{self.family} ({self.floor.families} families)"
+        if self.noise and self.noise.families:
+            return f"{self.family} ({self.noise.families} families)"
         return self.family
 
     @property
     def needs_finished(self) -> bool:
         """Whether what it lends holds only for runs that finished their schedule."""
-        return self.floor is not None and (self.floor.families > 0 or self.family in EMULATED)
+        return self.noise is not None and (self.noise.families > 0 or self.family in EMULATED)
 
 
 @frozen
 class Loan:
-    """A family's floor as one arm uses it: weighted by how the comparison's own runs agree
+    """A family's noise as one arm uses it: weighted by how the comparison's own runs agree
     with it.
     """
 
     lender: Lender
-    floor: FamilyFloor
+    noise: FamilyNoise
     agreement: Agreement
 
     @property
     def is_data(self) -> bool:
-        """Whether the floor was measured on runs of the arm's own family; what other families have
+        """Whether the noise was measured on runs of the arm's own family; what other families have
         is an assumption.
         """
-        return not self.floor.families
+        return not self.noise.families
 
     @property
     def df(self) -> float:
         """Degrees of freedom that count as data of other runs."""
         if not self.is_data:
             return 0.0
-        return self.agreement.weight * self.floor.df
+        return self.agreement.weight * self.noise.df
 
 
 def between_families(*lenders: Lender | None) -> bool:
@@ -75,7 +75,7 @@ def between_families(*lenders: Lender | None) -> bool:
     wrong together, however each rounds.
     """
     return all(
-        lender is not None and lender.floor is not None and lender.floor.families > 0
+        lender is not None and lender.noise is not None and lender.noise.families > 0
         for lender in lenders
     )
 
@@ -109,7 +109,7 @@ def find_lender(noise_table: NoiseTable, name: str, rounding: Rounding) -> Lende
     """What the family lends to an arm of that rounding; a refusal has its reason."""
     if name == ANY_DECODER:
         try:
-            return Lender(family=name, floor=fit_between(noise_table, rounding))
+            return Lender(family=name, noise=fit_between(noise_table, rounding))
         except ValueError as error:
             return refused(name, str(error))
     family = noise_table.families.get(name)
@@ -130,27 +130,27 @@ def find_lender(noise_table: NoiseTable, name: str, rounding: Rounding) -> Lende
             ),
         )
     try:
-        floor = fit_emulated(name, groups) if name in EMULATED else fit_family(groups)
+        noise = fit_emulated(name, groups) if name in EMULATED else fit_family(groups)
     except ValueError as error:
         return refused(name, f"{error} (rounding {rounding})")
-    if floor.df < MIN_DF:
+    if noise.df < MIN_DF:
         return refused(
             name,
-            f"its {floor.groups} groups show too little of how far groups differ ({floor.df:.2f} "
+            f"its {noise.groups} groups show too little of how far groups differ ({noise.df:.2f} "
             f"degrees of freedom; expected {MIN_DF})",
         )
-    if floor.share < LEAST_SHARE:
+    if noise.share < LEAST_SHARE:
         return refused(
             name,
-            f"its floor is {percent(floor.share)} of the loss, below {percent(LEAST_SHARE)}: no "
+            f"its noise is {percent(noise.share)} of the loss, below {percent(LEAST_SHARE)}: no "
             "family on record comes near that",
         )
-    return Lender(family=name, floor=floor, bit_equal=len(family.bit_equal))
+    return Lender(family=name, noise=noise, bit_equal=len(family.bit_equal))
 
 
 def refused(name: str, reason: str) -> Lender:
     """A family that lends nothing, with the reason."""
-    return Lender(family=name, floor=None, refused=reason)
+    return Lender(family=name, noise=None, refused=reason)
 
 
 def _nothing_of(rounding: Rounding, others: set[Rounding | None], bit_equal: int) -> str:

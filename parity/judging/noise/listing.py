@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 from parity.frozen import frozen
 from parity.judging.curves.curve import ROUNDINGS, Rounding
-from parity.judging.noise.family_spread import FamilyFloor
+from parity.judging.noise.family_spread import FamilyNoise
 from parity.judging.noise.lending import find_lender
 from parity.judging.noise.noise_table import ANY_DECODER, Family, NoiseTable
 
 
 @frozen
 class FamilyRow:
-    """A family's groups of one class of rounding (None: not stated); without a `floor`, `refused`
+    """A family's groups of one class of rounding (None: not stated); without a `noise`, `refused`
     says why they lend nothing.
     """
 
@@ -21,7 +21,7 @@ class FamilyRow:
     rounding: Rounding | None
     groups: int
     runs: int
-    floor: FamilyFloor | None
+    noise: FamilyNoise | None
     refused: str
 
 
@@ -37,14 +37,14 @@ def any_decoder_rows(noise_table: NoiseTable) -> list[FamilyRow]:
     rows = []
     for rounding in ROUNDINGS:
         lender = find_lender(noise_table, ANY_DECODER, rounding)
-        groups, runs = (lender.floor.groups, lender.floor.runs) if lender.floor else (0, 0)
+        groups, runs = (lender.noise.groups, lender.noise.runs) if lender.noise else (0, 0)
         rows.append(
             FamilyRow(
                 name=ANY_DECODER,
                 rounding=rounding,
                 groups=groups,
                 runs=runs,
-                floor=lender.floor,
+                noise=lender.noise,
                 refused=lender.refused,
             )
         )
@@ -53,8 +53,8 @@ def any_decoder_rows(noise_table: NoiseTable) -> list[FamilyRow]:
 
 def outliers_of(noise_table: NoiseTable, name: str) -> set[str]:
     """The names of the groups of a family that were drawn in, of any class of rounding."""
-    lent = (find_lender(noise_table, name, rounding).floor for rounding in ROUNDINGS)
-    return {outlier for floor in lent if floor is not None for outlier in floor.outliers}
+    lent = (find_lender(noise_table, name, rounding).noise for rounding in ROUNDINGS)
+    return {outlier for noise in lent if noise is not None for outlier in noise.outliers}
 
 
 def _family_rows(noise_table: NoiseTable, family: Family) -> Iterator[FamilyRow]:
@@ -69,7 +69,7 @@ def _family_rows(noise_table: NoiseTable, family: Family) -> Iterator[FamilyRow]
             rounding=rounding,
             groups=len(groups),
             runs=sum(group.runs for group in groups),
-            floor=lender.floor if lender else None,
+            noise=lender.noise if lender else None,
             refused=lender.refused if lender else _why_nothing(family),
         )
 

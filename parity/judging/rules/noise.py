@@ -23,7 +23,7 @@ def margin_undetermined(m: Measurements) -> str | None:
             f"A margin of {m.policy.margin} is no amount in nats yet: "
             f"{m.statistics.token_slope.why}."
         )
-    if m.statistics.floors[0].one_apart:
+    if m.statistics.noises[0].one_apart:
         return (
             "The noise-floor margin has no yardstick: one run of the baseline ends far from the "
             "others, further than their spread explains."
@@ -35,15 +35,15 @@ def margin_undetermined(m: Measurements) -> str | None:
 
 
 def noise_unknown(m: Measurements) -> str | None:
-    declared = None not in m.policy.run_floors
+    declared = None not in m.policy.declared_noise
     if (
-        m.without_assumed_floor is None
+        m.without_assumed_noise is None
         or m.statistics is None
         or not m.statistics.noise_is_assumed
         or declared
     ):
         return None
-    return noise_unknown_sentence(m.without_assumed_floor)
+    return noise_unknown_sentence(m.without_assumed_noise)
 
 
 def noise_unknown_sentence(record: str) -> str:

@@ -9,7 +9,7 @@ from parity.judging.curves.data_order import SAME_ORDER, SURELY_SAME_ORDER
 from parity.judging.curves.independence import Relation
 from parity.judging.curves.learning_rates import recorded_rates
 from parity.judging.curves.outside_plan import beyond_plan, late_start
-from parity.judging.curves.resolution import COARSE_QUANTUM, SMOOTHED_WEIGHT
+from parity.judging.curves.resolution import COARSE_ROUNDING_STEP, SMOOTHED_WEIGHT
 from parity.judging.gap.window_statistics import MIN_MEASURED_DF
 from parity.judging.measurements import Measurements
 from parity.judging.noise.family_spread import MAX_DF
@@ -21,7 +21,7 @@ from parity.wording import count, first_few, percent, signed
 FEW_MISSING = 0.01  # of the window's steps
 USUAL_CONFIDENCE = 0.95
 # of the loss; the least of finished decoders on record (public.csv) is 0.028 %, of 350 M parameters
-LEAST_FLOOR = 0.0003
+LEAST_NOISE = 0.0003
 RUNS_SHOWN = 3  # of those that were left out; the document has all
 
 
@@ -29,16 +29,16 @@ def noise_assumed(m: Measurements) -> str | None:
     """The sentence of `RUN_NOISE_ASSUMED`, which a policy may also let decide."""
     if m.statistics is None or not m.statistics.noise_is_assumed:
         return None
-    sides = zip(m.arms.both, m.statistics.floors, strict=True)
+    sides = zip(m.arms.both, m.statistics.noises, strict=True)
     level = abs(m.statistics.baseline.level)
     df = int(m.statistics.data_df)
     prior = [
-        (arm.name, floor.prior.tau / level)
-        for arm, floor in sides
+        (arm.name, noise.prior.tau / level)
+        for arm, noise in sides
         if level
         and m.statistics.interval.run.seeds == 1
-        and not floor.has_reruns
-        and not (floor.prior.loan and floor.prior.loan.is_data)
+        and not noise.has_reruns
+        and not (noise.prior.loan and noise.prior.loan.is_data)
     ]
     if not prior:
         of_data = "measured or borrowed" if m.statistics.borrowed_df else "measured"
@@ -56,7 +56,7 @@ def noise_assumed(m: Measurements) -> str | None:
         f"Run-to-run noise was assumed ({which}{f', as in {others.pop()}' if others else ''}), not "
         "measured"
     )
-    if all(PARAMETERS in run.context for run in m.arms.runs) or None not in m.policy.run_floors:
+    if all(PARAMETERS in run.context for run in m.arms.runs) or None not in m.policy.declared_noise:
         return f"{words}."
     return (
         f"{words}; the size of the model is not stated, and 10 million parameters or more are "
@@ -68,8 +68,8 @@ def _loans(m: Measurements) -> list[tuple[str, Loan]]:
     """The loan of each arm that borrows, by the arm's name."""
     if m.statistics is None:
         return []
-    sides = zip(m.arms.both, m.statistics.floors, strict=True)
-    return [(arm.name, floor.prior.loan) for arm, floor in sides if floor.prior.loan is not None]
+    sides = zip(m.arms.both, m.statistics.noises, strict=True)
+    return [(arm.name, noise.prior.loan) for arm, noise in sides if noise.prior.loan is not None]
 
 
 def noise_borrowed(m: Measurements) -> str | None:
@@ -77,13 +77,13 @@ def noise_borrowed(m: Measurements) -> str | None:
         return None
     lent: dict[str, list[str]] = {}
     for name, loan in _loans(m):
-        floor, equal = loan.floor, loan.lender.bit_equal
+        noise, equal = loan.noise, loan.lender.bit_equal
         left_out = f", {count(equal, 'group')} of bit-equal reruns left out" if equal else ""
         seen = (
-            f"{floor.groups} groups, {floor.runs:,} runs{left_out}, worth {floor.df:.0f} degrees "
+            f"{noise.groups} groups, {noise.runs:,} runs{left_out}, worth {noise.df:.0f} degrees "
             "of freedom"
         )
-        where = f"{loan.lender.family} ({percent(floor.share)} of the loss, {seen})"
+        where = f"{loan.lender.family} ({percent(noise.share)} of the loss, {seen})"
         lent.setdefault(where, []).append(name)
     which = " and ".join(
         where if len(names) == 2 else f"{where} for {names[0]}" for where, names in lent.items()
@@ -118,15 +118,15 @@ def family_unused(m: Measurements) -> str | None:
 
 def _other_level(m: Measurements, lender: Lender) -> str:
     """Why a family that lends does not lend at this loss, "" where it does."""
-    floor = lender.floor
+    noise = lender.noise
     if (
-        floor is None
-        or floor.levels is None
+        noise is None
+        or noise.levels is None
         or m.statistics is None
         or lender in [loan.lender for _, loan in _loans(m)]
     ):
         return ""
-    low, high = floor.levels
+    low, high = noise.levels
     return (
         f"its groups end at losses of {low:.3f} to {high:.3f} nats, and this baseline at "
         f"{m.statistics.baseline.level:.3f}, more than a "
@@ -236,7 +236,7 @@ def steps_missing(m: Measurements) -> str | None:
 def policy_unusual(m: Measurements) -> str | None:
     c = m.policy
     parts = [f"confidence {percent(c.confidence)}"] if c.confidence < USUAL_CONFIDENCE else []
-    usual_df = ASSUMED_DF if None in c.run_floors else MAX_DF
+    usual_df = ASSUMED_DF if None in c.declared_noise else MAX_DF
     parts += (
         [f"run-to-run noise on {c.run_noise_df:,.6g} degrees of freedom"]
         if c.run_noise_df > usual_df
@@ -247,8 +247,8 @@ def policy_unusual(m: Measurements) -> str | None:
         level = abs(m.statistics.baseline.level)
         parts += [
             f"run-to-run noise {percent(f.prior.tau / level)} of the loss"
-            for f in m.statistics.floors
-            if level and f.prior.tau < LEAST_FLOOR * level and f.prior.loan is None
+            for f in m.statistics.noises
+            if level and f.prior.tau < LEAST_NOISE * level and f.prior.loan is None
         ]
     if not parts:
         return None
@@ -324,7 +324,7 @@ def _side(lo: float, hi: float, margin: float) -> str:
 
 
 def rounded(m: Measurements) -> str | None:
-    if m.resolution.quantum < COARSE_QUANTUM:
+    if m.resolution.quantum < COARSE_ROUNDING_STEP:
         return None
     return f"The losses are rounded to multiples of {m.resolution.quantum:.2g} nats."
 

@@ -16,7 +16,7 @@ from parity.frozen import frozen
 from parity.judging.curves.curve import Curve, FloatArray, IntArray, between
 from parity.judging.curves.window import Window
 from parity.judging.gap.interval import t_quantile
-from parity.judging.noise.run_floor import RunTerm
+from parity.judging.noise.arm_noise import RunTerm
 
 VALIDATION_LOSS = "validation_loss"
 

@@ -32,7 +32,7 @@ from parity.judging.document_types import STOPPED, VerdictDocument
 from parity.judging.gap.interval import Interval, interval
 from parity.judging.gap.window_statistics import MIN_MEASURED_DF, WindowStatistics
 from parity.judging.measurements import Measurements
-from parity.judging.noise.run_floor import RunFloor, RunTerm, run_term
+from parity.judging.noise.arm_noise import ArmNoise, RunTerm, run_term
 from parity.wording import count, nats_decimals
 
 LayerSnr = Mapping[tuple[str, str], float]
@@ -137,7 +137,7 @@ def _state_rounding(m: Measurements) -> tuple[str, ...]:
     """The option that states how an arm rounds, where that is not on record and its prior
     counts.
     """
-    arms = zip(m.arms.both, m.policy.run_floors, strict=True)
+    arms = zip(m.arms.both, m.policy.declared_noise, strict=True)
     unstated = [arm.name for arm, declared in arms if arm.rounding_unstated and declared is None]
     if not unstated:
         return ()
@@ -153,7 +153,7 @@ def _state_rounding(m: Measurements) -> tuple[str, ...]:
 
 def predicted(
     gap: Interval,
-    floors: tuple[RunFloor, RunFloor],
+    noises: tuple[ArmNoise, ArmNoise],
     add_baseline: int,
     add_candidate: int,
     step_factor: float,
@@ -170,12 +170,12 @@ def predicted(
     else:
         baseline, candidate = (
             dataclasses.replace(
-                floor,
-                runs=floor.runs + added,
-                df=floor.df + added,
-                measured_df=floor.measured_df + added,
+                noise,
+                runs=noise.runs + added,
+                df=noise.df + added,
+                measured_df=noise.measured_df + added,
             )
-            for floor, added in zip(floors, (add_baseline, add_candidate), strict=True)
+            for noise, added in zip(noises, (add_baseline, add_candidate), strict=True)
         )
         term = run_term(baseline, candidate)
     within = StandardError(value=gap.within.value / step_factor**0.5, df=gap.within.df)
@@ -197,7 +197,7 @@ def runs_that_decide(m: Measurements, statistics: WindowStatistics) -> tuple[int
         else:
             splits = [(total - candidate, candidate) for candidate in range(total, -1, -1)]
         widths = {
-            split: predicted(statistics.interval, statistics.floors, *split, 1.0)
+            split: predicted(statistics.interval, statistics.noises, *split, 1.0)
             for split in splits
         }
         best = min(splits, key=lambda split: widths[split].half_width(*m.levels))
@@ -211,7 +211,7 @@ def steps_that_decide(m: Measurements, statistics: WindowStatistics) -> int | No
     can't do it.
     """
     for factor in STEP_FACTORS:
-        if _decides(m, statistics, predicted(statistics.interval, statistics.floors, 0, 0, factor)):
+        if _decides(m, statistics, predicted(statistics.interval, statistics.noises, 0, 0, factor)):
             return round((factor - 1.0) * m.window.planned_steps)
     return None
 
@@ -222,7 +222,7 @@ def sparse_log_that_decides(m: Measurements, statistics: WindowStatistics) -> in
     """
     stride = max(run.completeness.stride or 1 for run in m.arms.runs)
     if stride > 1 and _decides(
-        m, statistics, predicted(statistics.interval, statistics.floors, 0, 0, stride)
+        m, statistics, predicted(statistics.interval, statistics.noises, 0, 0, stride)
     ):
         return stride
     return None
@@ -536,8 +536,8 @@ def _measure_noise(m: Measurements, statistics: WindowStatistics) -> str:
         return f"Add {count(missing, 'seed')} to both arms to measure the run-to-run noise."
     bare = [
         arm.name
-        for arm, floor in zip(m.arms.both, statistics.floors, strict=True)
-        if not floor.has_reruns
+        for arm, noise in zip(m.arms.both, statistics.noises, strict=True)
+        if not noise.has_reruns
     ]
     if not bare:
         return (

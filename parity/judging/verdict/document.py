@@ -21,8 +21,8 @@ from parity.judging.gap.token_slope import TokenSlope
 from parity.judging.gap.window_statistics import ArmStatistics, WindowStatistics
 from parity.judging.measurements import Measurements
 from parity.judging.multiplicity import look_weight
+from parity.judging.noise.arm_noise import ArmNoise
 from parity.judging.noise.lending import Loan
-from parity.judging.noise.run_floor import RunFloor
 from parity.judging.policy import POINTS_TO_FAIL
 from parity.judging.rules.stability import DRIFT_REACH, DRIFT_Z
 from parity.judging.secondary.advisory import Advisory
@@ -137,8 +137,8 @@ def _measured(m: Measurements) -> dict[str, Any]:
             "seeds": statistics.interval.run.seeds,
         },
         "tau": {
-            "baseline": _tau(statistics.floors[0], statistics),
-            "candidate": _tau(statistics.floors[1], statistics),
+            "baseline": _tau(statistics.noises[0], statistics),
+            "candidate": _tau(statistics.noises[1], statistics),
             "controls_used": len(m.controls.used),
         },
         "noise": _noise(statistics, m.r_pair),
@@ -213,19 +213,19 @@ def _gap(statistics: WindowStatistics, levels: tuple[float, float]) -> dict[str,
     }
 
 
-def _tau(floor: RunFloor, statistics: WindowStatistics) -> dict[str, Any]:
+def _tau(noise: ArmNoise, statistics: WindowStatistics) -> dict[str, Any]:
     return {
-        "value": floor.tau,
-        "rel": floor.tau / abs(statistics.baseline.level) if statistics.baseline.level else None,
-        "source": floor.source,
-        "df": floor.df,
-        "measured": floor.measured,
-        "measured_df": floor.measured_df,
-        "prior": floor.prior.tau,
-        "prior_df": floor.prior.df,
-        "prior_basis": floor.prior.basis,
-        **({"early_stopped": _early_stopped(floor.early)} if floor.early else {}),
-        **({"borrowed": _loan(floor.prior.loan)} if floor.prior.loan else {}),
+        "value": noise.tau,
+        "rel": noise.tau / abs(statistics.baseline.level) if statistics.baseline.level else None,
+        "source": noise.source,
+        "df": noise.df,
+        "measured": noise.measured,
+        "measured_df": noise.measured_df,
+        "prior": noise.prior.tau,
+        "prior_df": noise.prior.df,
+        "prior_basis": noise.prior.basis,
+        **({"early_stopped": _early_stopped(noise.early)} if noise.early else {}),
+        **({"borrowed": _loan(noise.prior.loan)} if noise.prior.loan else {}),
     }
 
 
@@ -243,11 +243,11 @@ def _early_stopped(early: EarlySpread) -> dict[str, Any]:
 def _loan(loan: Loan) -> dict[str, Any]:
     return {
         "family": loan.lender.family,
-        "rel": loan.floor.share,
-        "df": loan.floor.df,
-        "groups": loan.floor.groups,
-        "runs": loan.floor.runs,
-        "outliers": loan.floor.outliers,
+        "rel": loan.noise.share,
+        "df": loan.noise.df,
+        "groups": loan.noise.groups,
+        "runs": loan.noise.runs,
+        "outliers": loan.noise.outliers,
         "bit_equal_groups": loan.lender.bit_equal,
         "own_over_family": loan.agreement.ratio,
         "p": loan.agreement.p,

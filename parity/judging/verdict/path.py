@@ -68,7 +68,7 @@ def _earlier_points(
         arms=m.arms,
         controls=m.controls,
         policy=m.policy,
-        quantum=m.resolution.quantum,
+        rounding_step=m.resolution.quantum,
         multiplicity=m.multiplicity,
         exact=m.identical.rounding if m.identical else None,
     )

@@ -252,7 +252,7 @@ ATTACKS = (
         may_pass=True,
     ),
     Attack(
-        what="an assumed floor on 1,000 degrees of freedom",
+        what="assumed noise on 1,000 degrees of freedom",
         build=policy_of(run_noise_df=1000),
         codes=("POLICY_UNUSUAL",),
         may_pass=True,

@@ -23,10 +23,10 @@ from parity.judging.curves.early_stop_noise import RATIO_SD_LOG, EarlySpread, he
 from parity.judging.curves.step_noise import StandardError, mean_se
 from parity.judging.gap.interval import interval
 from parity.judging.gap.robust_bounds import Unlogged, capped_interval
+from parity.judging.noise.arm_noise import Prior, arm_noise, early_spread, own_spread, run_term
 from parity.judging.noise.borrowed_priors import OwnRuns, borrow
 from parity.judging.noise.lending import Lenders
 from parity.judging.noise.public_table import public_noise_table
-from parity.judging.noise.run_floor import Prior, early_spread, own_spread, run_floor, run_term
 from parity.judging.policy import Policy, policy_from_mapping
 from tests.conftest import some, some_pairs
 
@@ -90,8 +90,8 @@ def simulated(
         (first, first_df), (second, second_df) = (
             (a[0] + b[0], a[1] + b[1]) for a, b in zip(own, stopped, strict=True)
         )
-        floors = [
-            run_floor(prior, arm, [0] * len(arm), other, spread)
+        noises = [
+            arm_noise(prior, arm, [0] * len(arm), other, spread)
             for prior, arm, other, spread in zip(
                 priors((first, second), (first_df, second_df)), means, controls, early, strict=True
             )
@@ -100,7 +100,7 @@ def simulated(
             value=within.value * math.sqrt(rng.chisquare(within.df) / within.df), df=within.df
         )
         gaps[job] = means[1].mean() - means[0].mean() + within.value * rng.normal()
-        halves[job] = interval(0.0, error, run_term(*floors)).half_width(policy.confidence)
+        halves[job] = interval(0.0, error, run_term(*noises)).half_width(policy.confidence)
     shares = []
     for factor in GAPS:
         measured = gaps + factor * margin
@@ -191,7 +191,7 @@ def test_chances_with_controls_and_reruns_that_stop_early(
             )
 
 
-def test_the_expected_half_width_alone_would_promise_too_much_with_a_borrowed_floor() -> None:
+def test_the_expected_half_width_alone_would_promise_too_much_with_borrowed_noise() -> None:
     """By chance reruns contradict their family, and the interval widens: that is in the chances."""
     design = Design(
         level=3.3,
@@ -247,7 +247,7 @@ def test_chances_of_few_points_are_those_of_the_judge(n: int, rho: float, share:
     )
     policy = policy_from_mapping({"margin": "0.45%"})
     outlook, margin, drawn = chances(design, policy), 0.0045, drawing(design, policy)
-    term = run_term(*drawn.floors((0.0, 0.0)))
+    term = run_term(*drawn.noises((0.0, 0.0)))
     rng = np.random.default_rng(4)
     passes = fails = 0
     for _ in range(jobs := some(2000)):

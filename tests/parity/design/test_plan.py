@@ -86,7 +86,7 @@ def test_full_runs_beat_reruns_that_stop_early_at_equal_cost_and_the_plan_says_s
 def test_reruns_that_stop_early_are_offered_where_they_cost_less_than_full_runs_that_decide() -> (
     None
 ):
-    """Below a whole further run per pair, for a floor that is known on few degrees of freedom."""
+    """Below a whole further run per pair, for noise that is known on few degrees of freedom."""
     general = Lenders(public_noise_table(), {"baseline": ANY_DECODER, "candidate": ANY_DECODER})
     pair = Design(planned_steps=10_000, **NEAREST)
     policy = policy_from_mapping({"margin": "0.22%"})
@@ -115,7 +115,7 @@ def test_a_family_counts_as_data_where_assumed_noise_is_rejected() -> None:
     assert (outlook.decides, outlook.noise_basis, outlook.no_pass) == (True, "borrowed", "")
 
 
-def test_one_nvfp4_run_with_the_assumed_floor_is_not_blessed_at_half_a_percent() -> None:
+def test_one_nvfp4_run_with_the_assumed_noise_is_not_blessed_at_half_a_percent() -> None:
     half = policy_from_mapping({"margin": "0.5%"})
     outlook = plan(
         Design(
@@ -137,7 +137,7 @@ def test_deterministic_recipes_decide_at_one_percent_with_one_run() -> None:
     assert outlook.half_width / 3.34 == pytest.approx(0.00354, rel=0.02)
 
 
-def test_a_borrowed_floor_decides_what_the_assumed_one_cannot() -> None:
+def test_borrowed_noise_decides_what_the_assumed_one_cannot() -> None:
     design, quarter = (
         Design(level=3.28, planned_steps=5000, **NEAREST),
         policy_from_mapping({"margin": "0.25%"}),
@@ -150,7 +150,7 @@ def test_a_borrowed_floor_decides_what_the_assumed_one_cannot() -> None:
     ] * 2
 
 
-def test_a_family_that_does_not_lend_leaves_the_assumed_floor_and_its_reason() -> None:
+def test_a_family_that_does_not_lend_leaves_the_assumed_noise_and_its_reason() -> None:
     """An arm that rounds stochastically, and a loss that is far from the family's."""
     design = Design(
         level=3.28, planned_steps=5000, baseline_rounding="nearest", candidate_recipe="nvfp4"
@@ -181,7 +181,7 @@ def test_a_model_of_no_family_is_planned_as_the_judge_would_take_it() -> None:
     assert ANY_DECODER in sentences.noise(outlook)
 
 
-def test_a_floor_that_the_policy_declares_counts_more_than_a_family() -> None:
+def test_noise_that_the_policy_declares_counts_more_than_a_family() -> None:
     declared = policy_from_mapping(
         {"margin": "1%", "baseline_run_noise": "0.2%", "run_noise_evidence": "6 reruns"}
     )

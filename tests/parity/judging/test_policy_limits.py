@@ -6,7 +6,7 @@ import pytest
 from scipy.stats import t as student
 
 from parity.judging.multiplicity import Multiplicity, look_weight, pairs_confidence
-from parity.judging.noise.run_floor import assumed_share, prior_for
+from parity.judging.noise.arm_noise import assumed_share, prior_for
 from parity.judging.policy import (
     PROFILES,
     Amount,

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import select
 
 from parity.design.plan_words import one_line
-from parity.judging.policy import FINISHED_FLOOR, policy_from_mapping
+from parity.judging.policy import FINISHED_NOISE, policy_from_mapping
 from server.database.metrics import store
 from server.database.tables import Baseline, Job
 from server.jobs import baselines
@@ -90,7 +90,7 @@ def test_replicates_rounding_and_what_is_known_are_in_the_design(make_job):
         "nearest",
     )
     assert [arm.share for arm in second.run_noise] == pytest.approx(
-        [FINISHED_FLOOR, FINISHED_FLOOR]
+        [FINISHED_NOISE, FINISHED_NOISE]
     )
     # both candidates with as many runs
     assert first.gpu_hours == pytest.approx((2 + 2 * 3) * 5000 * 0.5 * 2 / 3600)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from parity.judging.noise import run_floor
+from parity.judging.noise import arm_noise
 from parity.recipes import check_recipe
 from training.arithmetic.formats import E2M1, E4M3, E5M2
 from training.arithmetic.recipes import layer_recipe, linear_recipe
@@ -172,10 +172,10 @@ def test_a_switch_that_cannot_be_is_refused(wrong):
 def test_the_judge_knows_the_label_and_never_takes_it_for_less_noise(recipe, switches, name):
     assert label(recipe, Switches(**switches)) == name
     check_recipe(name)
-    assert run_floor.assume_stochastic(name) or not rounds_stochastically(
+    assert arm_noise.assume_stochastic(name) or not rounds_stochastically(
         recipe, Switches(**switches)
     )
-    assert run_floor.assume_stochastic(f"{name}+stochastic_rounding")
+    assert arm_noise.assume_stochastic(f"{name}+stochastic_rounding")
 
 
 def test_forward_in_bf16_leaves_the_backward_products_quantized():

@@ -319,15 +319,15 @@ def test_a_first_loss_of_any_batch_shows_no_batch(make_run: MakeRun) -> None:
     base, (head,) = broken(make_run, 3.0)
     zero = [arm(run, np.r_[0.0, run.loss[1:]]) for run in (base[0], head)]
     assert judged(*zero).verdict == INCONCLUSIVE
-    assert same_first_batch(base, [head], quantum=0.0)
-    assert not same_first_batch(zero[0], zero[1], quantum=0.0)
+    assert same_first_batch(base, [head], rounding_step=0.0)
+    assert not same_first_batch(zero[0], zero[1], rounding_step=0.0)
     seeds = [[dataclasses.replace(run, seed=seed) for seed in (0, 1, 2)] for run in (base[0], head)]
-    assert not same_first_batch(seeds[0], seeds[1], quantum=0.0)
+    assert not same_first_batch(seeds[0], seeds[1], rounding_step=0.0)
     own = [
         [dataclasses.replace(run, loss=np.r_[10.5 + run.seed / 7, run.loss[1:]]) for run in runs]
         for runs in seeds
     ]
-    assert same_first_batch(own[0], own[1], quantum=0.0)
+    assert same_first_batch(own[0], own[1], rounding_step=0.0)
 
 
 def test_each_run_of_the_candidate_has_to_begin_with_its_batch(make_run: MakeRun) -> None:

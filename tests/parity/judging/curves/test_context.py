@@ -14,7 +14,7 @@ from parity.judging.curves.context import (
     parameter_count,
     same_data_recorded,
     values_by_key,
-    without_assumed_floor,
+    without_assumed_noise,
 )
 from parity.judging.curves.curve import RECORDED_RECIPE, START_PRECISION, Curve, curve_from_arrays
 
@@ -120,7 +120,7 @@ def test_models_whose_run_noise_nobody_may_assume(
     context: dict[str, str], recipe: str | None, unknown: bool
 ) -> None:
     one = curve_from_arrays([0, 1], [2.0, 1.0], context=context, recipe=recipe)
-    assert (without_assumed_floor([run(), one]) is not None) is unknown
+    assert (without_assumed_noise([run(), one]) is not None) is unknown
 
 
 @pytest.mark.parametrize("key", [RECORDED_RECIPE, START_PRECISION])
@@ -140,7 +140,7 @@ def test_recipes_on_record_confound_all_but_a_comparison_of_recipes(
 )
 def test_a_model_below_ten_million_parameters_is_small(parameters: str, small: bool) -> None:
     made = curve_from_arrays([0, 1], [2.0, 1.0], context={"parameters": parameters})
-    assert (without_assumed_floor([made]) is not None) == small
+    assert (without_assumed_noise([made]) is not None) == small
 
 
 @pytest.mark.parametrize(

@@ -60,13 +60,13 @@ def test_reruns_that_were_stopped_early_measure_run_noise_and_are_not_judged(
     ]
     verdict, without = judged(*pair, {"cand": reruns}), judged(*pair, {})
     document = verdict.document()
-    floor = document["tau"]["candidate"]
-    assert floor["source"] == "early-stopped reruns"
-    assert floor["early_stopped"] == {
-        "runs": 3, "stop": 0.5, "first": 600, "last": 999, "df": pytest.approx(1 / (1 / 3 + 0.18)), "rel": floor["early_stopped"]["rel"]  # noqa: E501
+    noise = document["tau"]["candidate"]
+    assert noise["source"] == "early-stopped reruns"
+    assert noise["early_stopped"] == {
+        "runs": 3, "stop": 0.5, "first": 600, "last": 999, "df": pytest.approx(1 / (1 / 3 + 0.18)), "rel": noise["early_stopped"]["rel"]  # noqa: E501
     }  # fmt: skip
-    assert 0.0003 < floor["early_stopped"]["rel"] < 0.004
-    assert (floor["measured"], floor["measured_df"], document["candidate"]["runs"]) == (None, 0, 1)
+    assert 0.0003 < noise["early_stopped"]["rel"] < 0.004
+    assert (noise["measured"], noise["measured_df"], document["candidate"]["runs"]) == (None, 0, 1)
     assert document["gap"]["mean"] == without.document()["gap"]["mean"]
     assert [run["label"] for run in document["inputs"]["short_reruns"]["candidate"]] == [
         "run11",

@@ -15,7 +15,7 @@ from parity.judging.curves.early_stop_noise import (
 from parity.judging.curves.step_noise import StandardError
 from parity.judging.curves.window import make_window
 from parity.judging.gap.interval import interval
-from parity.judging.noise.run_floor import Prior, RunFloor, own_spread, run_floor, run_term
+from parity.judging.noise.arm_noise import ArmNoise, Prior, arm_noise, own_spread, run_term
 
 PRIOR = Prior(tau=0.0008, df=4.0, basis="assumed")
 OTHER = Prior(tau=0.0030, df=4.0, basis="assumed for stochastic rounding")
@@ -27,10 +27,10 @@ def spread(share: float, runs: int) -> EarlySpread:
     return EarlySpread(squares=runs * share**2, runs=runs, stop=0.5, first=300, last=499)
 
 
-def floor_of(
+def noise_of(
     early: EarlySpread | None, prior: Prior = PRIOR, means: tuple[float, ...] = (1.0,)
-) -> RunFloor:
-    return run_floor(prior, np.array(means), [0] * len(means), None, early)
+) -> ArmNoise:
+    return arm_noise(prior, np.array(means), [0] * len(means), None, early)
 
 
 @pytest.mark.parametrize(
@@ -78,18 +78,18 @@ def test_degrees_of_freedom_fall_with_the_unknown_ratio_and_never_pass_6() -> No
     assert early_df(10**9) < 1.0 / (2.0 * RATIO_SD_LOG**2) == pytest.approx(1.0 / 0.18)
 
 
-def test_the_floor_weighs_prior_replicates_and_reruns() -> None:
+def test_the_noise_weighs_prior_replicates_and_reruns() -> None:
     early, means = spread(0.002, 3), (1.0, 1.004)
-    floor = floor_of(early, means=means)
+    noise = noise_of(early, means=means)
     squares, df = own_spread(np.array(means), [0, 0])
     expected = (4 * PRIOR.tau**2 + squares + early.df * (0.002 * 1.002) ** 2) / (4 + df + early.df)
-    assert floor.tau == pytest.approx(math.sqrt(expected))
-    assert floor.df == pytest.approx(4 + 1 + early.df)
-    assert (floor.measured_df, floor.runs) == (1, 2)
-    assert floor.measured == pytest.approx(0.004 / math.sqrt(2.0))
-    assert floor.source == "replicates and early-stopped reruns"
-    assert floor_of(early).source == "early-stopped reruns"
-    assert floor_of(None).early_df == 0.0
+    assert noise.tau == pytest.approx(math.sqrt(expected))
+    assert noise.df == pytest.approx(4 + 1 + early.df)
+    assert (noise.measured_df, noise.runs) == (1, 2)
+    assert noise.measured == pytest.approx(0.004 / math.sqrt(2.0))
+    assert noise.source == "replicates and early-stopped reruns"
+    assert noise_of(early).source == "early-stopped reruns"
+    assert noise_of(None).early_df == 0.0
 
 
 def test_both_arms_share_what_is_not_known_of_the_ratio() -> None:
@@ -98,13 +98,13 @@ def test_both_arms_share_what_is_not_known_of_the_ratio() -> None:
     """
     many = spread(0.0008, 10**6)
     free = Prior(tau=0.0008, df=1e-9, basis="a"), Prior(tau=0.0008, df=1e-9, basis="b")
-    joint = run_term(floor_of(many, free[0]), floor_of(many, free[1]))
+    joint = run_term(noise_of(many, free[0]), noise_of(many, free[1]))
     assert joint.df == pytest.approx(1.0 / (2.0 * RATIO_SD_LOG**2), rel=1e-3)
     few = spread(0.0008, 3)
-    assert run_term(floor_of(few, free[0]), floor_of(few, free[1])).df == pytest.approx(
+    assert run_term(noise_of(few, free[0]), noise_of(few, free[1])).df == pytest.approx(
         early_df(6), rel=1e-6
     )
-    one, bare = floor_of(few, PRIOR), floor_of(None, OTHER)
+    one, bare = noise_of(few, PRIOR), noise_of(None, OTHER)
     a, b = one.tau**2, bare.tau**2
     # Welch: only one arm has reruns
     assert run_term(one, bare).df == pytest.approx((a + b) ** 2 / (a**2 / one.df + b**2 / bare.df))
@@ -117,17 +117,17 @@ def test_reruns_that_agree_exactly_narrow_no_more_than_their_degrees_of_freedom_
     """tau^2 keeps at least nu0 / (nu0 + 5.6) of the prior, and no number of reruns takes the
     half-width below a third of the prior's.
     """
-    floors = floor_of(spread(0.0, base)), floor_of(spread(0.0, cand))
-    for floor in floors:
-        assert floor.tau**2 >= PRIOR.tau**2 * 4.0 / 9.6
-    width = interval(0.0, NO_WITHIN, run_term(*floors)).half_width(0.95)
-    assumed = interval(0.0, NO_WITHIN, run_term(floor_of(None), floor_of(None))).half_width(0.95)
+    noises = noise_of(spread(0.0, base)), noise_of(spread(0.0, cand))
+    for noise in noises:
+        assert noise.tau**2 >= PRIOR.tau**2 * 4.0 / 9.6
+    width = interval(0.0, NO_WITHIN, run_term(*noises)).half_width(0.95)
+    assumed = interval(0.0, NO_WITHIN, run_term(noise_of(None), noise_of(None))).half_width(0.95)
     assert assumed / 3.0 < width < assumed
 
 
 @given(st.floats(0.0009, 0.05), st.integers(1, 16))
-def test_noisier_reruns_widen_the_floor(share: float, runs: int) -> None:
-    assert floor_of(spread(share, runs)).tau > PRIOR.tau
+def test_noisier_reruns_widen_the_noise(share: float, runs: int) -> None:
+    assert noise_of(spread(share, runs)).tau > PRIOR.tau
 
 
 def test_simulated_arms_are_covered() -> None:
@@ -146,12 +146,12 @@ def test_simulated_arms_are_covered() -> None:
         squares = [helmert_squares(offsets[:1], [0], offsets[1:], [0] * 3) for offsets in arms]
         early = [EarlySpread(squares=one, runs=3, stop=0.5, first=0, last=0) for one in squares]
         gap = tau * (rng.normal() - rng.normal())
-        floors = {
-            "prior alone": [floor_of(None)] * 2,
-            "prior and reruns": [floor_of(spread) for spread in early],
-            "reruns alone": [floor_of(spread, none) for spread in early],
+        noises = {
+            "prior alone": [noise_of(None)] * 2,
+            "prior and reruns": [noise_of(spread) for spread in early],
+            "reruns alone": [noise_of(spread, none) for spread in early],
         }
-        for name, pair in floors.items():
+        for name, pair in noises.items():
             lo, hi = interval(gap, NO_WITHIN, run_term(*pair)).bounds(0.95)
             hits[name] += lo <= 0.0 <= hi
     assert hits["reruns alone"] / pairs > 0.94

@@ -8,8 +8,8 @@ from parity.judging.curves.independence import (
     block_memory,
     dependence,
     is_mixture,
+    last_rounding_step,
     resemblance,
-    rounding_step,
     shared_start,
     starts_late,
 )
@@ -256,7 +256,7 @@ def test_the_last_1024_losses_show_their_rounding(whole: int, seen: bool) -> Non
     some = np.append(np.arange(64), np.arange(1023 - whole + 64, 1023)) - 1023
     change[some] = 0.01 * np.random.default_rng(1).integers(-9, 10, whole)
     loss = 30.0 + np.append(0.0, np.cumsum(change))
-    assert (rounding_step(run(loss)) == 0.01) == seen
+    assert (last_rounding_step(run(loss)) == 0.01) == seen
 
 
 @pytest.mark.parametrize(("same", "copy"), [(2048, True), (2000, False)])

@@ -14,9 +14,9 @@ from parity.judging.curves.learning_rates import (
     constant_rate,
     contradicting_rate,
     cut_schedule,
+    decimal_step,
     differing_rates,
     not_at_end,
-    quantum_of,
     rates_could_explain_a_gap,
     recorded_rates,
 )
@@ -104,7 +104,7 @@ def test_rates_of_the_first_fifth_explain_no_gap(until: int, explain: bool) -> N
 def test_rates_are_rounded_to_a_ten_thousandth_of_the_largest_at_most(
     values: list[float], step: float
 ) -> None:
-    assert quantum_of(np.array(values)) == pytest.approx(step)
+    assert decimal_step(np.array(values)) == pytest.approx(step)
 
 
 def decayed(end: float, last: float = 0.5, points: int = STEPS) -> Curve:

@@ -7,14 +7,14 @@ from parity.judging.curves.data_order import pair_correlation
 from parity.judging.curves.mismatch import Mismatch, find_mismatch
 
 
-def between(base: Curve, cand: Curve, quantum: float = 0.0) -> Mismatch:
+def between(base: Curve, cand: Curve, rounding_step: float = 0.0) -> Mismatch:
     aligned = align([base], [cand])
     r_pair = (
         pair_correlation(aligned.baseline[0], aligned.candidate[0])
         if len(aligned.steps) > 20
         else None
     )
-    return find_mismatch([base], [cand], aligned, r_pair, quantum)
+    return find_mismatch([base], [cand], aligned, r_pair, rounding_step)
 
 
 def renumbered(run: Curve, steps: np.ndarray) -> Curve:

@@ -8,8 +8,8 @@ from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.curves.resolution import (
     memory_steps,
     noise_ratio,
-    quantum,
     resolution,
+    rounding_step,
     smoothing_weight,
 )
 from parity.judging.curves.window import plan_window
@@ -24,20 +24,20 @@ def noisy(n: int = 2000, level: float = 3.3) -> np.ndarray:
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_decimals_are_seen(digits: int, dtype: type) -> None:
     loss = np.round(noisy(), digits).astype(dtype).astype(np.float64)
-    assert quantum(loss) == pytest.approx(10.0**-digits)
+    assert rounding_step(loss) == pytest.approx(10.0**-digits)
 
 
 def test_bf16_is_seen_and_float32_is_not_called_rounded() -> None:
     single = noisy().astype(np.float32)
-    assert quantum(single.astype(np.float64)) == 0.0
-    assert quantum(noisy()) == 0.0
+    assert rounding_step(single.astype(np.float64)) == 0.0
+    assert rounding_step(noisy()) == 0.0
     bf16 = (single.view(np.uint32) & 0xFFFF0000).view(np.float32).astype(np.float64)
-    assert quantum(bf16) == 2.0**-6
+    assert rounding_step(bf16) == 2.0**-6
 
 
 def test_constants_are_not_called_rounded() -> None:
-    assert quantum(np.full(300, 3.0)) == 0.0
-    assert quantum(np.empty(0)) == 0.0
+    assert rounding_step(np.full(300, 3.0)) == 0.0
+    assert rounding_step(np.empty(0)) == 0.0
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.6, 0.9, 0.99])

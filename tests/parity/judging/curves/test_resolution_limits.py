@@ -14,8 +14,8 @@ from parity.judging.curves.resolution import (
     longest_hole,
     memory_steps,
     noise_ratio,
-    quantum,
     regular_share,
+    rounding_step,
     smoothing_weight,
 )
 from parity.judging.curves.step_noise import step_noise
@@ -75,7 +75,7 @@ def test_a_step_is_that_of_six_changes_in_ten(whole: float, seen: bool) -> None:
     other[:64] = np.arange(64) >= 40  # the first ones refute no step
     change += 0.00371 * other
     loss = 30.0 + np.append(0.0, np.cumsum(change))
-    assert (quantum(loss) == 0.01) == seen
+    assert (rounding_step(loss) == 0.01) == seen
 
 
 @pytest.mark.parametrize(("values", "seen"), [(119, True), (121, False)])
@@ -83,14 +83,14 @@ def test_an_odd_step_is_that_of_few_values(values: int, seen: bool) -> None:
     """Below three values in ten points, of 400."""
     at = np.resize(np.arange(values), POINTS)
     loss = 3.0 + 0.01 * math.pi * np.random.default_rng(0).permutation(at)
-    assert (quantum(loss) > 0.0) == seen
+    assert (rounding_step(loss) > 0.0) == seen
     if seen:
-        assert quantum(loss) == pytest.approx(0.01 * math.pi)
+        assert rounding_step(loss) == pytest.approx(0.01 * math.pi)
 
 
 def test_two_values_show_no_step() -> None:
-    assert quantum(np.resize([3.0, 3.01], 400)) == 0.0
-    assert quantum(np.resize([3.0, 3.01, 3.02], 400)) == pytest.approx(0.01)
+    assert rounding_step(np.resize([3.0, 3.01], 400)) == 0.0
+    assert rounding_step(np.resize([3.0, 3.01, 3.02], 400)) == pytest.approx(0.01)
 
 
 @pytest.mark.parametrize(("points", "seen"), [(39, False), (40, True)])

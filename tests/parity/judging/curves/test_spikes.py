@@ -67,7 +67,7 @@ def test_equal_curves_with_rounding_dust_have_no_spikes() -> None:
     gap = np.zeros(400)
     gap[::7] = 1e-7
     assert find_spikes(gap, 3.0).masked_share == 0.0
-    assert find_spikes(1e4 * gap, 3.0, quantum=1e-3).masked_share == 0.0
+    assert find_spikes(1e4 * gap, 3.0, rounding_step=1e-3).masked_share == 0.0
     assert find_spikes(1e4 * gap, 3.0, part_of_run=True).masked_share > 0.5
     assert find_spikes(np.empty(0), 3.0).masked_share == 0.0
 

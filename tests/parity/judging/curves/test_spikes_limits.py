@@ -24,7 +24,7 @@ def test_a_spike_is_eight_robust_deviations_away(sign: float, size: float, spike
 
 
 @pytest.mark.parametrize(
-    ("size", "level", "quantum", "spikes"),
+    ("size", "level", "rounding_step", "spikes"),
     [
         (2.9e-6, 3.0, 0.0, 0),
         (3.1e-6, 3.0, 0.0, 1),
@@ -33,11 +33,11 @@ def test_a_spike_is_eight_robust_deviations_away(sign: float, size: float, spike
     ],
 )
 def test_without_noise_a_spike_is_a_millionth_of_the_loss_or_two_and_a_half_printed_steps(
-    size: float, level: float, quantum: float, spikes: int
+    size: float, level: float, rounding_step: float, spikes: int
 ) -> None:
     gap = np.zeros(400)
     gap[100] = size
-    assert find_spikes(gap, level, quantum).candidate == spikes
+    assert find_spikes(gap, level, rounding_step).candidate == spikes
 
 
 @pytest.mark.parametrize(("points", "spikes"), [(30, 1), (31, 0)])

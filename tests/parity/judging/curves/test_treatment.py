@@ -61,15 +61,15 @@ def test_equal_gradient_norms_do_not_excuse_equal_losses() -> None:
 
 
 @pytest.mark.parametrize(
-    ("vocabulary", "quantum"),
+    ("vocabulary", "rounding_step"),
     [(50_304, 1e-4), (128_256, 1e-4), (50_257, 0.0), (256, 1e-4), (257, 1e-4)],
 )
 def test_a_model_that_starts_at_zero_predicts_every_token_alike_in_every_precision(
-    vocabulary: int, quantum: float
+    vocabulary: int, rounding_step: float
 ) -> None:
     exact = math.log(vocabulary)
-    loss = float(np.float32(exact)) if quantum == 0.0 else round(exact, 4)
-    assert equal_start([run(loss)], [run(loss, "nvfp4")], quantum) is None
+    loss = float(np.float32(exact)) if rounding_step == 0.0 else round(exact, 4)
+    assert equal_start([run(loss)], [run(loss, "nvfp4")], rounding_step) is None
 
 
 @pytest.mark.parametrize(

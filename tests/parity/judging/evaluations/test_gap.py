@@ -12,7 +12,7 @@ from scipy import stats
 from parity.judging.curves.curve import curve_from_arrays
 from parity.judging.evaluations.gap import few_errors, gap_interval, printed_step
 from parity.judging.gap.interval import Interval
-from parity.judging.noise.run_floor import Prior, prior_for
+from parity.judging.noise.arm_noise import Prior, prior_for
 from parity.judging.policy import Policy
 
 LEVEL = 3.0

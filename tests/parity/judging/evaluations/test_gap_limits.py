@@ -9,7 +9,7 @@ from scipy.stats import t as student
 
 from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.evaluations.gap import few_errors, gap_interval, printed_step
-from parity.judging.noise.run_floor import prior_for
+from parity.judging.noise.arm_noise import prior_for
 from parity.judging.policy import Policy
 
 STEPS = np.arange(1, 11) * 100

@@ -21,7 +21,7 @@ from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.curves.step_noise import StandardError
 from parity.judging.gap.chances import chances_of
 from parity.judging.gap.interval import interval, t_quantile
-from parity.judging.noise.run_floor import Prior, run_floor, run_term, run_term_over_seeds
+from parity.judging.noise.arm_noise import Prior, arm_noise, run_term, run_term_over_seeds
 from parity.judging.policy import policy_from_mapping
 from parity.judging.verdict.verdict import judge
 from tests.conftest import some
@@ -34,7 +34,7 @@ OUTCOMES = ("pass", "fail", "undecided")
 
 
 def error_of(gaps: np.ndarray, within: float) -> tuple[float, float, float]:
-    """SE_run of (S,) gaps of single runs with assumed floors, its df, and SE_within, where each gap
+    """SE_run of (S,) gaps of single runs with assumed noise, its df, and SE_within, where each gap
     has an error within of so many nats.
     """
     seeds = len(gaps)
@@ -57,7 +57,7 @@ def outcome(gaps: np.ndarray, within: float) -> str:
 
 
 def document_of(gaps: np.ndarray, within: float = 0.0) -> Any:
-    """What `chances_of` reads of a verdict on (S,) pairs of single runs with assumed floors."""
+    """What `chances_of` reads of a verdict on (S,) pairs of single runs with assumed noise."""
     (run, df, error), (lo, hi) = error_of(gaps, within), ends(gaps, within)
     own = {"value": TAU, "prior_df": 4.0}
     return {
@@ -128,11 +128,11 @@ def test_the_next_interval_is_the_judges_own(pairs: int) -> None:
     """The formula of these tests against the functions of the judge."""
     gaps = np.random.default_rng(pairs).normal(MARGIN, TAU, pairs + 1)
     seeds = list(range(pairs + 1))
-    floors = run_floor(PRIOR, np.zeros(pairs + 1), seeds), run_floor(PRIOR, gaps, seeds)
-    run = run_term_over_seeds(gaps, *floors)
+    noises = arm_noise(PRIOR, np.zeros(pairs + 1), seeds), arm_noise(PRIOR, gaps, seeds)
+    run = run_term_over_seeds(gaps, *noises)
     judged = interval(float(gaps.mean()), StandardError(value=0.0, df=WITHIN_DF), run)
     assert judged.bounds(0.95) == pytest.approx(ends(gaps, 0.0), abs=1e-12)
-    single = run_term(*(run_floor(PRIOR, np.zeros(1), [0]) for _ in range(2)))
+    single = run_term(*(arm_noise(PRIOR, np.zeros(1), [0]) for _ in range(2)))
     assert (single.variance**0.5, single.df) == pytest.approx(error_of(gaps[:1], 0.0)[:2])
 
 

@@ -11,7 +11,7 @@ from scipy.stats import t as student
 
 from parity.judging.curves.step_noise import StandardError
 from parity.judging.gap.interval import Interval, interval
-from parity.judging.noise.run_floor import RunTerm
+from parity.judging.noise.arm_noise import RunTerm
 
 
 def of(run_se: float, run_df: float, within_se: float, within_df: float) -> Interval:

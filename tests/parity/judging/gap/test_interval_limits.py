@@ -4,7 +4,7 @@ import pytest
 
 from parity.judging.curves.step_noise import StandardError
 from parity.judging.gap.interval import exact_interval, interval
-from parity.judging.noise.run_floor import RunTerm
+from parity.judging.noise.arm_noise import RunTerm
 
 
 @pytest.mark.parametrize(("gap", "chance"), [(0.0, 0.5), (1e9, 0.9999), (-1e9, 0.0001)])

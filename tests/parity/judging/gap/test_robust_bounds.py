@@ -11,7 +11,7 @@ from parity.judging.curves.step_noise import mean_se
 from parity.judging.curves.window import make_window
 from parity.judging.gap.interval import Interval, interval, t_quantile
 from parity.judging.gap.robust_bounds import Unlogged, capped_interval, missing_points, run_changes
-from parity.judging.noise.run_floor import RunTerm
+from parity.judging.noise.arm_noise import RunTerm
 from tests.conftest import some
 
 RUN = RunTerm(variance=0.003**2, df=4.0, seeds=1)

@@ -17,7 +17,7 @@ from parity.judging.gap.robust_bounds import (
     missing_points,
     run_changes,
 )
-from parity.judging.noise.run_floor import RunTerm
+from parity.judging.noise.arm_noise import RunTerm
 
 T4 = float(student.ppf(0.975, 4.0))
 NO_RUNS = RunTerm(variance=0.0, df=4.0, seeds=1)

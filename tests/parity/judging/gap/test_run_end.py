@@ -5,7 +5,7 @@ from scipy.stats import t
 from parity.judging.curves.step_noise import mean_se
 from parity.judging.gap.interval import Interval, interval
 from parity.judging.gap.run_end import measure_end
-from parity.judging.noise.run_floor import RunTerm
+from parity.judging.noise.arm_noise import RunTerm
 
 MARGIN, LEVEL = 0.03, 3.0
 

@@ -9,7 +9,7 @@ from scipy.stats import t as student
 from parity.judging.curves.step_noise import mean_se
 from parity.judging.gap.interval import interval
 from parity.judging.gap.run_end import late_part_above, measure_end
-from parity.judging.noise.run_floor import RunTerm
+from parity.judging.noise.arm_noise import RunTerm
 
 MARGIN, LEVEL = 0.03, 3.0
 NO_RUNS = RunTerm(variance=0.0, df=4.0, seeds=1)

@@ -70,7 +70,7 @@ def test_a_shorter_finished_run_gives_the_slope_of_the_law():
 
 def test_the_error_of_the_slope_is_that_of_the_runs_that_it_is_taken_from():
     verdict = judged("5% tokens", [run(800), run(800, seed=5)])
-    tau = verdict.measurements.statistics.floors[0].tau
+    tau = verdict.measurements.statistics.noises[0].tau
     assert slope_of(verdict).error == pytest.approx(0.5 / (2.5**0.5 - 1.0) * tau * math.sqrt(1.5))
 
 

@@ -8,10 +8,10 @@ import pytest
 from parity.judging.curves.step_noise import StandardError
 from parity.judging.gap.interval import interval
 from parity.judging.gap.window_statistics import GapNoise
+from parity.judging.noise.arm_noise import arm_noise, prior_for, run_term
 from parity.judging.noise.contradiction import Agreement
-from parity.judging.noise.family_spread import FamilyFloor
+from parity.judging.noise.family_spread import FamilyNoise
 from parity.judging.noise.lending import Lender, Loan
-from parity.judging.noise.run_floor import prior_for, run_floor, run_term
 from parity.judging.policy import Policy
 
 MARGIN, LEVEL = 0.03, 3.0
@@ -20,12 +20,12 @@ MARGIN, LEVEL = 0.03, 3.0
 def basis(base_runs: int, cand_runs: int, seeds: int = 1) -> GapNoise:
     prior = prior_for(None, None, Policy(margin="1%"), LEVEL, "nearest")
     rng = np.random.default_rng(0)
-    floors = tuple(
-        run_floor(prior, LEVEL + rng.normal(0, 0.003, runs), [0] * runs)
+    noises = tuple(
+        arm_noise(prior, LEVEL + rng.normal(0, 0.003, runs), [0] * runs)
         for runs in (base_runs, cand_runs)
     )
-    run = dataclasses.replace(run_term(*floors), seeds=seeds)
-    return GapNoise(interval=interval(0.0, StandardError(value=0.0, df=4.0), run), floors=floors)
+    run = dataclasses.replace(run_term(*noises), seeds=seeds)
+    return GapNoise(interval=interval(0.0, StandardError(value=0.0, df=4.0), run), noises=noises)
 
 
 @pytest.mark.parametrize(
@@ -60,14 +60,14 @@ def test_an_arm_without_reruns_borrows_one_degree_of_freedom_at_least(
 ) -> None:
     """Next to an arm that has five runs."""
     made = basis(5, 1)
-    floor = FamilyFloor(
+    noise = FamilyNoise(
         share=0.001, df=df, estimated_df=df, groups=4, runs=20, outliers=(), levels=None
     )
     loan = Loan(
-        lender=Lender(family="f", floor=floor),
-        floor=floor,
+        lender=Lender(family="f", noise=noise),
+        noise=noise,
         agreement=Agreement(p=1.0, weight=1.0, ratio=None),
     )
-    prior = dataclasses.replace(made.floors[1].prior, loan=loan, assumed=False)
-    floors = made.floors[0], dataclasses.replace(made.floors[1], prior=prior)
-    assert dataclasses.replace(made, floors=floors).noise_basis == expected
+    prior = dataclasses.replace(made.noises[1].prior, loan=loan, assumed=False)
+    noises = made.noises[0], dataclasses.replace(made.noises[1], prior=prior)
+    assert dataclasses.replace(made, noises=noises).noise_basis == expected

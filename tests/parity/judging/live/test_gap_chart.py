@@ -5,7 +5,7 @@ import pytest
 
 from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.live.gap_chart import StepRange, binned_gap, gap_basis, step_edges
-from parity.judging.noise.run_floor import Prior
+from parity.judging.noise.arm_noise import Prior
 from parity.judging.policy import Policy, policy_from_mapping
 
 MakeRun = Callable[..., Curve]

@@ -60,7 +60,7 @@ def test_slow_twin_by_simulation() -> None:
     made = predicted(0.02, 32, noise=0.01)
     rng = np.random.default_rng(1)
     n = 400_000
-    scale = 4.0 / rng.chisquare(4.0, n)  # both arms rest on one assumed floor: 4 degrees of freedom
+    scale = 4.0 / rng.chisquare(4.0, n)  # both arms rest on one assumed noise: 4 degrees of freedom
     variance = 2.0 * (0.0009 * 3.0) ** 2
     (gaps, _), (before, _) = (
         state(0.02, 32, noise=0.01).means(part) for part in (slice(26, 32), slice(13, 19))

@@ -3,7 +3,7 @@
 import pytest
 
 from parity.judging.live.run_noise import LiveArm, LiveRunNoise, run_noise
-from parity.judging.noise.family_spread import FamilyFloor
+from parity.judging.noise.family_spread import FamilyNoise
 from parity.judging.noise.lending import Lender
 from parity.judging.policy import policy_from_mapping
 
@@ -11,7 +11,7 @@ LEVEL = 2.0
 POLICY = policy_from_mapping({"margin": "1%"})
 LENDER = Lender(
     family="f",
-    floor=FamilyFloor(
+    noise=FamilyNoise(
         share=0.0004,
         df=12.0,
         estimated_df=30.0,

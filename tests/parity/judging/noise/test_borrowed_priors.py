@@ -1,4 +1,4 @@
-"""Priors that are borrowed: how the judge combines a family's floor with a pair's own runs."""
+"""Priors that are borrowed: how the judge combines a family's noise with a pair's own runs."""
 
 import math
 
@@ -7,18 +7,18 @@ import pytest
 
 from parity.judging.curves.step_noise import StandardError
 from parity.judging.gap.interval import Interval, interval
+from parity.judging.noise.arm_noise import ArmNoise, Prior, arm_noise, own_spread, run_term
 from parity.judging.noise.borrowed_priors import Lending, OwnRuns, borrow
-from parity.judging.noise.family_spread import FamilyFloor
+from parity.judging.noise.family_spread import FamilyNoise
 from parity.judging.noise.lending import Lender
-from parity.judging.noise.run_floor import Prior, RunFloor, own_spread, run_floor, run_term
 
-FLOOR = FamilyFloor(
+NOISE = FamilyNoise(
     share=0.0004, df=12.0, estimated_df=30.0, groups=10, runs=100, outliers=(), levels=(1.95, 2.1)
 )
-LENDER = Lender(family="f", floor=FLOOR)
+LENDER = Lender(family="f", noise=NOISE)
 ASSUMED = Prior(tau=0.0016, df=4.0, basis="assumed")
 LEVEL = 2.0
-TAU = FLOOR.share * LEVEL
+TAU = NOISE.share * LEVEL
 
 
 def own(
@@ -35,7 +35,7 @@ def own(
 
 def judged(
     runs: tuple[np.ndarray, np.ndarray], lending: Lending = (LENDER, LENDER)
-) -> tuple[Interval, tuple[RunFloor, RunFloor]]:
+) -> tuple[Interval, tuple[ArmNoise, ArmNoise]]:
     spreads = [own_spread(arm, [0] * len(arm)) for arm in runs]
     seen = OwnRuns(
         squares=(spreads[0][0], spreads[1][0]),
@@ -45,16 +45,16 @@ def judged(
         gap_runs=(len(runs[0]), len(runs[1])),
     )
     priors = borrow((ASSUMED, ASSUMED), lending, seen, LEVEL)
-    floors = (
-        run_floor(priors[0], runs[0], [0] * len(runs[0])),
-        run_floor(priors[1], runs[1], [0] * len(runs[1])),
+    noises = (
+        arm_noise(priors[0], runs[0], [0] * len(runs[0])),
+        arm_noise(priors[1], runs[1], [0] * len(runs[1])),
     )
     return interval(
-        float(runs[1].mean() - runs[0].mean()), StandardError(value=0.0, df=12.0), run_term(*floors)
-    ), floors
+        float(runs[1].mean() - runs[0].mean()), StandardError(value=0.0, df=12.0), run_term(*noises)
+    ), noises
 
 
-def test_one_run_per_arm_has_the_familys_floor() -> None:
+def test_one_run_per_arm_has_the_familys_noise() -> None:
     first, second = borrow((ASSUMED, ASSUMED), (LENDER, LENDER), own(), LEVEL)
     assert first == second
     assert first.tau == pytest.approx(TAU)
@@ -63,9 +63,9 @@ def test_one_run_per_arm_has_the_familys_floor() -> None:
 
 
 def test_two_arms_that_borrow_from_one_family_share_one_estimate() -> None:
-    joined, floors = judged((np.array([2.0]), np.array([2.001])))
+    joined, noises = judged((np.array([2.0]), np.array([2.001])))
     assert joined.run.df == pytest.approx(12.0)  # and not 24
-    assert [floor.source for floor in floors] == ["borrowed", "borrowed"]
+    assert [noise.source for noise in noises] == ["borrowed", "borrowed"]
     assert joined.half_width(0.95) == pytest.approx(2.1788 * math.sqrt(2.0) * TAU, rel=1e-4)
 
 
@@ -76,7 +76,7 @@ def test_only_the_arm_that_names_a_family_borrows() -> None:
 
 
 def test_a_lender_that_refuses_changes_nothing() -> None:
-    refusing = Lender(family="g", floor=None, refused="no such family")
+    refusing = Lender(family="g", noise=None, refused="no such family")
     assert borrow(
         (ASSUMED, ASSUMED), (refusing, refusing), own(squares=(1.0, 1.0), df=(2, 2)), LEVEL
     ) == (ASSUMED, ASSUMED)
@@ -84,13 +84,13 @@ def test_a_lender_that_refuses_changes_nothing() -> None:
 
 def test_runs_that_agree_are_shrunk_to_the_family() -> None:
     mean = np.array([2.0 - TAU / 2, 2.0 + TAU / 2])  # squares tau^2 / 2 on 1 degree of freedom
-    _, (floor, _) = judged((mean, np.array([2.0])))
-    assert floor.df == 13.0
-    assert floor.tau == pytest.approx(math.sqrt((12 * TAU**2 + TAU**2 / 2) / 13))
-    assert floor.source == "replicates"
+    _, (noise, _) = judged((mean, np.array([2.0])))
+    assert noise.df == 13.0
+    assert noise.tau == pytest.approx(math.sqrt((12 * TAU**2 + TAU**2 / 2) / 13))
+    assert noise.source == "replicates"
 
 
-def test_contradicted_in_full_the_floor_is_the_own_spread_and_never_the_quiet_family() -> None:
+def test_contradicted_in_full_the_noise_is_the_own_spread_and_never_the_quiet_family() -> None:
     squares = 4 * (50 * TAU) ** 2
     first, second = borrow(
         (ASSUMED, ASSUMED), (LENDER, LENDER), own(squares=(squares, 0.0), df=(4, 0)), LEVEL
@@ -102,7 +102,7 @@ def test_contradicted_in_full_the_floor_is_the_own_spread_and_never_the_quiet_fa
     assert second.loan.agreement.contradicted
 
 
-def test_in_conflict_the_floor_is_never_below_what_is_assumed_without_a_family() -> None:
+def test_in_conflict_the_noise_is_never_below_what_is_assumed_without_a_family() -> None:
     (first, _) = borrow(
         (ASSUMED, ASSUMED), (LENDER, LENDER), own(squares=(60 * TAU**2, 0.0), df=(4, 0)), LEVEL
     )
@@ -132,7 +132,7 @@ def test_five_times_the_familys_noise_is_named_and_covered(sizes: tuple[int, int
     rng, count = np.random.default_rng(5), 600
     hits = named = 0
     for _ in range(count):
-        joined, floors = judged(
+        joined, noises = judged(
             (
                 LEVEL + 5 * TAU * rng.normal(size=sizes[0]),
                 LEVEL + 5 * TAU * rng.normal(size=sizes[1]),
@@ -140,6 +140,6 @@ def test_five_times_the_familys_noise_is_named_and_covered(sizes: tuple[int, int
         )
         low, high = joined.bounds(0.95)
         hits += low <= 0.0 <= high
-        named += floors[0].prior.loan is not None and floors[0].prior.loan.agreement.contradicted
+        named += noises[0].prior.loan is not None and noises[0].prior.loan.agreement.contradicted
     assert hits >= 0.90 * count
     assert named >= 0.90 * count

@@ -49,7 +49,7 @@ def test_the_shipped_table_lends_to_both_classes_of_rounding_and_is_its_own_csv(
     )
     for name in EMULATED:
         near, stochastic = (
-            find_lender(noise_table, name, rounding).floor for rounding in ("nearest", "stochastic")
+            find_lender(noise_table, name, rounding).noise for rounding in ("nearest", "stochastic")
         )
         assert 0.001 < near.share < 0.0025
         assert 0.001 < stochastic.share < 0.004
@@ -58,15 +58,15 @@ def test_the_shipped_table_lends_to_both_classes_of_rounding_and_is_its_own_csv(
 
 def test_the_demo_pools_its_seeds():
     groups = [group(2, 0.002), group(3, 0.001), group(8, 0.003)]
-    floor = fit_emulated(DEMO, groups)
+    noise = fit_emulated(DEMO, groups)
     squares, df = 0.0, 0
     for one in groups:  # by the definition of a pooled variance
         runs = np.linspace(-1.0, 1.0, one.runs)
         runs *= one.sd / np.std(runs, ddof=1) / one.mean_loss
         squares += float(((runs - runs.mean()) ** 2).sum())
         df += one.runs - 1
-    assert floor.share == pytest.approx(math.sqrt(squares / df))
-    assert (floor.df, floor.groups, floor.runs, floor.levels) == (df, 3, 13, (1.4, 1.4))
+    assert noise.share == pytest.approx(math.sqrt(squares / df))
+    assert (noise.df, noise.groups, noise.runs, noise.levels) == (df, 3, 13, (1.4, 1.4))
 
 
 def test_the_demo_lends_from_eight_degrees_of_freedom_and_no_more_than_any_family():
@@ -78,28 +78,28 @@ def test_the_demo_lends_from_eight_degrees_of_freedom_and_no_more_than_any_famil
 
 def test_the_demo_lends_at_its_own_loss_and_other_sizes_at_any():
     noise_table = emulated_noise_table()
-    own = find_lender(noise_table, DEMO, "nearest").floor
+    own = find_lender(noise_table, DEMO, "nearest").noise
     level = sum(own.levels) / 2.0
     assert own.is_near(level)
     assert not own.is_near(1.25 * level)
-    assert find_lender(noise_table, SMALL, "nearest").floor.is_near(5.0)
+    assert find_lender(noise_table, SMALL, "nearest").noise.is_near(5.0)
 
 
 def test_other_sizes_are_a_family_whose_losses_may_differ():
     groups = [group(4, 0.002 + 0.0005 * number, 1.2 + 0.3 * number, number) for number in range(4)]
     with pytest.raises(ValueError, match="within a tenth"):
         fit_family(groups)
-    floor = fit_emulated(SMALL, groups)
+    noise = fit_emulated(SMALL, groups)
     alike = fit_family(
         [dataclasses.replace(one, mean_loss=1.4, sd=one.share * 1.4) for one in groups]
     )
-    assert (floor.share, floor.df) == pytest.approx((alike.share, alike.df))
-    assert floor.levels is None
+    assert (noise.share, noise.df) == pytest.approx((alike.share, alike.df))
+    assert noise.levels is None
 
 
 @pytest.mark.parametrize("rounding", ["nearest", "stochastic"])
 def test_a_set_up_that_is_left_out_is_covered_by_the_others(rounding):
-    """Each group of other sizes, judged by a floor from the rest: pairs of its runs differ by no
+    """Each group of other sizes, judged by noise from the rest: pairs of its runs differ by no
     more in at least 95 % on average.
     """
     rows = emulated_noise_table().only({SMALL}).rows
@@ -107,7 +107,7 @@ def test_a_set_up_that_is_left_out_is_covered_by_the_others(rounding):
     for left_out in (row for row in rows if row["rounding"] == rounding):
         lent = find_lender(
             NoiseTable(tuple(row for row in rows if row is not left_out)), SMALL, rounding
-        ).floor
+        ).noise
         own = float(left_out["sd"]) / float(left_out["mean_loss"])
         covered[left_out["group"]] = math.erf(
             float(special.stdtrit(lent.df, 0.975)) * lent.share / own / math.sqrt(2.0)
@@ -157,7 +157,7 @@ def borrowing(name, runs):
 
 
 def test_a_pair_passes_on_the_demos_noise_and_says_whose_it_is(tmp_path):
-    level = find_lender(emulated_noise_table(), DEMO, "nearest").floor.levels[0]
+    level = find_lender(emulated_noise_table(), DEMO, "nearest").noise.levels[0]
     case = borrowing(DEMO, pair(level, 0.1))
     (document,) = case.documents()
     (sentence,) = [
@@ -183,7 +183,7 @@ def test_a_pair_passes_on_the_demos_noise_and_says_whose_it_is(tmp_path):
 )
 def test_unfinished_runs_and_another_loss_borrow_nothing(name, level, final_fraction, reason):
     runs = pair(
-        level * find_lender(emulated_noise_table(), DEMO, "nearest").floor.levels[0], final_fraction
+        level * find_lender(emulated_noise_table(), DEMO, "nearest").noise.levels[0], final_fraction
     )
     (document,) = borrowing(name, runs).documents()
     (sentence,) = [one["sentence"] for one in document["reasons"] if one["code"] == "FAMILY_UNUSED"]
@@ -192,7 +192,7 @@ def test_unfinished_runs_and_another_loss_borrow_nothing(name, level, final_frac
 
 
 def test_runs_that_are_noisier_than_the_demos_contradict_it():
-    level = find_lender(emulated_noise_table(), DEMO, "nearest").floor.levels[0]
+    level = find_lender(emulated_noise_table(), DEMO, "nearest").noise.levels[0]
     base, cand = pair(level, 0.1)
     rng = np.random.default_rng(3)
     reruns = [

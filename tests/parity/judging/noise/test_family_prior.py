@@ -34,7 +34,7 @@ tables = st.dictionaries(
 )
 
 
-def floors_of(table: Table, scale: float = 1.0, **columns: str) -> NoiseTable:
+def noise_table_of(table: Table, scale: float = 1.0, **columns: str) -> NoiseTable:
     lines = [",".join(COLUMNS)]
     for family, groups in table.items():
         for number, (share, runs) in enumerate(groups):
@@ -128,23 +128,25 @@ def slow_fit(table: Table) -> tuple[float, float]:
 def test_it_is_the_slow_formula(table: Table) -> None:
     share, df = slow_fit(table)
     assume(df > 1.5)
-    floor = fit_between(floors_of(table), "nearest")
-    assert (floor.share, floor.df) == pytest.approx((share, df), rel=1e-4)
+    noise = fit_between(noise_table_of(table), "nearest")
+    assert (noise.share, noise.df) == pytest.approx((share, df), rel=1e-4)
 
 
 @settings(max_examples=some(40))
 @given(tables, st.floats(0.1, 10.0))
-def test_noisier_families_throughout_lend_a_floor_that_is_wider_by_as_much(
+def test_noisier_families_throughout_lend_noise_that_is_wider_by_as_much(
     table: Table, scale: float
 ) -> None:
     assume(slow_fit(table)[1] > 1.5)
-    floor, scaled = (fit_between(floors_of(table, factor), "nearest") for factor in (1.0, scale))
-    assert (scaled.share, scaled.df) == pytest.approx((scale * floor.share, floor.df), rel=1e-6)
+    noise, scaled = (
+        fit_between(noise_table_of(table, factor), "nearest") for factor in (1.0, scale)
+    )
+    assert (scaled.share, scaled.df) == pytest.approx((scale * noise.share, noise.df), rel=1e-6)
 
 
 def test_stochastic_rounding_widens_and_the_number_of_families_is_said() -> None:
     nearest, stochastic = (
-        fit_between(floors_of(QUIET), rounding) for rounding in ("nearest", "stochastic")
+        fit_between(noise_table_of(QUIET), rounding) for rounding in ("nearest", "stochastic")
     )
     assert stochastic.share == STOCHASTIC_FACTOR * nearest.share
     assert (nearest.families, nearest.groups, nearest.runs) == (5, 11, 118)
@@ -164,40 +166,42 @@ def test_stochastic_rounding_widens_and_the_number_of_families_is_said() -> None
     ],
 )
 def test_groups_of_another_class_do_not_count(columns: dict[str, str]) -> None:
-    other = floors_of({"z": [(0.02, 30)] * 3}, **columns)
-    both = NoiseTable(floors_of(QUIET).rows + other.rows)
+    other = noise_table_of({"z": [(0.02, 30)] * 3}, **columns)
+    both = NoiseTable(noise_table_of(QUIET).rows + other.rows)
     assert [family.name for family in evidence_families(both)] == list(QUIET)
-    assert fit_between(both, "nearest") == fit_between(floors_of(QUIET), "nearest")
+    assert fit_between(both, "nearest") == fit_between(noise_table_of(QUIET), "nearest")
 
 
 def test_a_family_of_few_degrees_of_freedom_or_with_a_bad_row_does_not_count() -> None:
     names = [
         family.name
         for family in evidence_families(
-            floors_of({**QUIET, "few": [(1e-3, 5), (1e-3, 4)], "bad": [(1e-3, 30), (-1.0, 30)]})
+            noise_table_of(
+                {**QUIET, "few": [(1e-3, 5), (1e-3, 4)], "bad": [(1e-3, 30), (-1.0, 30)]}
+            )
         )
     ]
     assert names == list(QUIET)
 
 
 def test_too_few_families_lend_nothing() -> None:
-    three = floors_of({name: QUIET[name] for name in "abc"})
+    three = noise_table_of({name: QUIET[name] for name in "abc"})
     with pytest.raises(ValueError, match="3 families"):
         fit_between(three, "nearest")
     lender = find_lender(three, "any-decoder", "nearest")
-    assert lender.floor is None
+    assert lender.noise is None
     assert "at least 4" in lender.refused
     assert not between_families(lender, lender)
 
 
 def test_no_family_may_have_its_name() -> None:
     with pytest.raises(NoiseTableError, match="any-decoder"):
-        floors_of({"any-decoder": [(1e-3, 9)]})
+        noise_table_of({"any-decoder": [(1e-3, 9)]})
 
 
 @pytest.mark.parametrize(("column", "word"), [("start", "fresh"), ("schedule", "done")])
 def test_an_unknown_word_makes_the_family_unusable(column: str, word: str) -> None:
-    (problem, *_) = floors_of(QUIET, **{column: word}).families["a"].problems
+    (problem, *_) = noise_table_of(QUIET, **{column: word}).families["a"].problems
     assert f"{column} is '{word}'" in problem
 
 
@@ -218,19 +222,19 @@ def test_of_the_public_table_seven_families_count() -> None:
 @pytest.mark.parametrize("sd", [3e-4, 1e-4, 3e-5, 1e-5, 1e-6, 1e-8])
 def test_a_family_of_nearly_equal_reruns_does_not_narrow_the_level(sd: float) -> None:
     usual = fit_between(public_noise_table(), "nearest")
-    quiet = floors_of({"quiet": [(sd, 10), (1.1 * sd, 10), (0.9 * sd, 10)]})
+    quiet = noise_table_of({"quiet": [(sd, 10), (1.1 * sd, 10), (0.9 * sd, 10)]})
     lender = find_lender(
         NoiseTable(public_noise_table().rows + quiet.rows), "any-decoder", "nearest"
     )
-    reach = student.ppf(0.975, lender.floor.df) * lender.floor.share if lender.floor else math.inf
+    reach = student.ppf(0.975, lender.noise.df) * lender.noise.share if lender.noise else math.inf
     assert reach >= 0.9 * student.ppf(0.975, usual.df) * usual.share
 
 
 def test_families_that_differ_by_orders_of_magnitude_lend_nothing() -> None:
     shares = (1e-3, 1e-5, 1e-7, 1e-8)
-    noise_table = floors_of(
+    noise_table = noise_table_of(
         {name: [(share, 30)] for name, share in zip("abcd", shares, strict=True)}
     )
     lender = find_lender(noise_table, "any-decoder", "nearest")
-    assert lender.floor is None
+    assert lender.noise is None
     assert "differ too much" in lender.refused

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import digamma, polygamma
 
-from parity.judging.noise.family_spread import MAX_DF, FamilyFloor, fit_family, inverse_trigamma
+from parity.judging.noise.family_spread import MAX_DF, FamilyNoise, fit_family, inverse_trigamma
 from parity.judging.noise.noise_table import RerunGroup
 from tests.conftest import some
 
@@ -110,7 +110,7 @@ def test_the_order_of_the_rows_changes_nothing(
 
 @settings(max_examples=some(60))
 @given(families, st.floats(0.1, 10.0))
-def test_scaling_every_sd_scales_the_floor_alone(
+def test_scaling_every_sd_scales_the_noise_alone(
     pairs: list[tuple[float, int]], factor: float
 ) -> None:
     plain, scaled = fit_family(groups_of(pairs)), fit_family(groups_of(pairs, factor))
@@ -144,7 +144,7 @@ def test_the_truth_is_recovered_from_the_model_itself() -> None:
     assert np.mean([fit.df < d0 for fit in fitted]) > 0.8  # what is lent is a bound from below
 
 
-def test_one_outlying_group_is_named_and_barely_moves_the_floor() -> None:
+def test_one_outlying_group_is_named_and_barely_moves_the_noise() -> None:
     rng = np.random.default_rng(3)
     pairs = [(float(0.0004 * math.sqrt(rng.chisquare(9) / 9)), 10) for _ in range(20)]
     plain, spoilt = fit_family(groups_of(pairs)), fit_family(groups_of([*pairs, (0.02, 10)]))
@@ -172,5 +172,5 @@ def test_the_inverse_of_trigamma_has_an_end() -> None:
 
 def test_a_fit_is_a_value(make_group: MakeGroup) -> None:
     groups = [make_group(0.0005, name=name) for name in "abcd"]
-    assert isinstance(fit_family(groups), FamilyFloor)
+    assert isinstance(fit_family(groups), FamilyNoise)
     assert (fit_family(groups).groups, fit_family(groups).runs) == (4, 20)

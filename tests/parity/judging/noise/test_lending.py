@@ -7,11 +7,11 @@ from scipy.stats import f as fisher
 
 from parity.judging.noise.contradiction import RunSpread, agreement
 from parity.judging.noise.family_prior import fit_between
-from parity.judging.noise.family_spread import FamilyFloor
+from parity.judging.noise.family_spread import FamilyNoise
 from parity.judging.noise.lending import find_lender
 from parity.judging.noise.noise_table import NoiseTable, read_noise_table
 
-FLOOR = FamilyFloor(
+NOISE = FamilyNoise(
     share=0.001,
     df=6.0,
     estimated_df=6.0,
@@ -24,28 +24,28 @@ FLOOR = FamilyFloor(
 
 def ratio_at(p: float, df: float) -> float:
     """The ratio of variances that the family exceeds with this probability."""
-    return float(fisher.isf(p, df, FLOOR.df))
+    return float(fisher.isf(p, df, NOISE.df))
 
 
 @pytest.mark.parametrize(
     ("p", "weight"), [(0.9, 1.0), (0.201, 1.0), (0.199, 0.995), (0.1, 0.5), (0.01, 0.05)]
 )
 def test_a_family_counts_in_full_from_a_p_of_a_fifth_on(p: float, weight: float) -> None:
-    made = agreement(RunSpread(squares=4.0 * ratio_at(p, 4.0), df=4.0), FLOOR)
+    made = agreement(RunSpread(squares=4.0 * ratio_at(p, 4.0), df=4.0), NOISE)
     assert made.p == pytest.approx(p, rel=1e-6)
     assert made.weight == pytest.approx(weight, rel=1e-6)
 
 
 @pytest.mark.parametrize(("p", "named"), [(0.0501, False), (0.0499, True)])
 def test_a_family_is_contradicted_below_a_p_of_a_twentieth(p: float, named: bool) -> None:
-    made = agreement(RunSpread(squares=4.0 * ratio_at(p, 4.0), df=4.0), FLOOR)
+    made = agreement(RunSpread(squares=4.0 * ratio_at(p, 4.0), df=4.0), NOISE)
     assert made.contradicted == named
 
 
 def test_without_own_reruns_nothing_contradicts() -> None:
-    made = agreement(RunSpread(squares=0.0, df=0), FLOOR)
+    made = agreement(RunSpread(squares=0.0, df=0), NOISE)
     assert (made.p, made.weight, made.ratio) == (1.0, 1.0, None)
-    assert agreement(RunSpread(squares=math.inf, df=2), FLOOR).weight == 0.0
+    assert agreement(RunSpread(squares=math.inf, df=2), NOISE).weight == 0.0
 
 
 @pytest.mark.parametrize(("share", "lends"), [(0.99e-4, False), (1.01e-4, True)])
@@ -58,8 +58,8 @@ def test_a_family_lends_from_a_hundredth_of_a_percent_of_the_loss_on(
         level = 2.0 + 0.001 * number
         lines.append(f"f,g{number},200,{level!r},{share * level!r},nats,nearest")
     lender = find_lender(read_noise_table("\n".join(lines)), "f", "nearest")
-    assert (lender.floor is not None) == lends, lender.refused
-    assert not lends or lender.floor.share == pytest.approx(share, rel=0.01)
+    assert (lender.noise is not None) == lends, lender.refused
+    assert not lends or lender.noise.share == pytest.approx(share, rel=0.01)
 
 
 def families(number: int, spread: float = 1.0) -> NoiseTable:

@@ -53,7 +53,7 @@ def test_one_bad_row_makes_its_family_unusable_and_is_one_line(
     assert all(word in problem for word in words)
     assert "\n" not in problem
     lender = find_lender(noise_table, "f", "nearest")
-    assert lender.floor is None
+    assert lender.noise is None
     assert problem in lender.refused
 
 
@@ -68,12 +68,12 @@ def test_reruns_equal_bit_for_bit_are_no_group(make_table: MakeTable) -> None:
     assert [group.group for group in family.groups] == ["a", "b", "c"]
     lender = find_lender(make_table([*GOOD, ("same", 8, 0)]), "f", "nearest")
     assert lender.bit_equal == 1
-    assert lender.floor == find_lender(make_table(GOOD), "f", "nearest").floor
+    assert lender.noise == find_lender(make_table(GOOD), "f", "nearest").noise
 
 
 def test_a_family_of_zero_variance_lends_nothing(make_table: MakeTable) -> None:
     lender = find_lender(make_table([("a", 5, 0), ("b", 9, 0.0)]), "f", "nearest")
-    assert lender.floor is None
+    assert lender.noise is None
     assert "bit for bit" in lender.refused
 
 
@@ -91,7 +91,7 @@ def test_what_lends_nothing_says_why(
     make_table: MakeTable, name: str, rounding: str, rows: list[tuple[object, ...]], word: str
 ) -> None:
     lender = find_lender(make_table(rows), name, rounding)
-    assert lender.floor is None
+    assert lender.noise is None
     assert word in lender.refused
 
 
@@ -99,7 +99,7 @@ def test_a_group_whose_rounding_is_not_stated_lends_to_nobody(make_table: MakeTa
     noise_table = make_table(GOOD, rounding="")
     assert not noise_table.families["f"].problems
     assert {
-        find_lender(noise_table, "f", rounding).floor for rounding in ("nearest", "stochastic")
+        find_lender(noise_table, "f", rounding).noise for rounding in ("nearest", "stochastic")
     } == {None}
 
 
@@ -137,7 +137,7 @@ def test_what_is_no_table_is_refused_in_one_line(text: str, word: str) -> None:
 
 def test_too_many_groups_are_refused(make_table: MakeTable) -> None:
     noise_table = make_table([(f"g{number}", 5, 0.001) for number in range(MAX_GROUPS + 1)])
-    assert find_lender(noise_table, "f", "nearest").floor is None
+    assert find_lender(noise_table, "f", "nearest").noise is None
 
 
 def test_a_table_survives_its_csv_and_a_selection(make_table: MakeTable) -> None:

@@ -23,7 +23,7 @@ from parity.judging.gap.margin import Margin
 from parity.judging.gap.run_end import RunEnd
 from parity.judging.gap.worst_run import RunGap
 from parity.judging.measurements import Measurements
-from parity.judging.noise.run_floor import RunTerm
+from parity.judging.noise.arm_noise import RunTerm
 from parity.judging.policy import Policy, policy_from_mapping
 from parity.judging.rules.inputs import no_relative_margin
 from parity.judging.rules.stability import rolled_back_sentence

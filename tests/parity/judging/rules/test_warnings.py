@@ -12,7 +12,7 @@ from parity.judging.curves.resolution import Resolution
 from parity.judging.decide import warnings_of
 from parity.judging.gap.margin import Margin
 from parity.judging.measurements import Measurements
-from parity.judging.noise.run_floor import Prior
+from parity.judging.noise.arm_noise import Prior
 from parity.judging.policy import Policy, policy_from_mapping
 from parity.judging.verdict.verdict import Verdict, judge
 
@@ -38,11 +38,11 @@ def resolved(m: Measurements, **changes: object) -> dict[str, Resolution]:
     return {"resolution": dataclasses.replace(m.resolution, **changes)}
 
 
-@pytest.mark.parametrize(("quantum", "named"), [(5e-4, True), (just_below(5e-4), False)])
+@pytest.mark.parametrize(("rounding_step", "named"), [(5e-4, True), (just_below(5e-4), False)])
 def test_losses_of_three_decimals_are_named(
-    quantum: float, named: bool, honest: Measurements
+    rounding_step: float, named: bool, honest: Measurements
 ) -> None:
-    assert ("ROUNDED" in warned(honest, **resolved(honest, quantum=quantum))) == named
+    assert ("ROUNDED" in warned(honest, **resolved(honest, quantum=rounding_step))) == named
 
 
 @pytest.mark.parametrize(("weight", "named"), [(0.5, True), (just_below(0.5), False)])
@@ -107,10 +107,10 @@ def test_noise_below_three_ten_thousandths_of_the_loss_is_named(
     share: float, named: bool, arm: int, honest: Measurements
 ) -> None:
     s = honest.statistics
-    floors = list(s.floors)
+    noises = list(s.noises)
     prior = Prior(tau=share * s.baseline.level, df=4.0, basis="declared")
-    floors[arm] = dataclasses.replace(floors[arm], prior=prior)
-    changed = dataclasses.replace(s, floors=tuple(floors))
+    noises[arm] = dataclasses.replace(noises[arm], prior=prior)
+    changed = dataclasses.replace(s, noises=tuple(noises))
     assert ("POLICY_UNUSUAL" in warned(honest, statistics=changed)) == named
 
 

@@ -8,7 +8,7 @@ from scipy.stats import t as student
 
 from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.curves.window import make_window
-from parity.judging.noise.run_floor import RunTerm
+from parity.judging.noise.arm_noise import RunTerm
 from parity.judging.secondary.validation import gap_before_window, validation_gap
 
 RUN = RunTerm(variance=0.002**2, df=4.0, seeds=1)

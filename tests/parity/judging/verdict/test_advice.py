@@ -56,12 +56,12 @@ def test_added_runs_decide_and_fewer_do_not(make_run: MakeRun, judge_pair: Judge
     runs = runs_that_decide(m, statistics)
     assert runs is not None
     distance = statistics.margin.nats - statistics.interval.mean
-    assert predicted(statistics.interval, statistics.floors, *runs, 1.0).half_width(0.95) < distance
+    assert predicted(statistics.interval, statistics.noises, *runs, 1.0).half_width(0.95) < distance
     total = sum(runs)
     for base, cand in itertools.product(range(total), repeat=2):
         if base + cand == total - 1:
             assert (
-                predicted(statistics.interval, statistics.floors, base, cand, 1.0).half_width(0.95)
+                predicted(statistics.interval, statistics.noises, base, cand, 1.0).half_width(0.95)
                 >= distance
             )
 

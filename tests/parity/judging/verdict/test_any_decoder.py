@@ -108,7 +108,7 @@ def test_both_arms_rest_on_one_estimate(arm: Callable[..., list[Curve]]) -> None
     for recipe in ("fp8", "nvfp4"):
         run = verdict_of(arm(10), arm(20, recipe=recipe)).gap.run
         assert run.df == pytest.approx(
-            find_lender(public_noise_table(), ANY_DECODER, "nearest").floor.df
+            find_lender(public_noise_table(), ANY_DECODER, "nearest").noise.df
         )
 
 

@@ -186,7 +186,7 @@ def test_only_groups_of_the_arms_own_rounding_lend(
     assert "FAMILY_UNUSED" in verdict_of(arm(make_run, 10), unstated, noise_table).codes
 
 
-def test_a_floor_that_the_policy_declares_counts_more(
+def test_noise_that_the_policy_declares_counts_more(
     make_run: MakeRun, noise_table: NoiseTable
 ) -> None:
     declared = policy_from_mapping(

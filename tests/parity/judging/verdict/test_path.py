@@ -48,7 +48,7 @@ def check(verdict: Verdict, document: VerdictDocument) -> list[PathPointDocument
 
 @pytest.mark.parametrize("gap", [0.0, 0.04])
 @pytest.mark.parametrize("points", [300, 1500])
-def test_a_point_is_the_verdict_on_the_cut_runs_with_the_floors_of_the_whole(
+def test_a_point_is_the_verdict_on_the_cut_runs_with_the_noise_of_the_whole(
     make_run: MakeRun, gap: float, points: int
 ) -> None:
     base, cand = make_run(points), make_run(points, seed=2, gap=gap)

@@ -201,13 +201,13 @@ def test_a_loss_that_is_no_cross_entropy_needs_two_runs_an_arm_to_pass(
     base, cand = make_run(), make_run(seed=2)
     verdict = judge_pair(base, cand, mse)
     assert (verdict.verdict, verdict.codes[0]) == ("inconclusive", "TOO_FEW_RUNS")
-    floors = [
-        own.measurements.statistics.floors[0].prior.tau
+    noises = [
+        own.measurements.statistics.noises[0].prior.tau
         for own in (judge_pair(base, cand), verdict)
         if own.measurements.statistics
     ]
     # that of an unfinished run
-    assert floors[1] / floors[0] == pytest.approx(0.15 / 0.09, rel=0.01)
+    assert noises[1] / noises[0] == pytest.approx(0.15 / 0.09, rel=0.01)
     arms = [
         [
             dataclasses.replace(make_run(seed=seed), seed=0, replicate=n)

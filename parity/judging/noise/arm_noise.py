@@ -36,10 +36,10 @@ from parity.judging.curves.curve import FloatArray, Rounding
 from parity.judging.curves.early_stop_noise import SHARED_VARIANCE, EarlySpread
 from parity.judging.noise.lending import Loan, between_families
 from parity.judging.policy import (
-    FINISHED_FLOOR,
-    FLOOR_PER_SLOPE,
+    FINISHED_NOISE,
+    NOISE_PER_SLOPE,
     STOCHASTIC_FACTOR,
-    UNFINISHED_FLOOR,
+    UNFINISHED_NOISE,
     Amount,
     Policy,
 )
@@ -66,7 +66,7 @@ class Prior:
 
 
 @frozen
-class RunFloor:
+class ArmNoise:
     """tau of one arm in nats, with its df; `measured` is the unshrunk estimate (None without
     reruns) on `measured_df`.
 
@@ -135,8 +135,8 @@ def assumed_share(slope: float | None) -> float:
     slope per e-fold (None: finished).
     """
     if slope is None:
-        return FINISHED_FLOOR
-    return max(UNFINISHED_FLOOR, FLOOR_PER_SLOPE * abs(slope))
+        return FINISHED_NOISE
+    return max(UNFINISHED_NOISE, NOISE_PER_SLOPE * abs(slope))
 
 
 def prior_for(
@@ -189,18 +189,18 @@ def priors_for(
     """`prior_for` of baseline and candidate."""
     baseline, candidate = (
         prior_for(arm.recipe, declared, policy, level, arm.rounding, slope=slope)
-        for arm, declared in zip(arms, policy.run_floors, strict=True)
+        for arm, declared in zip(arms, policy.declared_noise, strict=True)
     )
     return baseline, candidate
 
 
-def run_floor(
+def arm_noise(
     prior: Prior,
     run_means: FloatArray,
     run_seeds: Sequence[int],
     control_means: FloatArray | None = None,
     early: EarlySpread | None = None,
-) -> RunFloor:
+) -> ArmNoise:
     """Shrink the spread of one arm's run means (K,) toward the prior; controls (C,) are reruns of
     the first seed's configuration.
     """
@@ -210,7 +210,7 @@ def run_floor(
     data = _sources(
         replicate_df=len(run_seeds) - len(set(run_seeds)), df=df, early=early is not None
     )
-    return RunFloor(
+    return ArmNoise(
         tau=math.sqrt(
             (prior.df * prior.tau**2 + squares + early_squares) / (prior.df + df + early_df)
         ),
@@ -330,7 +330,7 @@ def early_spread(early: EarlySpread | None, run_means: FloatArray) -> tuple[floa
     return early.df * (early.share * float(np.mean(run_means))) ** 2, early.df
 
 
-def run_term(baseline: RunFloor, candidate: RunFloor) -> RunTerm:
+def run_term(baseline: ArmNoise, candidate: ArmNoise) -> RunTerm:
     """Between-run variance of the gap between two arms of one seed."""
     a, b = baseline.tau**2 / baseline.runs, candidate.tau**2 / candidate.runs
     variance = a + b
@@ -348,7 +348,7 @@ def run_term(baseline: RunFloor, candidate: RunFloor) -> RunTerm:
 
 
 def run_term_over_seeds(
-    paired_gaps: FloatArray, baseline: RunFloor, candidate: RunFloor
+    paired_gaps: FloatArray, baseline: ArmNoise, candidate: ArmNoise
 ) -> RunTerm:
     """Between-run variance of the mean of S paired gaps (S,), one a seed: their spread, shrunk
     toward the arms' priors.
@@ -376,5 +376,5 @@ def _one_guess(first: Prior, second: Prior) -> bool:
     )
 
 
-def _prior_weight(floor: RunFloor) -> float:
-    return floor.prior.df / floor.df
+def _prior_weight(noise: ArmNoise) -> float:
+    return noise.prior.df / noise.df

@@ -8,13 +8,13 @@ from scipy.stats import t as student
 
 from parity.judging.curves.step_noise import StandardError
 from parity.judging.gap.interval import interval, t_quantile
-from parity.judging.noise.run_floor import (
+from parity.judging.noise.arm_noise import (
+    ArmNoise,
     Prior,
-    RunFloor,
+    arm_noise,
     assume_stochastic,
     one_apart,
     prior_for,
-    run_floor,
     run_term,
     run_term_over_seeds,
 )
@@ -24,13 +24,13 @@ PRIOR = Prior(tau=0.0008, df=4.0, basis="assumed")
 NO_WITHIN = StandardError(value=0.0, df=12.0)
 
 
-def floor_of(
+def noise_of(
     means: list[float],
     prior: Prior = PRIOR,
     seeds: list[int] | None = None,
     controls: list[float] | None = None,
-) -> RunFloor:
-    return run_floor(
+) -> ArmNoise:
+    return arm_noise(
         prior, np.array(means), seeds or [0] * len(means), np.array(controls) if controls else None
     )
 
@@ -90,19 +90,19 @@ def test_shrinkage_twin(means: list[float]) -> None:
     mean = sum(means) / len(means)
     squares = sum((value - mean) ** 2 for value in means)
     expected = math.sqrt((4 * PRIOR.tau**2 + squares) / (4 + len(means) - 1))
-    floor = floor_of(means)
-    assert floor.tau == pytest.approx(expected, rel=1e-9)
-    assert floor.df == 4 + len(means) - 1
-    assert floor.source == ("prior" if len(means) == 1 else "replicates")
+    noise = noise_of(means)
+    assert noise.tau == pytest.approx(expected, rel=1e-9)
+    assert noise.df == 4 + len(means) - 1
+    assert noise.source == ("prior" if len(means) == 1 else "replicates")
 
 
 def test_controls_join_the_baselines_first_seed() -> None:
-    floor = floor_of([1.0, 2.0, 5.0], seeds=[0, 0, 7], controls=[3.0])
-    assert floor.measured_df == 2
-    assert floor.measured == pytest.approx(1.0)
-    assert floor.source == "replicates and controls"
-    assert floor_of([1.0], controls=[3.0]).source == "controls"
-    assert floor_of([1.0, 9.0], seeds=[0, 1]).source == "prior"
+    noise = noise_of([1.0, 2.0, 5.0], seeds=[0, 0, 7], controls=[3.0])
+    assert noise.measured_df == 2
+    assert noise.measured == pytest.approx(1.0)
+    assert noise.source == "replicates and controls"
+    assert noise_of([1.0], controls=[3.0]).source == "controls"
+    assert noise_of([1.0, 9.0], seeds=[0, 1]).source == "prior"
 
 
 def test_half_widths_of_the_specification() -> None:
@@ -116,7 +116,7 @@ def test_half_widths_of_the_specification() -> None:
             else np.zeros(1)
         )
         scale = PRIOR.tau / spread.std(ddof=1) if runs > 1 else 1.0
-        arm = floor_of((spread * scale).tolist())
+        arm = noise_of((spread * scale).tolist())
         assert arm.tau == pytest.approx(PRIOR.tau)
         assert interval(0.0, NO_WITHIN, run_term(arm, arm)).half_width(0.95) == pytest.approx(
             expected, rel=0.03
@@ -124,10 +124,10 @@ def test_half_widths_of_the_specification() -> None:
 
 
 def test_one_guess_used_twice_counts_once_and_two_guesses_are_welch() -> None:
-    same = run_term(floor_of([1.0]), floor_of([1.0]))
+    same = run_term(noise_of([1.0]), noise_of([1.0]))
     assert same.df == pytest.approx(4.0)
-    stochastic = floor_of([1.0], Prior(tau=0.0030, df=4.0, basis="assumed for stochastic rounding"))
-    different = run_term(floor_of([1.0]), stochastic)
+    stochastic = noise_of([1.0], Prior(tau=0.0030, df=4.0, basis="assumed for stochastic rounding"))
+    different = run_term(noise_of([1.0]), stochastic)
     a, b = 0.0008**2, 0.0030**2
     assert different.df == pytest.approx((a + b) ** 2 / (a**2 / 4 + b**2 / 4))
 
@@ -136,8 +136,8 @@ def test_nvidias_example() -> None:
     """+0.026 at L = 3.9, prior only: +.014 to +.038 with two deterministic arms, -.006 to +.058
     with NVFP4's own prior.
     """
-    fp8 = floor_of([3.9], Prior(tau=0.0008 * 3.9, df=4.0, basis="a"))
-    nvfp4 = floor_of([3.926], Prior(tau=0.0030 * 3.9, df=4.0, basis="b"))
+    fp8 = noise_of([3.9], Prior(tau=0.0008 * 3.9, df=4.0, basis="a"))
+    nvfp4 = noise_of([3.926], Prior(tau=0.0030 * 3.9, df=4.0, basis="b"))
     assert interval(0.026, NO_WITHIN, run_term(fp8, fp8)).bounds(0.95) == pytest.approx(
         (0.014, 0.038), abs=5e-4
     )
@@ -148,7 +148,7 @@ def test_nvidias_example() -> None:
 
 def test_several_seeds_use_the_spread_of_their_gaps() -> None:
     gaps = np.array([0.010, 0.014, 0.003])
-    arm = floor_of([1.0, 1.1, 1.2], seeds=[0, 1, 2])
+    arm = noise_of([1.0, 1.1, 1.2], seeds=[0, 1, 2])
     term = run_term_over_seeds(gaps, arm, arm)
     squares = float(((gaps - gaps.mean()) ** 2).sum())
     assert term.df == 6
@@ -156,7 +156,7 @@ def test_several_seeds_use_the_spread_of_their_gaps() -> None:
 
 
 def test_df_joins_the_terms_by_satterthwaite() -> None:
-    run = run_term(floor_of([1.0]), floor_of([1.0]))
+    run = run_term(noise_of([1.0]), noise_of([1.0]))
     joined = interval(0.1, StandardError(value=0.001, df=12.0), run)
     v, w = run.variance, 0.001**2
     assert joined.df == pytest.approx((v + w) ** 2 / (v**2 / 4 + w**2 / 12))
@@ -178,7 +178,7 @@ def test_t_quantile_against_scipys_distribution() -> None:
 
 def test_arms_without_any_noise_give_a_point() -> None:
     still = Prior(tau=0.0, df=4.0, basis="declared")
-    joined = interval(0.2, NO_WITHIN, run_term(floor_of([1.0], still), floor_of([1.0], still)))
+    joined = interval(0.2, NO_WITHIN, run_term(noise_of([1.0], still), noise_of([1.0], still)))
     assert joined.bounds(0.95) == (0.2, 0.2)
 
 
@@ -187,11 +187,11 @@ def test_the_degrees_of_freedom_do_not_depend_on_the_unit() -> None:
     policy = policy_from_mapping({"margin": "1%"})
     terms = []
     for level in (1.0, 1e-134):
-        floors = [
-            run_floor(prior_for(None, None, policy, level), np.array([level]), [0])
+        noises = [
+            arm_noise(prior_for(None, None, policy, level), np.array([level]), [0])
             for _ in range(2)
         ]
-        terms.append(run_term(*floors))
+        terms.append(run_term(*noises))
     assert terms[1].df == pytest.approx(terms[0].df)
     assert terms[1].df > 0
 
@@ -201,11 +201,11 @@ def test_what_is_assumed_of_both_arms_is_one_guess() -> None:
     not 8 or what Welch would give it.
     """
     policy = policy_from_mapping({"margin": "1%"})
-    floors = [
-        run_floor(prior_for(recipe, None, policy, 3.0), np.array([3.0]), [0])
+    noises = [
+        arm_noise(prior_for(recipe, None, policy, 3.0), np.array([3.0]), [0])
         for recipe in ("fp8", "nvfp4")
     ]
-    assert run_term(*floors).df == pytest.approx(4.0)
+    assert run_term(*noises).df == pytest.approx(4.0)
 
 
 def test_a_run_that_lies_apart_is_seen_with_one_false_alarm_in_a_hundred() -> None:
@@ -221,8 +221,8 @@ def test_a_run_that_lies_apart_is_seen_with_one_false_alarm_in_a_hundred() -> No
 
 def test_a_run_apart_is_looked_for_within_its_seed() -> None:
     means, seeds = [1.0, 1.01, 0.99, 5.0, 5.01, 4.99], [0, 0, 0, 1, 1, 1]
-    assert not floor_of(means, seeds=seeds).one_apart
-    assert floor_of([*means[:5], 5.5], seeds=seeds, controls=[1.0, 1.005, 0.995]).one_apart
+    assert not noise_of(means, seeds=seeds).one_apart
+    assert noise_of([*means[:5], 5.5], seeds=seeds, controls=[1.0, 1.005, 0.995]).one_apart
 
 
 def apart(others: list[float], by: float) -> bool:
