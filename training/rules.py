@@ -38,6 +38,8 @@ Capability = Literal["cpu", "sm90", "sm100", "command", "external"]
 
 RECIPES: tuple[Recipe, ...] = get_args(Recipe)
 OTHER = "other:"
+# what a trainer of the user's own may state, and too little to train here: FP8 of any scaling
+STATED_RECIPES = ("fp8",)
 _LONGEST_NAME = 64  # of a recipe of the user's own
 
 _BLOCK_SCALED = frozenset(
@@ -146,11 +148,11 @@ def check_share(field: str, value: float) -> None:
         raise SpecError(field, value, "a share of at least 0 and below 1")
 
 
-def is_other(recipe: str) -> bool:
-    """Whether a recipe is one of the user's own, `other:NAME`; only a trainer of the user's own can
-    have it.
+def is_stated(recipe: str) -> bool:
+    """Whether only a trainer of the user's own can have a recipe: `other:NAME`, or a word that does
+    not say enough to train it here.
     """
-    return recipe.startswith(OTHER)
+    return recipe.startswith(OTHER) or recipe in STATED_RECIPES
 
 
 def check_recipe(field: str, recipe: str) -> None:
@@ -167,9 +169,9 @@ def check_recipe(field: str, recipe: str) -> None:
         raise SpecError(field, recipe, every, others, close=close[0] if close else None)
 
 
-def check_other(engine: str, recipe: str, changes: object) -> None:
-    """Raises SpecError for a recipe of the user's own without a name, with changes that only our
-    recipes have, or under another engine.
+def check_stated(engine: str, recipe: str, changes: object) -> None:
+    """Raises SpecError for a recipe that only a trainer of the user's own can have: `other:`
+    without a name, with changes that only our recipes have, or under another engine.
     """
     name = recipe.removeprefix(OTHER)
     if not name.strip() or len(name) > _LONGEST_NAME or not name.isprintable():
@@ -179,16 +181,22 @@ def check_other(engine: str, recipe: str, changes: object) -> None:
             f"{OTHER}NAME with 1 to {_LONGEST_NAME} printable characters as NAME",
         )
     if engine not in OTHERS_TRAINERS:
+        alike = [word for word in RECIPES if word.startswith(recipe)]
         remedy = f"{OTHER}NAME needs engine: command or external"
+        if alike:
+            remedy = f"{recipe} names no scaling, which only engines command and external allow"
         raise SpecError(
-            "arm.recipe", recipe, f"one of {', '.join(RECIPES)} under engine {engine}", remedy
+            "arm.recipe",
+            recipe,
+            f"one of {', '.join(alike or RECIPES)} under engine {engine}",
+            remedy,
         )
     if changes:
         raise SpecError(
             "arm.recipe",
             recipe,
             "no switches, overrides or bf16_from_step with it",
-            "put what it does into NAME",
+            f"put what it does into the NAME of {OTHER}NAME",
         )
 
 

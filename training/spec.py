@@ -34,7 +34,7 @@ Scope = Literal["all", "forward"]
 TokenType = Literal["uint16", "uint32"]
 Optimizer = Literal["adamw", "muon"]
 Precision = Literal["quantized", "bf16"]
-SPEC_VERSION = 3
+SPEC_VERSION = 4
 """The version of specifications: raise it with every field, recipe or value that a worker of before
 cannot read. A test asks for it.
 """
@@ -342,7 +342,7 @@ class Arm(Strict):
     blocks, projections and GEMMs, from a step on (`training.switches`). `bf16_from_step` switches
     every layer to bf16 from that 0-based step on, as the NVFP4 paper does for the last 18 %; with
     `bf16_scope: forward`, only the forward product. Under engines command and external the recipe
-    may be `other:NAME`.
+    may be `fp8`, of any scaling, or `other:NAME`.
 
     Of engine command alone: `revision` is the full id of the commit that is trained, `environment`
     a named set of the launcher's variables, and `against` the arm that it is judged against
@@ -362,7 +362,7 @@ class Arm(Strict):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "overrides", tuple(self.overrides))
-        if not rules.is_other(self.recipe):
+        if not rules.is_stated(self.recipe):
             rules.check_recipe("arm.recipe", self.recipe)
             # raises an error for a switch that the recipe does not have
             features(self.recipe, self.switches)
@@ -372,7 +372,7 @@ class Arm(Strict):
             name = arm_label(self.recipe, self.switches, ()).replace("+", ".").replace("=", "-")
             if self.bf16_from_step is not None:  # an arm is named after what it does
                 name += f".then-bf16{'-forward' * (self.bf16_scope == 'forward')}.from-step-{self.bf16_from_step}"  # noqa: E501
-            if rules.is_other(self.recipe):
+            if rules.is_stated(self.recipe):
                 name = (
                     "".join(
                         c if c.isalnum() or c in "_.-" else "_"
@@ -446,7 +446,7 @@ class RunSpec:
     environment: str = ""
 
     def __post_init__(self) -> None:
-        if not rules.is_other(self.recipe):
+        if not rules.is_stated(self.recipe):
             rules.check_recipe("recipe", self.recipe)
         rules.check_at_least("run.replicate", self.replicate, 0)
         object.__setattr__(self, "overrides", tuple(self.overrides))
@@ -614,7 +614,7 @@ class JobSpec(Strict):
         """What an arm does from which step on (`training.segments.labels`); of another trainer, its
         recipe.
         """
-        if self.engine == commands.ENGINE or rules.is_other(arm.recipe):
+        if self.engine == commands.ENGINE or rules.is_stated(arm.recipe):
             return [(0, arm.recipe)]
         return segments.labels(_plan(self, arm))
 
@@ -786,8 +786,8 @@ def _check_arm(spec: JobSpec | RunSpec, arm: Arm | RunSpec) -> None:
             f"no revision, environment or against under engine {spec.engine}",
             "set engine: command",
         )
-    if rules.is_other(arm.recipe):
-        rules.check_other(spec.engine, arm.recipe, changes)
+    if rules.is_stated(arm.recipe):
+        rules.check_stated(spec.engine, arm.recipe, changes)
         return
     if spec.engine == commands.ENGINE:
         return

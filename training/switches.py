@@ -49,7 +49,7 @@ from functools import lru_cache
 from typing import Any, Literal, get_args, get_type_hints
 
 from training.frozen import frozen
-from training.rules import NOT_TE_PARITY, SpecError, Strict, check_recipe, is_other
+from training.rules import NOT_TE_PARITY, SpecError, Strict, check_recipe, is_stated
 
 Rounding = Literal["stochastic", "nearest"]
 WeightScaling = Literal["1d", "2d"]
@@ -366,7 +366,7 @@ def label(recipe: str, switches: Switches = NO_SWITCHES) -> str:
     """The recipe's name, or with switches that of its family and what differs from it, such as
     "nvfp4+no_rht+block_size=32".
     """
-    if is_other(recipe):
+    if is_stated(recipe):
         return recipe
     resolved = features(recipe, switches)
     if resolved is None or not switches.stated():

@@ -19,12 +19,11 @@ from parity.frozen import frozen
 from parity.judging.bundles.evidence import Case
 from parity.judging.curves.curve import Curve, series_digest
 from parity.judging.document_types import VerdictDocument
-from parity.recipes import OTHER, RECIPES, UNSTATED, rounds_to_nearest
+from parity.recipes import OTHER, RECIPES, UNSTATED
 from parity.version import VERSION
 from parity.wording import count
 
 _LONGEST_NAME = 64
-_VAGUE_RECIPES = ("fp8",)  # words of parity.recipes that say too little for a job
 _ENGINE = "engine"  # in the manifest of a run the server writes it
 _WAIT_SECONDS, _LOOK_SECONDS = 60.0, 0.2
 _ENDED = ("concluded", "failed", "cancelled")
@@ -92,7 +91,7 @@ def push(client: Client, case: Case) -> Pushed:
         for run, state, curve, recipe in runs:
             if state != "finished":
                 if different := send_run(
-                    client, run, curve, _manifest(curve), recipe, _rounding(curve)
+                    client, run, curve, _manifest(curve), recipe, curve.rounding
                 ):
                     raise UnreachableError(different)
                 sent += 1
@@ -158,18 +157,9 @@ def _recipe(run: Curve) -> str:
     recipe = run.recipe
     if recipe is None:
         return UNSTATED
-    if recipe.startswith(OTHER) or (recipe in RECIPES and recipe not in _VAGUE_RECIPES):
+    if recipe.startswith(OTHER) or recipe in RECIPES:
         return recipe
     return f"{OTHER}{recipe}"
-
-
-def _rounding(run: Curve) -> str | None:
-    """How the run rounds, where that is stated or its recipe says so and the job's word for it does
-    not.
-    """
-    return run.rounding or (
-        "nearest" if rounds_to_nearest(run.recipe) and run.recipe in _VAGUE_RECIPES else None
-    )
 
 
 def _manifest(run: Curve) -> dict[str, str]:
@@ -180,7 +170,7 @@ def _manifest(run: Curve) -> dict[str, str]:
 
 def _key(spec: Mapping[str, Any], policy: Mapping[str, Any], case: Case) -> str:
     series = [
-        [run.digest(), _columns(run), _manifest(run), _rounding(run)]
+        [run.digest(), _columns(run), _manifest(run), run.rounding]
         for _, _, runs in case.arms()
         for run in runs
     ]

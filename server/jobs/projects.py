@@ -22,7 +22,7 @@ from sqlalchemy.orm import Session
 from parity.frozen import frozen
 from parity.judging.curves.curve import MAX_STEP
 from parity.judging.policy import NVFP4, Policy
-from parity.recipes import OTHER, UNSTATED, RecipeError, check_recipe
+from parity.recipes import OTHER, RECIPES, UNSTATED, RecipeError, check_recipe
 from parity.wording import count
 from server.database import clock, tables
 from server.database.locks import hold_lock
@@ -34,7 +34,6 @@ from server.jobs import applied_statements, lifecycle, statements
 from server.jobs.submit import announce_new
 from server.records import Body
 from server.settings import Settings
-from training.rules import RECIPES
 from training.spec import MOST_CANDIDATES
 from training.spec import Arm as SpecArm
 
@@ -177,8 +176,8 @@ def _described(request: RunRequest) -> dict[str, object]:
 
 
 def _recipe(request: RunRequest) -> str:
-    """The recipe of a new arm, where it is a word that a specification has; any other word is a
-    statement (`_note_facts`).
+    """The recipe of a new arm, where it is a word that a specification has; a recipe with switches
+    is a statement (`_note_facts`).
     """
     recipe = request.recipe
     if recipe is not None and (recipe in RECIPES or recipe.startswith(OTHER)):

@@ -23,7 +23,7 @@ from training import rules, switches
 
 
 def test_known_recipes_are_those_of_the_trainer() -> None:
-    assert {*rules.RECIPES, "fp8"} == set(RECIPES)
+    assert {*rules.RECIPES, *rules.STATED_RECIPES} == set(RECIPES)
     for recipe in rules.RECIPES:
         assert not (recipe in NEAREST and switches.rounds_stochastically(recipe))
         assert (recipe in ALWAYS_STOCHASTIC) == switches.rounds_stochastically(recipe)

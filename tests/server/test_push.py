@@ -11,6 +11,7 @@ import pytest
 
 from parity import cli
 from parity.client.rest import Client, ClientError, UnreachableError
+from parity.client.whole_run import send_run
 from parity.comparing import push
 from server.database.metrics import store
 from server.database.tables import Job
@@ -78,7 +79,7 @@ def test_a_comparison_gets_a_page_with_the_same_verdicts(served, database, files
         row = session.get_one(Job, job)
         assert row.status == "concluded"
         assert [(arm.name, arm.recipe) for arm in row.arms] == [
-            ("fp8", "other:fp8"),
+            ("fp8", "fp8"),
             ("mxfp8", "other:unstated"),
             ("my_nvfp4", "other:mine"),
         ]
@@ -218,7 +219,7 @@ def test_what_a_job_cannot_hold_is_refused_before_anything_is_sent(
 
 
 def test_the_servers_other_verdict_is_told(served, files, capsys, monkeypatch):
-    monkeypatch.setattr(push, "_rounding", lambda _: None)
+    monkeypatch.setattr(push, "send_run", lambda *sent: send_run(*sent[:-1], None))  # no rounding
     call = (files["fp8"], files["mxfp8"], "--planned-steps", "1500", "--margin", "0.42%")
     nearest = ("--rounding", "mxfp8=nearest", "--rounding", "fp8=nearest")
     code, out, err = _compare(capsys, *call, *nearest, "--push", "--server", served)

@@ -120,7 +120,7 @@ def model(**changes):
             "0 under engine maxtext",
         ),
         (lambda: Arm(recipe="fp3"), "arm.recipe is 'fp3', expected one of f32"),
-        (lambda: Arm(recipe="fp8"), r"did you mean fp8_current\?"),
+        (lambda: Arm(recipe="fp8-curent"), r"did you mean fp8_current\?"),
         (lambda: Arm(recipe="nvfp4", replicates=0), "arm.replicates is 0"),
         (lambda: Data(source="text"), r"data\.path is None, expected a path for source text"),
         (lambda: Data(validation_fraction=1.0), "a share of at least 0 and below 1"),
@@ -353,7 +353,25 @@ def test_another_recipe_is_kept_as_said_and_only_for_an_external_trainer():
 
 def test_the_words_for_other_recipes_are_those_of_the_judge():
     assert rules.OTHER == recipes.OTHER
-    assert set(rules.RECIPES) < set(recipes.RECIPES)
+    assert {*rules.RECIPES, *rules.STATED_RECIPES} == set(recipes.RECIPES)
+
+
+@pytest.mark.parametrize("recipe", rules.STATED_RECIPES)
+def test_a_word_that_names_no_scaling_is_stated_of_a_trainer_of_ones_own(recipe):
+    external = {
+        "name": "j",
+        "engine": "external",
+        "baseline": Arm(recipe="bf16"),
+        "candidates": (Arm(recipe=recipe),),
+    }
+    job = JobSpec(**external)
+    assert (job.candidates[0].name, job.labels(job.candidates[0])) == (recipe, [(0, recipe)])
+    assert job.document()["candidates"][0]["recipe"] == recipe
+    with pytest.raises(SpecError, match="one of fp8_current, fp8_delayed, fp8_block") as refused:
+        JobSpec(**external | {"engine": "emulated"})
+    assert "names no scaling" in str(refused.value)
+    with pytest.raises(SpecError, match="no switches"):
+        JobSpec(**external | {"candidates": (Arm(recipe=recipe, bf16_from_step=5),)})
 
 
 def _shape(kind, seen):
@@ -384,4 +402,4 @@ def test_a_changed_specification_has_a_new_version():
     assert len(seen) >= 8
     shape = sorted((kind.__qualname__, fields) for kind, fields in seen.items())
     digest = hashlib.sha256(repr(shape).encode()).hexdigest()[:16]
-    assert (SPEC_VERSION, digest) == (3, "40560fa03dd993a0")
+    assert (SPEC_VERSION, digest) == (4, "40560fa03dd993a0")

@@ -43,8 +43,8 @@ PARTS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "Arm": (
         "`baseline` and each of `candidates`",
         {
-            "recipe": "a [recipe](recipes.md), or `other:NAME` under engines `command` and "
-            "`external`",
+            "recipe": "a [recipe](recipes.md); under engines `command` and `external` also `fp8` "
+            "or `other:NAME`",
             "replicates": "runs of this arm, 1 to 64; equal replicate numbers of two arms share "
             "data and initialization",
             "name": "the arm's name; by default what it does. [A name must not claim another "
