@@ -219,7 +219,10 @@ def test_what_a_job_cannot_hold_is_refused_before_anything_is_sent(
 
 
 def test_the_servers_other_verdict_is_told(served, files, capsys, monkeypatch):
-    monkeypatch.setattr(push, "send_run", lambda *sent: send_run(*sent[:-1], None))  # no rounding
+    def without_rounding(client, run, curve, manifest, recipe, _rounding):
+        return send_run(client, run, curve, manifest, recipe, None)
+
+    monkeypatch.setattr(push, "send_run", without_rounding)
     call = (files["fp8"], files["mxfp8"], "--planned-steps", "1500", "--margin", "0.42%")
     nearest = ("--rounding", "mxfp8=nearest", "--rounding", "fp8=nearest")
     code, out, err = _compare(capsys, *call, *nearest, "--push", "--server", served)
