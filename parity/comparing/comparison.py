@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from parity.judging.bundles.evidence import Case
 from parity.judging.decision import State
 from parity.judging.document_types import VerdictDocument
+from parity.judging.verdict.deciding_interval import recorded_interval
 from parity.judging.verdict.path import with_path
 from parity.report.figures.verdict_figure import verdict_figure
 from parity.report.formats.terminal import plain_text
@@ -55,9 +56,12 @@ class Comparison:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """The ends of the gap's interval in nats, at the policy's confidence."""
+        """The ends of the interval that decided, in nats."""
         gap = self.document["gap"]
-        return (gap["lo"], gap["hi"]) if gap else None
+        if gap is None:
+            return None
+        interval = recorded_interval(self.document, gap)
+        return interval["lo"], interval["hi"]
 
     @property
     def margin(self) -> float | None:

@@ -8,9 +8,9 @@ from parity.frozen import frozen
 from parity.judging.decision import INCONCLUSIVE, PASS, WORST_FIRST, State
 from parity.judging.document_types import VerdictDocument
 from parity.judging.verdict.sign_offs import SignOffDocument, accepted
+from parity.report.answer import answer_words
 from parity.report.sign_off_words import NOT_A_PASS, Accepted, accepted_words, lapsed_words
-from parity.report.view import view_of
-from parity.report.words import words
+from parity.report.view import View, views_of
 from parity.wording import age_in_words, version_words
 
 FILES = "files"
@@ -96,32 +96,31 @@ class GateOutcome:
             return (
                 f"{what} ({self.result}): {' '.join((self.trouble or 'the job has none').split())}"
             )
-        others = "".join(
-            f", {view_of(one).candidate.title} {str(one['verdict']).upper()}"
-            for one in self.verdicts
-        )
         stated = f"{STATED_ONLY}. " if self.result == INCONCLUSIVE and self.is_stated_only else ""
-        several = f" All candidates: {others[2:]}." if len(self.verdicts) > 1 else ""
         signed = ""
         if self.is_accepted:
             signed = (
                 f"{NOT_A_PASS.upper()}: "
                 f"{'; '.join(accepted_words(sign_off) for sign_off in self.accepted.values())}. "
             )
-        return " ".join(f"{stated}{signed}{_told(self.worst)}{several}".split())
+        said = answer_words(self.views)
+        next_step = f" Next: {said.next}" if said.next and self.result != PASS else ""
+        return " ".join(f"{stated}{signed}{said.line}{next_step}".split())
+
+    @property
+    def views(self) -> list[View]:
+        """The verdicts as a gate takes them: a pass that rests on a schedule which is only stated
+        is shown as inconclusive.
+        """
+        return [
+            replace(view, state=_taken(document))
+            for view, document in zip(views_of(self.verdicts), self.verdicts, strict=True)
+        ]
 
     @property
     def worst(self) -> VerdictDocument | None:
         """The verdict that decides, or None."""
         return _worst(self.verdicts)
-
-
-def _told(document: VerdictDocument) -> str:
-    """The verdict on one line, with what to do next where it is no pass."""
-    sentences = words(view_of(document))
-    if document["verdict"] == PASS or not sentences.next:
-        return sentences.line
-    return f"{sentences.line} Next: {sentences.next}"
 
 
 def ended(outcome: GateOutcome, job: Mapping[str, Any]) -> GateOutcome:

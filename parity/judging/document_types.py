@@ -36,11 +36,28 @@ class PairingDocument(TypedDict):
     pairs: list[dict[str, Any]]
 
 
+class DecidingIntervalDocument(TypedDict):
+    """The interval that decided, its ends in nats. `one_sided` is whether only the end towards the
+    margin counted: the lower one of a fail, the upper one otherwise, unless the policy bounds both
+    sides.
+    """
+
+    level: float
+    lo: float
+    hi: float
+    one_sided: bool
+
+
 class GapDocument(TypedDict):
     """The window's mean gap with its interval, nats; `rel` is the mean as a share of the baseline's
     loss, `raw` includes spikes.
+
+    `lo` and `hi` are the ends at the level `confidence`, which looks and candidates share;
+    `deciding` is the interval that the verdict rests on, which every surface shows. Verdicts of
+    judges before 0.8.0 have none.
     """
 
+    deciding: NotRequired[DecidingIntervalDocument]
     mean: float
     rel: float | None
     raw: float

@@ -1,14 +1,15 @@
-"""Several candidates: their order, how many have each verdict, and what became of the others."""
+"""Several candidates: their order, which of them decides the state, and how many have each."""
 
 import math
 from collections.abc import Sequence
 
+from parity.judging.decision import worst
 from parity.judging.document_types import State
 from parity.report.view import View
-from parity.report.words import next_step
-from parity.wording import first_few
 
 BEST_FIRST: Sequence[State] = ("pass", "inconclusive", "fail")
+IN_ANSWERS: Sequence[State] = ("fail", "pass", "inconclusive")
+"""The order in which an answer names candidates: who fails, who may be used, who is open."""
 
 
 def safest_first(views: Sequence[View]) -> list[View]:
@@ -22,40 +23,46 @@ def safest_first(views: Sequence[View]) -> list[View]:
     return sorted(views, key=risk)
 
 
-def advising(views: Sequence[View]) -> View | None:
-    """The verdict whose next step is told of several: the safest one that has one."""
-    return next((view for view in safest_first(views) if next_step(view)), None)
+def state_of_all(views: Sequence[View]) -> State:
+    """The one state of several candidates: the worst of theirs."""
+    return worst(view.state for view in views)
 
 
-def others_words(views: Sequence[View]) -> str:
-    """What became of the candidates after the safest one: "nvfp4 fails; nvfp4-wgrad16 is
-    undecided."; "" for one.
+def deciding(views: Sequence[View]) -> View:
+    """The candidate that decides the state of all: of those that fail the farthest above the
+    margin, of undecided ones the nearest to a decision, of those that pass the nearest to the
+    margin. The first in the order of `safest_first` where they are equal.
     """
-    first, *others = safest_first(views)
-    if not others:
-        return ""
 
-    def name(view: View) -> str:
-        if view.baseline.name == first.baseline.name:
-            return view.candidate.title
-        return view.pair
+    def rank(view: View) -> float:
+        gap = (view.gap.mean, view.gap.lo, view.gap.hi) if view.gap else None
+        return decisiveness(view.state, gap, view.margin["nats"] if view.margin else None)
 
-    by_verdict = {
-        state: [name(view) for view in others if view.state == state] for state in BEST_FIRST
-    }
-    parts = []
-    if passing := by_verdict["pass"]:
-        parts.append(f"{first_few(passing, 3)} {'passes' if len(passing) == 1 else 'pass'}, too")
-    if failing := by_verdict["fail"]:
-        parts.append(f"{first_few(failing, 3)} {'fails' if len(failing) == 1 else 'fail'}")
-    if undecided := by_verdict["inconclusive"]:
-        parts.append(
-            f"{first_few(undecided, 3)} {'is' if len(undecided) == 1 else 'are'} undecided"
-        )
-    return f"{'; '.join(parts)}."
+    state = state_of_all(views)
+    return max((view for view in safest_first(views) if view.state == state), key=rank)
+
+
+def decisiveness(
+    state: State, gap: tuple[float, float, float] | None, margin: float | None
+) -> float:
+    """How much a candidate decides among those of its state, in margins; `gap` is its mean with the
+    ends of its interval, nats.
+
+    A fail without a gap, as of NaN, is the farthest of all; an undecided candidate without one is
+    the farthest from a decision.
+    """
+    if gap is None or margin is None:
+        return math.inf if state == "fail" else -math.inf
+    mean, lo, hi = gap
+    unit = margin if margin > 0.0 else 1.0
+    if state == "inconclusive":
+        return -max(0.0, min(hi - margin, margin - lo)) / unit
+    return (mean if state == "fail" else hi) / unit
 
 
 def tally(views: Sequence[View]) -> list[tuple[State, int]]:
-    """How many candidates have each verdict, those that nobody has left out."""
-    counted = [(state, sum(view.state == state for view in views)) for state in BEST_FIRST]
+    """How many candidates have each state, in the order of `IN_ANSWERS`; those that nobody has are
+    left out.
+    """
+    counted = [(state, sum(view.state == state for view in views)) for state in IN_ANSWERS]
     return [(state, number_of) for state, number_of in counted if number_of]

@@ -84,8 +84,8 @@ def looks_words(document: VerdictDocument) -> str:
     if shared["looks"] > 1 or shared["candidates"] > 1:
         among = f", {shared['candidates']} candidates" if shared["candidates"] > 1 else ""
         level = (
-            f"{among}: each interval has {level_percent(shared['confidence'])}, so that all "
-            f"together keep {nominal}"
+            f"{among}: a pass takes each interval at {level_percent(shared['confidence'])}, so "
+            f"that all together keep {nominal}, at which a fail is judged"
         )
     if shared["registered"]:
         counted = "registered"

@@ -169,10 +169,14 @@ def _pairing(view: View) -> str:
 
 def _shared_error(document: VerdictDocument) -> str:
     """How candidates and looks share the error, and whether anybody counts them; "" of one
-    candidate with one look.
+    candidate with one look, and of a fail, which keeps the policy's confidence.
     """
     shared = document.get("multiplicity")
-    if shared is None or (shared["candidates"] == 1 and shared["looks"] == 1):
+    if (
+        document["verdict"] == "fail"
+        or shared is None
+        or (shared["candidates"] == 1 and shared["looks"] == 1)
+    ):
         return ""
     nominal = level_percent(document["params"]["policy"]["confidence"])
     number_of = shared["candidates"]

@@ -9,6 +9,7 @@ from parity.judging.curves.curve import FloatArray, IntArray
 from parity.judging.document_types import VerdictDocument
 from parity.judging.live.gap_chart import WHOLE, BinnedGap, StepRange, binned_gap
 from parity.judging.noise.arm_noise import Prior
+from parity.judging.verdict.deciding_interval import recorded_interval
 
 EARLY_SHARE = 0.03  # of the steps: the fall of the first ones would flatten all that follows
 
@@ -43,11 +44,13 @@ def gap_in_ranges(gap: BinnedGap, edges: IntArray) -> tuple[FloatArray, FloatArr
 
 
 def interval_level(document: VerdictDocument) -> float | None:
-    """The level of the verdict's interval, which looks and candidates share; None for a verdict
-    without one.
+    """The level of the interval that decided a verdict; without a gap, the one that looks and
+    candidates share; None for a verdict without either.
     """
-    level = document["gap"] or document.get("multiplicity")
-    return level["confidence"] if level else None
+    if gap := document["gap"]:
+        return recorded_interval(document, gap)["level"]
+    shared = document.get("multiplicity")
+    return shared["confidence"] if shared else None
 
 
 def gap_limits(document: VerdictDocument, gap: BinnedGap, pad: float) -> tuple[float, float]:
@@ -61,8 +64,9 @@ def gap_limits(document: VerdictDocument, gap: BinnedGap, pad: float) -> tuple[f
     if not inside.any():
         inside[:] = True
     values = [0.0, gap.margin_nats or 0.0, *gap.lo[inside].tolist(), *gap.hi[inside].tolist()]
-    if document["gap"]:
-        values += [document["gap"]["lo"], document["gap"]["hi"]]
+    if recorded := document["gap"]:
+        interval = recorded_interval(document, recorded)
+        values += [interval["lo"], interval["hi"]]
     finite = [value for value in values if math.isfinite(value)]
     low, high = min(finite), max(finite)
     reach = high - low or 1e-6

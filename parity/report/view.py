@@ -20,6 +20,7 @@ from parity.judging.document_types import (
 from parity.judging.evaluations.document import EVALUATION_SCHEMA
 from parity.judging.evaluations.document_types import EvaluationDocument, IntervalDocument
 from parity.judging.gap.chances import chances_of
+from parity.judging.verdict.deciding_interval import recorded_interval
 from parity.wording import count, cut, nats_decimals
 
 AnyDocument = VerdictDocument | EvaluationDocument
@@ -48,8 +49,8 @@ class ArmView:
 
 @frozen
 class GapView:
-    """A gap with the ends of its interval, nats; `rel` is its share of the baseline's loss, `unit`
-    what the interval counts ("6 runs"), "" where there is only one way to count.
+    """A gap with the ends of the interval that decided, nats; `rel` is its share of the baseline's
+    loss, `unit` what the interval counts ("6 runs"), "" where there is only one way to count.
     """
 
     mean: float
@@ -74,7 +75,8 @@ class CommonView:
     `gap` is the one that the sentences report: the judged one, None where there is none, or where
     it compares nothing. `intervals` are all that are on record, the judged one last.
     `recorded_gap` is the one that a table shows, also where it compares nothing. `names_unit` is
-    whether a sentence about the interval says what it counts.
+    whether a sentence about the interval says what it counts. `confidence` is the level of the
+    interval that decided, which is the one that is shown.
     """
 
     state: State
@@ -144,11 +146,6 @@ class TrainingView(CommonView):
         return window["first"], window["last"]
 
     @property
-    def nominal(self) -> float | None:
-        """The confidence that the policy asks for, which looks and candidates share."""
-        return float(self.document["params"]["policy"]["confidence"])
-
-    @property
     def run_hours(self) -> float | None:
         """Hours of training of all runs together."""
         speed = self.document.get("throughput")
@@ -206,11 +203,6 @@ class EvaluationView(CommonView):
         as_of = self.document["as_of"]
         if as_of and as_of["points"]:
             return as_of["points"][0], as_of["points"][-1]
-        return None
-
-    @property
-    def nominal(self) -> float | None:
-        """None: the interval has the confidence that the policy asks for."""
         return None
 
     @property
@@ -287,7 +279,11 @@ def views_of(documents: Sequence[AnyDocument]) -> list[View]:
 
 def training_view(document: VerdictDocument) -> TrainingView:
     """The view of a training verdict."""
-    gap = _gap(document["gap"]) if document["gap"] else None
+    level, gap = 0.95, None
+    if recorded := document["gap"]:
+        interval = recorded_interval(document, recorded)
+        level = interval["level"]
+        gap = _gap({**recorded, "lo": interval["lo"], "hi": interval["hi"]})
     told_gap = None if document["codes"][0] in NO_GAP_CODES else gap
     noises = document["tau"]
     return TrainingView(
@@ -312,7 +308,7 @@ def training_view(document: VerdictDocument) -> TrainingView:
         recorded_gap=gap,
         intervals=[told_gap] if told_gap else [],
         names_unit=False,
-        confidence=document["gap"]["confidence"] if document["gap"] else 0.95,
+        confidence=level,
         margin=document["margin"],
         compares="compares" in document,
         finished=_finished(document),

@@ -37,8 +37,10 @@ first lines.
 
 @frozen
 class Words:
-    """A verdict in words. `why` is why it is undecided in a few words, or why it fails apart from
-    its gap; "" where the gap decides.
+    """A verdict, or the answer of several candidates (`parity.report.answer`), in words.
+
+    `why` is why it is undecided in a few words, or why it fails apart from its gap; "" where the
+    gap decides.
     """
 
     verdict: State
@@ -71,7 +73,7 @@ def words(view: View, cost: StripItem | None = None) -> Words:
     return Words(
         verdict=view.state,
         lead=lead_of(view),
-        measure=_measure(view),
+        measure=measure_of(view),
         interval=_interval(view),
         next=next_step(view),
         why=why(view),
@@ -108,7 +110,7 @@ def lead_of(view: View) -> str:
         if verdict == "fail":
             return f"Do not switch to {name}, as these two numbers stand."
         return f"Two numbers cannot decide on {name}."
-    alike = _one_recipe(view)
+    alike = has_one_recipe(view)
     if verdict == "inconclusive" and code == AS_OF.code and (_is_below(view) or view.is_identical):
         early = f"say that {name} trains as {base} does" if view.compares else "switch"
         return f"No loss beyond the margin as of {view.point}; too early to {early}."
@@ -134,7 +136,7 @@ def _is_below(view: View) -> bool:
     return gap is not None and margin is not None and gap.against(margin["nats"]) == "below"
 
 
-def _one_recipe(view: View) -> bool:
+def has_one_recipe(view: View) -> bool:
     """Whether both arms have one recipe, as two revisions of the code do, so that there is nothing
     to switch to.
     """
@@ -144,28 +146,35 @@ def _one_recipe(view: View) -> bool:
     return recipe is not None and recipe == view.candidate.recipe
 
 
-def _measure(view: View) -> str:
-    """Where the candidate ends, in nats and in margins; without a gap to tell, the reason."""
+def measure_of(view: View, *, named: bool = False) -> str:
+    """Where the candidate ends, in nats and in margins; without a gap to tell, the reason. `named`
+    is whether it says of which candidate.
+    """
     gap, margin = view.gap, view.margin
+    name = view.candidate.title
     if gap is None or _fails_apart(view):
-        return str(view.reasons[0]["sentence"])
+        sentence = str(view.reasons[0]["sentence"])
+        return f"{name}: {sentence}" if named and name not in sentence else sentence
     if isinstance(view, TrainingView) and view.is_identical:  # only curves can be equal
-        return _equal_runs(view)
+        return _equal_runs(view, f"{name}'s" if named else "Its")
     size = abs(gap.mean)
     digits = f"{size:.{view.decimals}f}"
     side = "above" if gap.mean > 0.0 else "below"
     at = f"{digits} nats {side}" if float(digits) else "level with"
-    where = f"It ends {at}" if view.finished else f"As of {view.point} it is {at}"
+    if view.finished:
+        where = f"{name if named else 'It'} ends {at}"
+    else:
+        where = f"As of {view.point} {name if named else 'it'} is {at}"
     return (
         f"{where} {view.baseline.title}{_margin_multiple(size, margin) if float(digits) else ''}."
     )
 
 
-def _equal_runs(view: TrainingView) -> str:
+def _equal_runs(view: TrainingView, whose: str) -> str:
     runs, inputs = view.candidate.runs, view.document["inputs"]
     steps = min(run["completeness"]["count"] for run in inputs["candidate"])
     are = "run is" if runs == 1 else f"{runs:,} runs are"
-    return f"Its {are} equal to {view.baseline.name}'s at every one of {count(steps, 'step')}."
+    return f"{whose} {are} equal to {view.baseline.name}'s at every one of {count(steps, 'step')}."
 
 
 def _fails_apart(view: View) -> bool:
@@ -247,12 +256,6 @@ def _side(view: View, gap: GapView) -> str:
     if margin is None:
         return "no margin is known"
     where = gap.against(margin["nats"])
-    if view.code == "GAP_EXCEEDS_MARGIN" and where == "across" and view.nominal is not None:
-        nominal = level_percent(view.nominal)
-        return (
-            f"across the margin {margin['nats']:.{view.decimals}f}; the {nominal} interval, "
-            "which a fail takes, is above it"
-        )
     nats = f"{margin['nats']:.{view.decimals}f}"
     worth = margin["source"]
     if margin["rel"] and "nats" not in worth and "tokens" not in worth:

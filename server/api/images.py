@@ -17,12 +17,14 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from parity.frozen import frozen
-from parity.judging.decision import worst
 from parity.judging.document_types import VerdictDocument
+from parity.report.candidates import deciding
 from parity.report.figures.verdict_figure import draw_figure
+from parity.report.number_words import mean_words
+from parity.report.view import views_of
 from parity.report.words import MARKS
 from parity.version import VERSION
-from parity.wording import signed
+from parity.wording import minus
 from server.concurrency.turns import Turns
 from server.database.lookups import find_job
 from server.database.sessions import Database
@@ -155,11 +157,10 @@ def badge(session: Session, job_or_name: str) -> Badge:
     documents = verdict_documents(job)
     message, color = f"no verdict, {job.status}", _COLORS["none"]
     if documents:
-        outcome = worst(document["verdict"] for document in documents)
-        shown = next(document for document in documents if document["verdict"] == outcome)
-        gap = f", gap {signed(shown['gap']['mean'], 4)} nats" if shown["gap"] else ""
+        view = deciding(views_of(documents))
+        gap = f", gap {minus(mean_words(view))} nats" if view.gap else ""
         message, color = (
-            f"{MARKS[outcome]} {shown['candidate']['name']} {outcome}{gap}",
-            _COLORS[outcome],
+            f"{MARKS[view.state]} {view.candidate.name} {view.state}{gap}",
+            _COLORS[view.state],
         )
     return Badge(schemaVersion=1, label="parity", message=message, color=color)

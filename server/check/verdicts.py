@@ -11,6 +11,7 @@ from server.database.sessions import Database
 from server.database.tables import Arm, Job, Verdict
 from server.database.verdict_digest import document_digest, has_its_columns
 from server.jobs.lifecycle import listed_answer
+from server.jobs.verdict_rows import has_its_lead
 
 _AT_ONCE = 200
 
@@ -49,13 +50,16 @@ def _check_answers(database: Database) -> Iterator[Checked]:
 
 def _wrong_answer(job: Job) -> Damage | None:
     answer, gap = listed_answer(job.verdicts)
-    if (job.answer, job.worst_gap) == (answer, gap):
-        return None
-    what = (
-        f"job {job.id}: lists show the answer {job.answer} and the gap {job.worst_gap}, and its "
-        f"verdicts say {answer} and {gap}"
-    )
-    return Damage(what=what, remedies=_remedies(job.id))
+    if (job.answer, job.worst_gap) != (answer, gap):
+        what = (
+            f"job {job.id}: lists show the answer {job.answer} and the gap {job.worst_gap}, and "
+            f"its verdicts say {answer} and {gap}"
+        )
+        return Damage(what=what, remedies=_remedies(job.id))
+    if not has_its_lead(job):
+        what = f"job {job.id}: lists show {job.lead!r}, which its verdicts do not say"
+        return Damage(what=what, remedies=_remedies(job.id))
+    return None
 
 
 def _damage(row: Verdict) -> Damage | None:

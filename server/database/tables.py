@@ -153,9 +153,10 @@ class Job(Base):
     # The largest gap of its candidates as a share of the baseline's loss, to sort by; set when it
     # is judged.
     worst_gap: Mapped[float | None]
-    # The verdict on its safest candidate (`parity.report.candidates.safest_first`); set when it is
-    # judged.
+    # Its one state, the worst of its candidates' verdicts, and the lead of several candidates as
+    # pages show it; set when it is judged. Jobs from before 0042 have no lead.
     answer: Mapped[State | None] = mapped_column(String(32))
+    lead: Mapped[str | None]
     # A run that trains for longer than this, summed over its attempts, is failed; None: the
     # operator's limit.
     max_run_seconds: Mapped[float | None]

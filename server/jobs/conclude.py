@@ -45,7 +45,7 @@ from server.jobs.job_kinds import JobOutcome, needed_kind
 from server.jobs.judge_claim import claimed, is_held
 from server.jobs.judge_input import case_of, noise_table_of
 from server.jobs.noise_tables import keep_reruns, reruns_of
-from server.jobs.verdict_rows import new_verdict_row, path_or_none
+from server.jobs.verdict_rows import job_lead, new_verdict_row, path_or_none
 
 _log = logging.getLogger(__name__)
 _one_at_a_time = threading.Lock()  # in this process: each job judged has all its curves in memory
@@ -256,6 +256,7 @@ def write_outcome(session: Session, job_id: str, outcome: JobOutcome) -> bool:
     job = session.get_one(Job, job_id)
     job.judging_by = job.judging_until = None
     job.answer, job.worst_gap = lifecycle.listed_answer(rows)
+    job.lead = job_lead([document for document, _ in outcome.verdicts])
     if outcome.noise_table is not None:
         job.noise_table = outcome.noise_table.csv()
     keep_reruns(job, outcome.reruns)

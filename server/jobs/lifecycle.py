@@ -14,8 +14,7 @@ from typing import Any, Literal
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from parity.judging.decision import State
-from parity.report.candidates import BEST_FIRST
+from parity.judging.decision import State, worst
 from server.database import clock, events
 from server.database.events import announce
 from server.database.lookups import find_job
@@ -34,6 +33,7 @@ from server.database.states import (
 )
 from server.database.tables import Attempt, AttemptState, Job, Run, RunState, Verdict, Worker
 from server.database.verdict_digest import is_intact
+from server.jobs.verdict_rows import has_its_lead
 from server.logs import without_secrets
 
 JobEnd = Literal["concluded", "failed", "cancelled"]
@@ -213,11 +213,11 @@ def end_job(
 
 
 def listed_answer(rows: Iterable[Verdict]) -> tuple[State | None, float | None]:
-    """What lists show of a job by its verdicts: the answer of the safest candidate, and the widest
-    relative gap; None without any.
+    """What lists show of a job by its verdicts: the worst of their states, and the widest relative
+    gap; None without any.
     """
     verdicts = tuple(rows)
-    answer = min((row.outcome for row in verdicts), key=BEST_FIRST.index, default=None)
+    answer = worst(row.outcome for row in verdicts) if verdicts else None
     gap = max((row.gap_rel for row in verdicts if row.gap_rel is not None), default=None)
     return answer, gap
 
@@ -231,6 +231,7 @@ def has_its_verdicts(job: Job) -> bool:
         judged <= {verdict.candidate for verdict in job.verdicts}
         and all(is_intact(verdict) for verdict in job.verdicts)
         and (job.answer, job.worst_gap) == listed_answer(job.verdicts)
+        and has_its_lead(job)
     )
 
 
@@ -256,6 +257,7 @@ def reopen_job(session: Session, job: Job) -> bool:
         "judge_after": None,
         "answer": None,
         "worst_gap": None,
+        "lead": None,
     }
     if not move_job(session, job.id, ("concluded", "failed"), "running", **fresh):
         return False

@@ -3,7 +3,7 @@
 import json
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast
 
 from sqlalchemy import Row, select
@@ -14,7 +14,8 @@ from parity.judging.document_types import PathPointDocument, VerdictDocument
 from parity.judging.gap.chances import chances_of
 from parity.judging.verdict.path import path_of
 from parity.judging.verdict.verdict import Verdict as Judged
-from parity.report.view import view_of
+from parity.report.answer import lead_of_all
+from parity.report.view import view_of, views_of
 from parity.report.words import lead_of, with_words
 from server.database.states import RECORD_DAMAGED
 from server.database.tables import Job, Verdict, new_id
@@ -155,9 +156,30 @@ def lead_or_none(document: Mapping[str, Any]) -> str | None:
         return None
 
 
+def job_lead(documents: Sequence[Mapping[str, Any]]) -> str | None:
+    """The lead of a job with several candidates; None for one, whose verdict has it, and where it
+    cannot be told, which is logged.
+    """
+    if len(documents) < 2:
+        return None
+    try:
+        return lead_of_all(views_of(cast("Sequence[VerdictDocument]", documents)))
+    except Exception:  # noqa: BLE001
+        _log.exception("the lead of %s verdicts could not be told", len(documents))
+        return None
+
+
+def has_its_lead(job: Job) -> bool:
+    """Whether the lead that lists show is the one that the verdicts give; a job from before leads
+    were kept has none.
+    """
+    return job.lead is None or job.lead == job_lead(verdict_documents(job))
+
+
 def new_verdict_row(job_id: str, document: Mapping[str, Any], text: str, now: float) -> Verdict:
     """The row of a new verdict, with the columns that lists read."""
     gap, margin = document.get("gap") or {}, document.get("margin") or {}
+    interval = gap.get("deciding") or gap
     row = Verdict(
         id=new_id("v"),
         job_id=job_id,
@@ -167,8 +189,8 @@ def new_verdict_row(job_id: str, document: Mapping[str, Any], text: str, now: fl
         lead=lead_or_none(document),
         code=document["codes"][0],
         gap=_finite(gap.get("mean")),
-        ci_low=_finite(gap.get("lo")),
-        ci_high=_finite(gap.get("hi")),
+        ci_low=_finite(interval.get("lo")),
+        ci_high=_finite(interval.get("hi")),
         gap_rel=_finite(gap.get("rel")),
         margin=_finite(margin.get("nats")),
         document_sha256=document_digest(text),

@@ -17,6 +17,7 @@ from parity.cli.terminal.wrong_calls import UsageError
 from parity.gate.exit_under_rules import exit_code_under
 from parity.gate.outcome import NOT_JUDGED, STATED_ONLY, GateOutcome, origin
 from parity.gate.rules import GateRules
+from parity.report.candidates import deciding
 from parity.report.formats.json_text import judge_of
 from parity.report.formats.junit import render_junit
 from parity.report.formats.markdown import escaped, markdown_sections
@@ -105,7 +106,7 @@ def markdown(outcome: GateOutcome, rules: GateRules, fits: Callable[[str], bool]
     if outcome.trouble is not None:
         rest = [escaped(outcome.line)]
     else:
-        rest = markdown_sections(outcome.verdicts, outcome.accepted)
+        rest = markdown_sections(outcome.views, outcome.accepted)
     last = f"parity {VERSION}\n"
     shown, left_out = [first], 0
     for section in rest:
@@ -182,16 +183,17 @@ def _outputs(outcome: GateOutcome, rules: GateRules) -> dict[str, str]:
     """One line each, whatever a server or a file put into it: a line break would be another
     output.
     """
-    worst = outcome.worst
-    gap, margin = (worst["gap"], worst["margin"]) if worst else (None, None)
+    view = deciding(outcome.views) if outcome.verdicts else None
+    gap, margin = (view.recorded_gap, view.margin) if view else (None, None)
     values = {
         "verdict": outcome.result,
         "exit_code": exit_code_under(outcome, rules)[0],
         "headline": outcome.line,
-        "candidate": worst and worst["candidate"]["name"],
-        "gap_nats": gap and gap["mean"],
-        "ci_low": gap and gap["lo"],
-        "ci_high": gap and gap["hi"],
+        "candidate": view and view.candidate.name,
+        "gap_nats": gap and gap.mean,
+        "ci_low": gap and gap.lo,
+        "ci_high": gap and gap.hi,
+        "ci_level": view.confidence if view and gap else None,
         "margin_nats": margin and margin["nats"],
         "cached": "true" if outcome.source == "concluded" else "false",
         "accepted": "true" if outcome.is_accepted else "false",

@@ -1,9 +1,8 @@
 """A second look with one more replicate, where a fail is narrow and the job file wants one."""
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from rich.console import Console
 
@@ -12,6 +11,8 @@ from parity.client.rest import Client, Document
 from parity.gate.outcome import GateOutcome, result_of
 from parity.gate.rules import GateRules
 from parity.judging.codes import GAP_EXCEEDS_MARGIN
+from parity.judging.document_types import VerdictDocument
+from parity.judging.verdict.deciding_interval import recorded_interval
 
 
 def verdict_with_second_look(
@@ -68,12 +69,13 @@ def verdict_with_second_look(
     )
 
 
-def is_narrow(verdict: Mapping[str, Any]) -> bool:
-    """Whether an interval lies beyond the margin by less than half of its own width."""
-    if verdict["codes"][0] != GAP_EXCEEDS_MARGIN.code:
+def is_narrow(verdict: VerdictDocument) -> bool:
+    """Whether the interval of a fail lies beyond the margin by less than half of its own width."""
+    gap, margin = verdict["gap"], verdict["margin"]
+    if verdict["codes"][0] != GAP_EXCEEDS_MARGIN.code or gap is None or margin is None:
         return False
-    gap, margin = verdict["gap"], verdict["margin"]["nats"]
-    return bool(gap["lo"] - margin < (gap["hi"] - gap["lo"]) / 2)
+    interval = recorded_interval(verdict, gap)
+    return interval["lo"] - margin["nats"] < (interval["hi"] - interval["lo"]) / 2
 
 
 def with_one_more_replicate(

@@ -12,7 +12,7 @@ from parity.judging.bundles.strict_json import JsonError, parse_json
 from parity.judging.decision import WORST_FIRST
 from parity.judging.document_types import VerdictDocument
 from parity.report.formats.markdown import markdown_sections
-from parity.report.view import view_of
+from parity.report.view import view_of, views_of
 from parity.report.words import words
 
 SCHEMA = "parity.verdict/1"
@@ -50,7 +50,7 @@ def judged_files(path: str, revision: str) -> GateOutcome:
     ):
         raise UsageError(f"{name}: holds no verdicts of schema {SCHEMA}; {_EXPECTED}")
     try:
-        markdown_sections(verdicts)
+        markdown_sections(views_of(verdicts))
         for verdict in verdicts:
             words(view_of(verdict))
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:

@@ -15,7 +15,7 @@ from parity.judging.curves.arms import Arm, Arms
 from parity.judging.curves.context import RECIPE, compared_keys
 from parity.judging.curves.curve import Curve
 from parity.judging.curves.early_stop_noise import EarlySpread
-from parity.judging.decision import Decision
+from parity.judging.decision import Decision, State
 from parity.judging.document_types import CheckDocument, PeerDocument, VerdictDocument
 from parity.judging.gap.token_slope import TokenSlope
 from parity.judging.gap.window_statistics import ArmStatistics, WindowStatistics
@@ -27,6 +27,7 @@ from parity.judging.policy import POINTS_TO_FAIL
 from parity.judging.rules.stability import DRIFT_REACH, DRIFT_Z
 from parity.judging.secondary.advisory import Advisory
 from parity.judging.verdict.advice import Advice
+from parity.judging.verdict.deciding_interval import deciding_interval
 from parity.version import JUDGE_VERSION
 
 VERDICT_SCHEMA = "parity.verdict/1"
@@ -108,13 +109,13 @@ def verdict_document(
                 "plan": m.window.plan,
                 "max_nonfinite_share": NONFINITE_SHARE,
             },
-            **_measured(m),
+            **_measured(m, decision.state),
         }
     )
     return document
 
 
-def _measured(m: Measurements) -> dict[str, Any]:
+def _measured(m: Measurements, state: State) -> dict[str, Any]:
     statistics = m.statistics
     if statistics is None:
         return {
@@ -128,7 +129,10 @@ def _measured(m: Measurements) -> dict[str, Any]:
         "token_slope": statistics.token_slope
         if isinstance(statistics.token_slope, TokenSlope)
         else None,
-        "gap": _gap(statistics, m.levels),
+        "gap": {
+            **_gap(statistics, m.levels),
+            "deciding": deciding_interval(m, statistics.interval, state),
+        },
         "se_parts": {
             "within": statistics.interval.within.value,
             "within_df": statistics.interval.within.df,

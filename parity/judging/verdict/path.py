@@ -37,6 +37,7 @@ from parity.judging.gap.robust_bounds import noise_of
 from parity.judging.gap.window_statistics import PairInWindow, WindowStatistics, gap_with_noise
 from parity.judging.measurements import Measurements
 from parity.judging.policy import POINTS_TO_FAIL
+from parity.judging.verdict.deciding_interval import deciding_levels
 from parity.judging.verdict.verdict import Verdict
 
 POINTS, FEWEST = 40, 26  # of a path: 26 and more wherever as many common steps have an interval
@@ -50,16 +51,18 @@ def path_of(verdict: Verdict) -> list[PathPointDocument]:
     if m.statistics is None or m.bounds is None or m.statistics.n < POINTS_TO_FAIL:
         return []
     steps = m.aligned.steps[: m.window.part(m.aligned.steps).stop]
+    levels = deciding_levels(m, verdict.verdict)
     with np.errstate(over="ignore", invalid="ignore"):
-        earlier = _earlier_points(m, m.statistics, steps)
-    return _finite([*earlier, _point(int(steps[-1]), m.statistics.interval.mean, m.bounds)])
+        earlier = _earlier_points(m, m.statistics, steps, levels)
+    gap = m.statistics.interval
+    return _finite([*earlier, _point(int(steps[-1]), gap.mean, gap.bounds(*levels))])
 
 
 def _earlier_points(
-    m: Measurements, statistics: WindowStatistics, steps: IntArray
+    m: Measurements, statistics: WindowStatistics, steps: IntArray, levels: tuple[float, float]
 ) -> list[PathPointDocument]:
     """The points before the verdict's own, which is at the last of the common steps (n,) of its
-    window and before.
+    window and before, with intervals at the levels of the one that decided.
     """
     pair = PairInWindow(
         aligned=m.aligned,
@@ -87,7 +90,7 @@ def _earlier_points(
         window, part = cut(step)
         if _points(part) >= POINTS_TO_FAIL:
             gap = gap_with_noise(dataclasses.replace(pair, part=part), window, noise)
-            points.append(_point(step, gap.mean, gap.bounds(*m.levels)))
+            points.append(_point(step, gap.mean, gap.bounds(*levels)))
     return points
 
 

@@ -9,8 +9,9 @@ import numpy as np
 
 from parity.judging.bundles.evidence import Case
 from parity.judging.curves.curve import FloatArray, IntArray
-from parity.judging.document_types import GapDocument, VerdictDocument
+from parity.judging.document_types import DecidingIntervalDocument, VerdictDocument
 from parity.judging.live.gap_chart import BinnedGap
+from parity.judging.verdict.deciding_interval import recorded_interval
 from parity.report.figures.figure_file import (
     BASELINE_COLOUR,
     BETTER,
@@ -181,8 +182,9 @@ def _gap(axes: Any, document: VerdictDocument, gap: BinnedGap) -> None:
         _margins(axes, gap, bottom, top)
     if gap.level:
         percent_axis(axes, gap.level)
-    if document["gap"]:
-        _window_interval(axes, document["gap"], gap.window)
+    if recorded := document["gap"]:
+        interval = recorded_interval(document, recorded)
+        _window_interval(axes, recorded["mean"], interval, gap.window)
     if not len(middle):
         axes.set_yticks([])
         axes.text(
@@ -203,8 +205,10 @@ def _margins(axes: Any, gap: BinnedGap, bottom: float, top: float) -> None:
         margin_line(axes, -margin, BETTER)
 
 
-def _window_interval(axes: Any, gap: GapDocument, window: tuple[int, int]) -> None:
-    mean, lo, hi = gap["mean"], gap["lo"], gap["hi"]
+def _window_interval(
+    axes: Any, mean: float, interval: DecidingIntervalDocument, window: tuple[int, int]
+) -> None:
+    lo, hi = interval["lo"], interval["hi"]
     x = window[0] + (window[1] - window[0]) / 2
     axes.errorbar(
         [x],
@@ -225,7 +229,7 @@ def _window_interval(axes: Any, gap: GapDocument, window: tuple[int, int]) -> No
         "zorder": 6,
     }
     axes.annotate(
-        f"{signed(mean, 4)}\n{level_percent(gap['confidence'])} CI",
+        f"{signed(mean, 4)}\n{level_percent(interval['level'])} CI",
         (x, mean),
         fontsize=TINY,
         **beside,

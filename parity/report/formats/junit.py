@@ -159,18 +159,17 @@ def _outcome(view: View, check: CheckName) -> tuple[str, str]:
 
 
 def _properties(view: View) -> dict[str, Any]:
-    margin, said = view.margin, words(view)
-    gap: Mapping[str, Any] | None
+    gap, margin, said = view.recorded_gap, view.margin, words(view)
     downstream: Sequence[Mapping[str, Any]] = ()
     further: dict[str, Any]
     if isinstance(view, EvaluationView):  # its judged gap, and what was not measured in steps
-        gap, target = view.document["gap"]["judged"], view.document["target"]
+        target = view.document["target"]
         further = {
             "token_tax": target and target["tax"] and target["tax"]["estimate"],
             "profile": view.profile,
         }
     else:
-        gap, downstream = view.document["gap"], view.document.get("downstream", ())
+        downstream = view.document.get("downstream", ())
         further = {
             "n_eff": view.document["noise"].get("n_eff"),
             "profile": view.profile,
@@ -183,9 +182,10 @@ def _properties(view: View) -> dict[str, Any]:
         "interval": said.interval,
         "next": said.next,
         "codes": " ".join(view.codes),
-        "gap_nats": gap and gap["mean"],
-        "ci_low": gap and gap["lo"],
-        "ci_high": gap and gap["hi"],
+        "gap_nats": gap and gap.mean,
+        "ci_low": gap and gap.lo,
+        "ci_high": gap and gap.hi,
+        "ci_level": gap and view.confidence,
         "margin_nats": margin and margin["nats"],
         **further,
         "engine_version": view.judge,

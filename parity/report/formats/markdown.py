@@ -3,14 +3,14 @@
 import re
 from collections.abc import Iterable, Sequence
 
-from parity.report.candidates import others_words, safest_first
+from parity.report.answer import answer_words
+from parity.report.candidates import safest_first
 from parity.report.details import Detail, details
 from parity.report.evaluation_tables import evaluation_tables
 from parity.report.formats.terminal import interval_bars
 from parity.report.sign_off_words import NOT_A_PASS, Accepted, accepted_words
 from parity.report.summary import SUMMARY, summary_row
 from parity.report.view import AnyDocument, EvaluationView, View, views_of
-from parity.report.words import MARKS, words
 from parity.version import VERSION
 from parity.wording import minus
 
@@ -32,24 +32,17 @@ def render_markdown(documents: Sequence[AnyDocument], accepted: Accepted | None 
     """The answer, the intervals, the strip, and folded details; fit for a pull-request comment. A
     sign-off follows the answer.
     """
-    return "\n\n".join([*markdown_sections(documents, accepted), f"parity {VERSION}\n"])
+    return "\n\n".join([*markdown_sections(views_of(documents), accepted), f"parity {VERSION}\n"])
 
 
-def markdown_sections(
-    documents: Sequence[AnyDocument], accepted: Accepted | None = None
-) -> list[str]:
+def markdown_sections(views: Sequence[View], accepted: Accepted | None = None) -> list[str]:
     """The parts of `render_markdown`: the answer with its figure and strip, then the details of
     each candidate.
     """
-    views = views_of(documents)
     ordered = safest_first(views)
-    said = words(ordered[0])
-    sections = [f"### {MARKS[said.verdict]} {said.verdict.upper()}: {escaped(said.lead)}"]
-    sentences = [
-        said.measure,
-        said.interval,
-        *([others_words(views)] if len(views) > 1 else []),
-    ]
+    said = answer_words(views)
+    sections = [f"### {said.chip}: {escaped(said.lead)}"]
+    sentences = [said.measure, said.interval]
     sections.append(" ".join(escaped(minus(sentence)) for sentence in sentences if sentence))
     sign_offs = [
         accepted[view.candidate.name]

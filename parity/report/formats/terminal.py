@@ -12,7 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from parity.judging.verdict.sign_offs import SignOffDocument
-from parity.report.candidates import others_words, safest_first, tally
+from parity.report.answer import answer_words
+from parity.report.candidates import safest_first, tally
 from parity.report.details import Detail, details, evaluation_details
 from parity.report.evaluation_tables import Cells, evaluation_tables
 from parity.report.number_words import mean_words
@@ -46,16 +47,18 @@ def render_text(
     """
     views = views_of(documents)
     ordered = safest_first(views)
-    first, *others = ordered
+    several = len(ordered) > 1
     parts = _answer_parts(ordered, accepted)
     bars = [Text(line) for line in interval_bars(ordered, console_width)]
     if bars:
         parts += [Text(""), *bars]
     parts.append(Text(""))
     parts += (
-        [_next_line(words(first), console_width)] if others else _strip_lines(first, console_width)
+        [_next_line(answer_words(ordered), console_width)]
+        if several
+        else _strip_lines(ordered[0], console_width)
     )
-    if not others and not verbose:
+    if not several and not verbose:
         parts = _fitted(parts, console_width)
     return Group(*parts, *(_numbers(views, console_width) if verbose else ()))
 
@@ -77,25 +80,24 @@ def plain_text(
 def answer_parts(
     documents: Sequence[AnyDocument], accepted: Accepted | None = None
 ) -> list[RenderableType]:
-    """The answer, a line each: verdict and lead, measure, interval, what became of further
-    candidates, and sign-offs that hold.
+    """The answer, a line each: state and lead, measure, interval, how many candidates have which
+    state, and sign-offs that hold.
     """
     return _answer_parts(safest_first(views_of(documents)), accepted)
 
 
 def _answer_parts(ordered: Sequence[View], accepted: Accepted | None) -> list[RenderableType]:
-    first, *others = ordered
-    said = words(first)
+    said = answer_words(ordered)
     parts: list[RenderableType] = [
         Text.assemble((said.chip, STYLES[said.verdict]), f"  {said.lead}")
     ]
     parts += [Text(minus(line)) for line in (said.measure, said.interval) if line]
-    if others:
+    if len(ordered) > 1:
         counted = (
             (f"{MARKS[state]} {number} {state}  ", STYLES[state])
             for state, number in tally(ordered)
         )
-        parts += [Text(minus(others_words(ordered))), Text.assemble(*counted)]
+        parts.append(Text.assemble(*counted))
     return parts + [
         _accepted_text(accepted[view.candidate.name])
         for view in ordered

@@ -8,6 +8,7 @@ own policy: at most the one script in it, by its digest.
 import base64
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from html import escape
 from typing import Any, NotRequired, TypedDict
 
@@ -17,7 +18,7 @@ from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.evaluations.document_types import EvaluationDocument
 from parity.judging.verdict.path import evaluation_path_of
 from parity.judging.verdict.sign_offs import SignOffDocument, accepted
-from parity.report.candidates import safest_first
+from parity.report.candidates import deciding, safest_first
 from parity.report.html.assets import verdict_script, verdict_style
 from parity.report.html.candidates_table import candidates_table
 from parity.report.html.page_details import (
@@ -33,7 +34,6 @@ from parity.report.picture.picture import picture
 from parity.report.picture.scene import Scene, scene_of
 from parity.report.sign_off_words import NOT_A_PASS, accepted_words
 from parity.report.view import AnyDocument, view_of, views_of
-from parity.report.words import words
 
 
 class ConcludedJob(TypedDict):
@@ -131,12 +131,14 @@ def report_page(
     with_script: bool = False,
 ) -> str:
     """The page of these verdicts: one file, details open. `rows` stand behind its own details."""
-    ordered, answer = safest_first(views_of(documents)), answer_of(documents)
+    ordered = safest_first(views_of(documents))
+    selected = ordered.index(deciding(ordered))
+    answer = answer_of(documents, selected=selected)
     screen = Screen(
         context=context,
         answer=answer,
-        picture=picture(scene, with_points=with_script),
-        table=candidates_table(documents),
+        picture=picture(replace(scene, selected=selected), with_points=with_script),
+        table=candidates_table(documents, selected),
         accepted=accepted_by,
         details=[
             reasons_row(ordered, answer.next),
@@ -148,7 +150,6 @@ def report_page(
         is_dense=scene.is_dense,
         has_keys=with_script,
     )
-    said = words(ordered[0])
     allowed = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
     script = ""
     if with_script:
@@ -162,7 +163,7 @@ def report_page(
         '<meta name="viewport" content="width=device-width, initial-scale=1"><meta '
         'name="color-scheme" content="light dark">'
         '<link rel="icon" '
-        f'href="data:,"><title>{escape(f"{said.verdict.upper()}: {said.lead}")}</title>'
+        f'href="data:,"><title>{escape(f"{answer.state.upper()}: {answer.lead}")}</title>'
         f"<style>{verdict_style()}body{{margin:0}}</style></head>\n"
         '<body class="v"><main class="v '
         f'wrap{plain}">{screen_html(screen)}</main>{script}</body></html>\n'

@@ -12,12 +12,13 @@ from typing import NamedTuple
 
 from parity.frozen import frozen
 from parity.judging.document_types import State
-from parity.report.candidates import advising, others_words, safest_first, tally
+from parity.report.answer import answer_words
+from parity.report.candidates import safest_first, tally
 from parity.report.forecast import Outlook, live_interval, live_lead, live_measure
 from parity.report.picture.scene import MANY, TraceState
 from parity.report.strip import StripItem, candidate_items
 from parity.report.view import AnyDocument, views_of
-from parity.report.words import MARKS, next_step, words
+from parity.report.words import MARKS, words
 from parity.wording import cut, minus
 
 KEYS = (
@@ -46,8 +47,7 @@ class DetailsRow(NamedTuple):
 
 @frozen
 class ScreenAnswer:
-    """The answer in words: `others` is what became of the other candidates, `counts` how many have
-    each verdict, of many candidates.
+    """The answer in words; `counts` is how many candidates have each verdict, of many.
 
     `about` is whose the facts of the strip are, apart from the cost; "" of one candidate alone.
     """
@@ -59,7 +59,6 @@ class ScreenAnswer:
     interval: str
     next: str
     strip: Sequence[StripItem]
-    others: str = ""
     counts: Sequence[tuple[State, int]] = ()
     about: str = ""
 
@@ -87,22 +86,18 @@ class Screen:
 def answer_of(
     documents: Sequence[AnyDocument], cost: StripItem | None = None, selected: int = 0
 ) -> ScreenAnswer:
-    """The answer of judged candidates: that of the safest one, and what became of the others; the
-    strip is that of the selected one.
-    """
+    """The answer of judged candidates; the strip is that of the selected one."""
     ordered = safest_first(views_of(documents))
-    said = words(ordered[0], cost)
-    advice, chosen = advising(ordered), ordered[selected]
+    said, chosen = answer_words(ordered, cost), ordered[selected]
     return ScreenAnswer(
         state=said.verdict,
         chip=said.chip,
         lead=said.lead,
         measure=minus(said.measure),
         interval=minus(said.interval),
-        next=minus(next_step(advice)) if advice else "",
+        next=minus(said.next),
         strip=words(chosen, cost).strip,
         about=chosen.candidate.title if len(ordered) > 1 else "",
-        others=minus(others_words(ordered)) if len(ordered) <= MANY else "",
         counts=tally(ordered) if len(ordered) > MANY else (),
     )
 
@@ -145,16 +140,12 @@ def _answer(screen: Screen) -> str:
     accepted = (
         f'<p class="acc"><b>Accepted.</b> {escape(screen.accepted)}</p>' if screen.accepted else ""
     )
-    others = f" <b>{escape(answer.others)}</b>" if answer.others else ""
     counts = "".join(
         f'<span class="c-{state}">{MARKS[state]} {number} {state}</span>'
         for state, number in answer.counts
     )
     counted = f'<p class="tally">{counts}</p>' if counts else ""
-    if answer.interval or others:
-        interval = f'<p class="int"><span class="told">{escape(answer.interval)}</span>{others}</p>'
-    else:
-        interval = ""
+    interval = f'<p class="int">{escape(answer.interval)}</p>' if answer.interval else ""
     long = ' class="long"' if len(answer.lead) > _LONG else ""
     return (
         f'<section class="ans c-{answer.state}" aria-label="Answer"><p '

@@ -1,5 +1,5 @@
-"""Jobs by their answer, as a filter and as counts: that of the safest candidate; before a job has
-one, that it trains, or did not finish.
+"""Jobs by their answer, as a filter and as counts: the worst of their candidates' verdicts; before
+a job has one, that it trains, or did not finish.
 """
 
 from collections import defaultdict

@@ -28,6 +28,7 @@ _JOB_COLUMNS = (
     "id",
     "name",
     "status",
+    "lead",
     "engine",
     "model",
     "revision",
@@ -77,8 +78,8 @@ _STEPS = (
 
 @frozen
 class JobSummary:
-    """A job in a list; `recipes` are those of its candidates, `submitted_by` the name of the token,
-    `code` why it has no verdict.
+    """A job in a list; `lead` is the answer of several candidates in one sentence, `recipes` are
+    those of its candidates, `submitted_by` the name of the token, `code` why it has no verdict.
 
     Jobs of one `group` ask one question again: they have the same name, candidates, baseline,
     policy and steps, whatever the code's revision. `parent_job` is the job that an analysis
@@ -89,6 +90,7 @@ class JobSummary:
     name: str
     status: JobStatus
     code: str | None
+    lead: str | None
     group: str
     parent_job: str | None
     engine: str

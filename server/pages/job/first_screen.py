@@ -17,7 +17,7 @@ from parity.judging.live.gap_chart import StepRange
 from parity.judging.live.pair_sums import BLOCKS
 from parity.judging.live.rules import Forecast
 from parity.judging.verdict.sign_offs import SignOffDocument
-from parity.report.candidates import safest_first
+from parity.report.candidates import deciding, safest_first
 from parity.report.html.candidates_table import candidates_table
 from parity.report.html.screen import (
     Screen,
@@ -115,7 +115,7 @@ def first_screen(
     buttons: Sequence[str],
 ) -> Markup:
     """The screen as HTML; `drawn` holds the dots of a judged job by candidate, else its live paths;
-    `candidate` is the one that the picture highlights, by default the safest.
+    `candidate` is the one that the picture highlights, by default the one that decides.
     """
     if job.verdicts:
         made = _judged(job, drawn, candidate, sign_offs, buttons)
@@ -132,8 +132,9 @@ def _judged(
     buttons: Sequence[str],
 ) -> Screen:
     documents = cast("Sequence[VerdictDocument]", job.verdicts)
-    places = [view.candidate.name for view in safest_first(views_of(documents))]
-    selected = places.index(candidate) if candidate in places else 0
+    ordered = safest_first(views_of(documents))
+    places = [view.candidate.name for view in ordered]
+    selected = places.index(candidate if candidate in places else deciding(ordered).candidate.name)
     scene = scene_of(documents, dots, end=job.planned_steps - 1 if job.planned_steps else None)
     scene = replace(scene, selected=selected)
     return Screen(

@@ -1,5 +1,5 @@
-"""A job as one answer: that of its safest candidate, as everywhere
-(`parity.report.candidates.safest_first`).
+"""A job as one answer: the worst of its candidates' verdicts, as everywhere
+(`parity.report.answer`).
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session, load_only
 
 from parity.frozen import frozen
+from parity.judging.decision import worst
 from parity.judging.live.rules import Forecast
-from parity.report.candidates import BEST_FIRST
+from parity.report.answer import lead_of_names
+from parity.report.candidates import BEST_FIRST, IN_ANSWERS, decisiveness
 from parity.report.forecast import PROBABLE, live_lead
 from parity.report.view import NO_GAP_CODES
 from parity.report.words import code_in_brief
 from parity.wording import count
-from server.database.states import JOB_OPEN, JUDGING_AGAIN
+from server.database.states import JOB_OPEN, JUDGING_AGAIN, RECORD_DAMAGED
 from server.database.tables import Job
 from server.documents.job_lists.summaries import JobSummary
 from server.jobs.forecasts import latest
@@ -79,18 +81,36 @@ def answer_of(
 
 
 def _judged(job: JobSummary, answer: JobAnswer) -> JobAnswer:
-    safest = min(job.verdicts, key=_risk)
-    verdicts = [verdict.verdict for verdict in job.verdicts]
+    states = [verdict.verdict for verdict in job.verdicts]
+    state = worst(states)
+    deciding = max(
+        (verdict for verdict in job.verdicts if verdict.verdict == state), key=_decisiveness
+    )
+    several = len(states) > 1
     return replace(
         answer,
-        state=safest.verdict,
-        lead=safest.lead,
-        tally=[(state, verdicts.count(state)) for state in BEST_FIRST if state in verdicts]
-        if len(verdicts) > 1
+        state=state,
+        lead=_lead(job) if several else deciding.lead,
+        tally=[(listed, states.count(listed)) for listed in IN_ANSWERS if listed in states]
+        if several
         else (),
-        gap=verdict_gap(safest),
-        why=code_in_brief(safest.code or "") or "",
+        gap=verdict_gap(deciding),
+        why=code_in_brief(deciding.code or "") or "",
     )
+
+
+def _lead(job: JobSummary) -> str:
+    """The lead of several candidates. A job from before leads were kept has their names alone; one
+    with a damaged verdict says so.
+    """
+    if damaged := next((one for one in job.verdicts if one.code == RECORD_DAMAGED), None):
+        return damaged.lead
+    if job.lead is not None:
+        return job.lead
+    names: dict[str, list[str]] = {}
+    for verdict in job.verdicts:
+        names.setdefault(verdict.verdict, []).append(verdict.candidate)
+    return lead_of_names(names)
 
 
 def _live(job: JobSummary, answer: JobAnswer, forecasts: Mapping[str, Forecast]) -> JobAnswer:
@@ -115,11 +135,11 @@ def _live(job: JobSummary, answer: JobAnswer, forecasts: Mapping[str, Forecast])
     return replace(training, lead=live_lead(name, live), gap=gap, why="forecast, no verdict")
 
 
-def _risk(verdict: VerdictSummary) -> tuple[int, float]:
-    is_told = verdict.ci_high is not None and verdict.code not in NO_GAP_CODES
-    return BEST_FIRST.index(
-        verdict.verdict
-    ), verdict.ci_high if is_told and verdict.ci_high is not None else float("inf")
+def _decisiveness(verdict: VerdictSummary) -> float:
+    mean, lo, hi = verdict.gap_nats, verdict.ci_low, verdict.ci_high
+    if mean is None or lo is None or hi is None or verdict.code in NO_GAP_CODES:
+        return decisiveness(verdict.verdict, None, verdict.margin_nats)
+    return decisiveness(verdict.verdict, (mean, lo, hi), verdict.margin_nats)
 
 
 def _outlook(live: Forecast) -> tuple[int, float]:

@@ -56,7 +56,7 @@ def test_an_output_is_one_line_whatever_a_server_says(tmp_path, monkeypatch):
     write(
         dataclasses.replace(OUTCOME, trouble="bad\nverdict=pass\r\nx"), GateRules(), ReportFiles()
     )
-    assert output.read_text().count("\n") == 12
+    assert output.read_text().count("\n") == 13
     assert "\nverdict=infrastructure\n" in "\n" + output.read_text()
 
 

@@ -5,8 +5,9 @@ from typing import Any
 from parity.cli.gate.second_look import is_narrow, with_one_more_replicate
 
 
-def _failed(lo, hi, code="GAP_EXCEEDS_MARGIN"):
-    return {"codes": [code], "gap": {"lo": lo, "hi": hi}, "margin": {"nats": 0.014}}
+def _failed(lo, hi, code="GAP_EXCEEDS_MARGIN") -> Any:
+    deciding = {"level": 0.95, "lo": lo, "hi": hi, "one_sided": True}
+    return {"codes": [code], "gap": {"deciding": deciding}, "margin": {"nats": 0.014}}
 
 
 def test_narrow_is_less_than_half_an_interval_beyond_the_margin():

@@ -9,9 +9,11 @@ from rich.console import Console
 from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.policy import Policy
 from parity.judging.verdict.verdict import Verdict
+from parity.report.answer import answer_words
 from parity.report.formats.json_text import render_json
 from parity.report.formats.markdown import render_markdown
 from parity.report.formats.terminal import plain_text, render_text
+from parity.report.view import views_of
 from parity.wording import minus
 
 MakeRun = Callable[..., Curve]
@@ -108,8 +110,10 @@ def test_the_answer_comes_first_and_no_detail_is_said_twice(
     sentences |= {sentence for document in cases for sentence in document["advice"]["sentences"]}
     for sentence in sentences:
         assert below.count(minus(" ".join(sentence.split()))) == 1, sentence
+    said = answer_words(views_of(cases))
     places = [
-        answer.index(part) for part in ("You may switch to", "% of the margin", "1 % of the loss")
+        answer.index(minus(" ".join(part.split())))
+        for part in (said.lead, said.measure, said.interval)
     ]
     assert places == sorted(places)
 

@@ -16,6 +16,7 @@ import pytest
 from parity.judging.bundles.evidence import Case
 from parity.judging.policy import policy_from_mapping
 from parity.judging.verdict.path import with_path
+from parity.report.answer import answer_words
 from parity.report.candidates import safest_first
 from parity.report.html.candidates_table import candidates_table
 from parity.report.html.notebook import notebook_html
@@ -36,7 +37,6 @@ from parity.report.picture.picture import picture
 from parity.report.picture.scene import scene_of
 from parity.report.strip import StripItem
 from parity.report.view import views_of
-from parity.report.words import words
 from parity.wording import minus
 from tests.parity.conftest import synthetic
 from tests.parity.report.picture.test_picture import Forecast
@@ -97,16 +97,16 @@ class Page(HTMLParser):
             self.texts[look][-1] += data
 
 
-def test_the_answer_has_the_words_of_the_safest_candidate(three):
+def test_the_answer_of_several_candidates_has_their_worst_state_and_its_words(three):
     case, documents = three
     page = Page(report_page(documents, case_scene(case, documents), ["parity"]))
-    told = words(safest_first(views_of(documents))[0])
-    assert page.texts["chip"] == [told.chip] == ["● PASS"]
+    told = answer_words(views_of(documents))
+    assert page.texts["chip"] == [told.chip] == ["■ FAIL"]
     assert page.texts["h1"] == [told.lead]
+    assert told.lead == "nvfp4 fails. You may switch to mxfp8. nvfp4-wgrad16 is open."
     assert page.texts["meas"] == [minus(told.measure)]
-    assert page.texts["told"] == [minus(told.interval)]
+    assert page.texts["int"] == [minus(told.interval)]
     assert page.texts["strong"][0].endswith(" nats")
-    assert "nvfp4 fails; nvfp4-wgrad16 is undecided." in page.texts["int"][0]
     for fact, shown in zip(told.strip, page.texts["dd"], strict=True):
         assert shown == minus(fact.value + fact.why)
 
@@ -215,7 +215,7 @@ def test_names_write_nothing_load_nothing_and_style_nothing():
         assert "img" not in page.tags
         assert page.forbidden == []
         assert {address.partition(":")[0] for address in page.addresses} <= {"data", "https"}
-    assert Page(report_of(case)).texts["h1"] == ["You may switch to =1+1."]
+    assert Page(report_of(case)).texts["h1"] == ["1 of 2 fails. You may switch to =1+1."]
 
 
 def test_a_report_runs_its_own_script_alone_or_none(three):

@@ -109,7 +109,8 @@ def test_marks_whiskers_and_the_ends_of_band_and_line_are_the_verdict(three):
     drawn = Drawn(picture(scene, with_points=False))
     near = 0.0011 * abs(drawn.slope) * 100.0
     for place, view in enumerate(safest_first(views_of(documents))):
-        gap = view.document["gap"]
+        recorded = view.document["gap"]
+        gap = {"mean": recorded["mean"], **recorded["deciding"]}
         group = next(each for each in drawn.of("j") if each.get("data-c") == str(place))
         whisker = next(each for each in group.iter("line") if each.get("class") == "wh")
         assert drawn.nats(percent(whisker.get("y1"))) == pytest.approx(gap["hi"], abs=near)
