@@ -71,8 +71,10 @@ def compare(
     candidates: int = 1,
     schedule: str | None = None,
     start: str | None = None,
+    pairing: str | None = None,
     parameters: str | float | None = None,
     loss_is: str | None = None,
+    loss_unit: str | None = None,
 ) -> Comparison:
     """Judge a candidate against its baseline, as `parity compare` does.
 
@@ -88,8 +90,10 @@ def compare(
     margin such as "5% tokens", is converted into tokens. `schedule="decayed"` states that the
     learning rate of all runs had fallen to the end of its schedule at their last step,
     `start="loaded"` that they began with trained weights, `parameters="8B"` the size of the model
-    (without it run-to-run noise is assumed as of a large one), and `loss_is="training"` that losses
-    of different names are one quantity. Without `planned_steps` (or `assume_complete`) and recorded
+    (without it run-to-run noise is assumed as of a large one), `pairing="stated"` that the arms
+    read the same data in the same order where batch noise cannot show it, `loss_is="training"` that
+    losses of different names are one quantity, and `loss_unit="other"` that they are no
+    cross-entropy. Without `planned_steps` (or `assume_complete`) and recorded
     rates that decayed, or that statement, a gap is known as of a point only, and nothing passes.
     `looks` registers how often the question may be judged with runs added in between, `look` is
     this one; `candidates` is how many are compared with this baseline, each by a call of its own:
@@ -109,7 +113,17 @@ def compare(
         )
     check_plan(planned_steps, "planned_steps", assume_complete, "assume_complete")
     case_policy = _policy(
-        policy, margin, profile, checks, {"looks": looks, "schedule": schedule, "start": start}
+        policy,
+        margin,
+        profile,
+        checks,
+        {
+            "looks": looks,
+            "schedule": schedule,
+            "start": start,
+            "pairing": pairing,
+            "loss_unit": loss_unit,
+        },
     )
     if isinstance(candidates, bool) or not isinstance(candidates, int) or candidates < 1:
         raise InputError(f"candidates is {candidates!r}; expected a whole number, at least 1")

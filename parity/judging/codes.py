@@ -153,8 +153,10 @@ DATA_ORDER_MISMATCH = ReasonCode(
     "same data order",
     means="the arms read other data, or the same data in another order, or it is not shown that "
     "they did not",
-    next_step="Train both arms with the same seed and data order, or declare the arms unpaired in "
-    "the policy.",
+    next_step="Train both arms with the same seed and data order, or declare the arms unpaired "
+    "(--pairing unpaired).",
+    next_step_of_job="Train both arms with the same seed and data order, or declare the arms "
+    "unpaired (pairing: unpaired in the policy of a new job).",
 )
 ORDER_UNSHOWN = ReasonCode(
     "ORDER_UNSHOWN",
@@ -163,9 +165,9 @@ ORDER_UNSHOWN = ReasonCode(
     "the same data in the same order",
     detail="as with very large batches; equal data digests, or pairing: stated in the policy, "
     "settle it",
-    next_step="If both arms read the same data in the same order, state it: pairing: stated in the "
-    "policy, or equal data digests "
-    "(--context ARM:data_digest=...). Else declare the arms unpaired.",
+    next_step="If both arms read the same data in the same order, state it: --pairing stated, or "
+    "equal data digests (--context ARM:data_digest=...). Else declare the arms unpaired "
+    "(--pairing unpaired).",
     next_step_of_job="If both arms read the same data in the same order, report equal data digests "
     "in the manifests, or write "
     "pairing: stated into the policy of a new job. Else declare the arms unpaired.",

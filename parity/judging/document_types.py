@@ -227,8 +227,27 @@ class ReasonDocument(TypedDict):
     sentence: str
 
 
+class StatementDocument(TypedDict):
+    """What could be stated: `key` as `parity.compare` calls it, of an arm or (None) of all."""
+
+    key: str
+    value: str
+    arm: str | None
+
+
+class OfferDocument(TypedDict):
+    """Statements with the question whose yes they are, and what they would make of the verdict."""
+
+    question: str
+    statements: list[StatementDocument]
+    verdict: State
+    code: str
+    lo: float | None
+    hi: float | None
+
+
 class AdviceDocument(TypedDict):
-    """What to do next, and the numbers in it."""
+    """What to do next, and the numbers in it; judges before 0.8.0 offered nothing."""
 
     sentences: list[str]
     add_baseline_runs: int | None
@@ -236,6 +255,7 @@ class AdviceDocument(TypedDict):
     add_steps: int | None
     margin_to_pass: float | None
     minimum_detectable_gap: float | None
+    offers: NotRequired[list[OfferDocument]]
 
 
 class CheckDocument(TypedDict):

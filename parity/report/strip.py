@@ -221,6 +221,8 @@ def _what_changes_it(view: View) -> StripItem:
     asks for.
     """
     name, code, verdict = "What changes it", view.code, view.state
+    if view.offers and view.offers[0]["verdict"] != "inconclusive":
+        return StripItem(name, "A statement", f"with a yes to it, a {view.offers[0]['verdict']}")
     if code == AS_OF.code:
         return StripItem(name, "A planned end", "as of a point nothing can pass")
     if code == IDENTICAL.code:

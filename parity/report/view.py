@@ -12,6 +12,7 @@ from parity.judging.codes import BY_CODE, IDENTICAL, NUMBERS_ALONE
 from parity.judging.document_types import (
     ChancesDocument,
     MarginDocument,
+    OfferDocument,
     PathPointDocument,
     ReasonDocument,
     State,
@@ -83,6 +84,7 @@ class CommonView:
     codes: Sequence[str]
     reasons: Sequence[ReasonDocument]
     advice: Sequence[str]
+    offers: Sequence[OfferDocument]
     profile: str
     judge: str
     baseline: ArmView
@@ -292,6 +294,7 @@ def training_view(document: VerdictDocument) -> TrainingView:
         codes=document["codes"],
         reasons=document["reasons"],
         advice=document["advice"]["sentences"],
+        offers=document["advice"].get("offers", ()),
         profile=document["profile"],
         judge=document["engine_version"],
         baseline=_arm(
@@ -329,6 +332,7 @@ def evaluation_view(document: EvaluationDocument) -> EvaluationView:
         codes=document["codes"],
         reasons=document["reasons"],
         advice=document["advice"]["sentences"],
+        offers=(),
         profile=document["profile"],
         judge=document["engine_version"],
         baseline=_evaluated_arm(document, "baseline"),

@@ -32,7 +32,8 @@ POLICY: Mapping[str, str] = {
     "of reruns over both arms",
     "two_sided": "a pass needs the whole interval within plus and minus the margin",
     "pairing": "`unpaired`: the arms did not read the same batches, so that batch noise stays in "
-    "the interval",
+    "the interval; `stated`: they read the same data in the same order, which batch noise cannot "
+    "show; `--pairing`",
     "baseline_run_noise": "the run-to-run noise of the baseline, stated by you: it replaces what "
     "is assumed or borrowed",
     "candidate_run_noise": "the same of the candidate",

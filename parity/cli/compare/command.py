@@ -134,6 +134,7 @@ def judge(request: ComparisonRequest, reports: Reports, server: Server) -> Seque
             request.policy_options,
             schedule=stated.schedule,
             start=stated.start,
+            pairing=stated.pairing,
             loss_unit=stated.loss_unit,
         )
     )
@@ -145,7 +146,8 @@ def judge(request: ComparisonRequest, reports: Reports, server: Server) -> Seque
     if numbers is not None:
         refuse(stated.given("baseline_run", "candidate_run", "seeds", "context"), NEEDS_RUNS)
         refuse(
-            table.given() | stated.given("column", "pattern", "planned_steps", "start"), NEEDS_RUNS
+            table.given() | stated.given("column", "pattern", "planned_steps", "start", "pairing"),
+            NEEDS_RUNS,
         )
         comparisons = [number_arms(numbers, stated.tokens, facts)]
         table = replace(table, tokens_per_step=None if stated.tokens is None else 1.0)

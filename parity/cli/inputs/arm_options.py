@@ -65,6 +65,12 @@ class ArmOptions(Options, panel=ARMS):
     start: str | None = option(
         None, "State that all runs began with trained weights, not from scratch.", "loaded"
     )
+    pairing: str | None = option(
+        None,
+        "State that both arms read the same data in the same order where their losses cannot show "
+        "it (stated), or that they are not meant to (unpaired).",
+        "HOW",
+    )
     parameters: str | None = option(
         None,
         "State the number of the model's parameters, such as 8B, by which run-to-run noise may be "

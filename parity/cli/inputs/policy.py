@@ -11,8 +11,8 @@ from parity.wording import did_you_mean
 
 
 class PolicyOptions(Options, panel=POLICY):
-    """The policy: a file with `policy:`, and options over it. `schedule`, `start` and `loss_unit`
-    are options of the arms.
+    """The policy: a file with `policy:`, and options over it. `schedule`, `start`, `pairing` and
+    `loss_unit` are options of the arms.
     """
 
     margin: str | None = option(
@@ -46,6 +46,7 @@ class PolicyOptions(Options, panel=POLICY):
     )
     schedule: str | None = None
     start: str | None = None
+    pairing: str | None = None
     loss_unit: str | None = None
 
 

@@ -16,7 +16,7 @@ adds nothing.
 import dataclasses
 import math
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import numpy as np
@@ -25,7 +25,6 @@ from parity.frozen import frozen
 from parity.judging.codes import AS_OF, BY_CODE, CONFOUNDED
 from parity.judging.curves.context import ENGINE, PARAMETERS, RECIPE
 from parity.judging.curves.curve import Curve
-from parity.judging.curves.learning_rates import recorded_rates
 from parity.judging.curves.step_noise import StandardError
 from parity.judging.decision import FAIL, INCONCLUSIVE, PASS, Decision
 from parity.judging.document_types import STOPPED, VerdictDocument
@@ -33,9 +32,12 @@ from parity.judging.gap.interval import Interval, interval
 from parity.judging.gap.window_statistics import MIN_MEASURED_DF, WindowStatistics
 from parity.judging.measurements import Measurements
 from parity.judging.noise.arm_noise import ArmNoise, RunTerm, run_term
-from parity.wording import count, nats_decimals
+from parity.judging.verdict.free_statements import Offer
+from parity.judging.verdict.statement_words import as_options, for_owner
+from parity.wording import count, interval_words, nats_decimals
 
 LayerSnr = Mapping[tuple[str, str], float]
+_OF_THE_END = ("planned_steps", "schedule")
 
 MAX_ADDED_RUNS = 16
 LAYERS_NAMED = 3
@@ -83,7 +85,7 @@ STEP_FACTORS = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 @frozen
 class Advice:
     """Sentences, and the numbers in them: runs to add per arm, steps to add, the margin that would
-    pass, the smallest decidable gap.
+    pass, the smallest decidable gap. The first sentences are those of `offers`.
     """
 
     sentences: tuple[str, ...]
@@ -92,31 +94,68 @@ class Advice:
     add_steps: int | None = None
     margin_to_pass: float | None = None
     minimum_detectable_gap: float | None = None
+    offers: tuple[Offer, ...] = ()
 
 
 def advise(
-    m: Measurements, decision: Decision, layer_policy: str | None, layer_snr_db: LayerSnr | None
+    m: Measurements,
+    decision: Decision,
+    layer_policy: str | None,
+    layer_snr_db: LayerSnr | None,
+    offers: Sequence[Offer] = (),
 ) -> Advice:
-    """Advice for one decided comparison; `layer_snr_db` is the candidate's quantization SNR by
-    (layer, operand), dB, where measured.
+    """Advice for one decided comparison: what can be stated for nothing (`offers`) before what has
+    to be given or trained. `layer_snr_db` is the candidate's quantization SNR by (layer, operand),
+    dB, where measured.
     """
+    advice = _without_offers(m, decision, layer_policy, layer_snr_db, _asks_for_the_end(offers))
+    if not offers:
+        return advice
+    first = [offer_words(offer, job=m.multiplicity.registered) for offer in offers]
+    return dataclasses.replace(advice, offers=tuple(offers), sentences=(*first, *advice.sentences))
+
+
+def _asks_for_the_end(offers: Sequence[Offer]) -> bool:
+    return any(one.key in _OF_THE_END for offer in offers for one in offer.statements)
+
+
+def offer_words(offer: Offer, *, job: bool) -> str:
+    """An offer as a sentence, in options of the command line or for the owner of a job."""
+    how = for_owner(offer.statements) if job else f"add `{as_options(offer.statements)}`"
+    return f"{offer.question} Then {how}: {promise(offer, job=job)}"
+
+
+def promise(offer: Offer, *, job: bool = False) -> str:
+    """What an offer would make of the verdict."""
+    if offer.verdict != INCONCLUSIVE:
+        rests = job and any(one.key == "schedule" for one in offer.statements)
+        gate = ", which a gate takes where the learning rate is recorded" if rests else ""
+        return f"this would be a {offer.verdict}{gate}."
+    ends = "" if offer.lo is None or offer.hi is None else interval_words(offer.lo, offer.hi)
+    return f"this would stay inconclusive, with an interval of {ends}."
+
+
+def _without_offers(
+    m: Measurements,
+    decision: Decision,
+    layer_policy: str | None,
+    layer_snr_db: LayerSnr | None,
+    end_is_asked: bool,
+) -> Advice:
+    """What to do apart from statements; `end_is_asked`: one of those is that the schedule ended."""
     statistics = m.statistics
     if statistics is None or statistics.margin is None:
-        return Advice(sentences=_steps_by_code(m, decision, layer_policy, layer_snr_db))
-    if decision.state == INCONCLUSIVE and not BY_CODE[decision.deciding.code].suppresses_others:
-        state_first = _state_rounding(m)
-    else:
-        state_first = ()
+        return Advice(
+            sentences=_steps_by_code(m, decision, layer_policy, layer_snr_db, end_is_asked)
+        )
     lo, hi = statistics.interval.bounds(*m.levels)
     half = statistics.interval.half_width(*m.levels)
     to_pass, detectable = max(abs(lo), abs(hi)), statistics.margin.nats - half
     if decision.deciding.code != "CI_STRADDLES_MARGIN":
-        sentences = _steps_by_code(m, decision, layer_policy, layer_snr_db)
-        if decision.deciding.code == "RUN_NOISE_ASSUMED":
-            ordered = (*state_first, *sentences)
-        else:
-            ordered = (*sentences, *state_first)
-        return Advice(sentences=ordered, margin_to_pass=to_pass, minimum_detectable_gap=detectable)
+        sentences = _steps_by_code(m, decision, layer_policy, layer_snr_db, end_is_asked)
+        return Advice(
+            sentences=sentences, margin_to_pass=to_pass, minimum_detectable_gap=detectable
+        )
     runs, steps, stride = (
         runs_that_decide(m, statistics),
         steps_that_decide(m, statistics),
@@ -124,31 +163,17 @@ def advise(
     )
     no_look = () if m.multiplicity.left or not any((runs, steps, stride)) else (NO_LOOK_LEFT,)
     return Advice(
-        sentences=(*state_first, _straddle_sentence(m, runs, steps, stride), *no_look),
+        sentences=(
+            *_denser_log(stride),
+            _straddle_sentence(m, runs, steps, stride, end_is_asked),
+            *no_look,
+        ),
         add_baseline_runs=runs[0] if runs else None,
         add_candidate_runs=runs[1] if runs else None,
         add_steps=steps,
         margin_to_pass=to_pass,
         minimum_detectable_gap=detectable,
     )
-
-
-def _state_rounding(m: Measurements) -> tuple[str, ...]:
-    """The option that states how an arm rounds, where that is not on record and its prior
-    counts.
-    """
-    arms = zip(m.arms.both, m.policy.declared_noise, strict=True)
-    unstated = [arm.name for arm, declared in arms if arm.rounding_unstated and declared is None]
-    if not unstated:
-        return ()
-    options = " ".join(f"--rounding {shlex.quote(name + '=nearest')}" for name in unstated)
-    if m.multiplicity.registered:
-        options = "rounding: nearest where each run attaches"
-    words = (
-        f"State how the gradients of {' and '.join(unstated)} were rounded ({options} if to "
-        "nearest, or state the recipe): "
-    )
-    return (words + "without it, the larger run-to-run noise of stochastic rounding is assumed.",)
 
 
 def predicted(
@@ -229,7 +254,11 @@ def sparse_log_that_decides(m: Measurements, statistics: WindowStatistics) -> in
 
 
 def _straddle_sentence(
-    m: Measurements, runs: tuple[int, int] | None, steps: int | None, stride: int | None
+    m: Measurements,
+    runs: tuple[int, int] | None,
+    steps: int | None,
+    stride: int | None,
+    end_is_asked: bool,
 ) -> str:
     seeds = m.statistics is not None and m.statistics.interval.run.seeds > 1
     if runs is None and steps is None and stride is None:
@@ -251,8 +280,10 @@ def _straddle_sentence(
         options.append(_longer(m, steps))
     if m.schedule.finished:
         without = "; more steps won't help."
-    else:
+    elif m.window.unreached or (m.window.plan == "unknown" and not end_is_asked):
         without = "; or train on to the end of the schedule."
+    else:
+        without = "."
     tail = without if steps is None and stride is None else "."
     options.sort()  # the cheapest first, in steps to train
     if not m.multiplicity.left:
@@ -263,6 +294,16 @@ def _straddle_sentence(
     words = " or ".join(f"{verb} {what}" for _, verb, what in options)
     look = f"(look {m.multiplicity.look + 1} of {m.multiplicity.looks})"
     return f"{words[0].upper()}{words[1:]} to decide {look}{tail}"
+
+
+def _denser_log(stride: int | None) -> tuple[str, ...]:
+    """A log that may exist already, before runs that would write it."""
+    if stride is None:
+        return ()
+    return (
+        f"Does a log of every step exist, where this one has every {stride:,}? Then give it in both "
+        "arms: this would decide.",
+    )
 
 
 def _longer(m: Measurements, steps: int) -> tuple[int, str, str]:
@@ -306,7 +347,11 @@ def _cost(run: Curve, runs: float) -> str:
 
 
 def _steps_by_code(
-    m: Measurements, decision: Decision, layer_policy: str | None, layer_snr_db: LayerSnr | None
+    m: Measurements,
+    decision: Decision,
+    layer_policy: str | None,
+    layer_snr_db: LayerSnr | None,
+    end_is_asked: bool,
 ) -> tuple[str, ...]:
     job = m.multiplicity.registered
     # a check failed, not the loss
@@ -330,17 +375,17 @@ def _steps_by_code(
         )
     steps = (
         {code: BY_CODE[code].next_for(job=job) for code in decision.codes}
-        | _fitting(m, decision)
+        | _fitting(m, decision, end_is_asked)
         | _steps_after_a_stop(m, decision)
     )
     sentences = [step for step in steps.values() if step is not None]
-    about_noise = decision.state == PASS or decision.deciding.code == "RUN_NOISE_ASSUMED"
     statistics = m.statistics
+    if decision.state == PASS and "RUN_NOISE_ASSUMED" in decision.codes:
+        sentences += _state_size(m)
     if (
-        about_noise
+        decision.deciding.code == "RUN_NOISE_ASSUMED"
         and statistics is not None
         and statistics.margin is not None
-        and "RUN_NOISE_ASSUMED" in decision.codes
     ):
         margin = statistics.margin.nats
         passing = max(margin - statistics.interval.half_width(*m.levels), 0.0)
@@ -353,11 +398,11 @@ def _steps_by_code(
     return tuple(dict.fromkeys(sentences))
 
 
-def _fitting(m: Measurements, decision: Decision) -> dict[str, str]:
+def _fitting(m: Measurements, decision: Decision, end_is_asked: bool) -> dict[str, str]:
     """The next steps that depend on what was given already, by code."""
     found = {}
     if AS_OF.code in decision.codes:
-        found[AS_OF.code] = f"{_finish(m)} Until then read the gap as of step {m.schedule.step:,}."
+        found[AS_OF.code] = _finish(m, end_is_asked)
     if m.compares != RECIPE:
         found |= {
             code: words.format(compares=m.compares)
@@ -380,27 +425,24 @@ def _fitting(m: Measurements, decision: Decision) -> dict[str, str]:
     return found
 
 
-def _finish(m: Measurements) -> str:
+def _finish(m: Measurements, end_is_asked: bool) -> str:
     """How a training that is not finished, or not known to be, gets a verdict at its end."""
+    until = f"Until then read the gap as of step {m.schedule.step:,}."
     if m.window.unreached:
-        return f"Train every run to its planned last step, {m.window.at_plan.last:,}."
-    rates = [recorded_rates(run) is not None for arm in m.arms.both for run in arm.runs]
-    if m.policy.schedule == "decayed" or (all(rates) and m.window.plan != "unknown"):
-        return "Train to the end of the learning-rate schedule."
-    if m.multiplicity.registered:
-        words = (
-            f"If the learning rate had fallen to its end at step {m.schedule.step:,}, state it in "
-            "the policy (schedule: decayed); else "
+        return f"Train every run to its planned last step, {m.window.at_plan.last:,}. {until}"
+    if end_is_asked:
+        return f"Else train to the end of the schedule and log the learning rate. {until}"
+    if m.window.plan == "unknown":
+        plan = "" if m.multiplicity.registered else ", and state its planned length"
+        return (
+            "Train every run to the end of its schedule with the learning rate in the log"
+            f"{plan}. {until}"
         )
-        return f"{words}train to the end of the schedule and log the rate in every run."
-    plan = "state the planned length of the runs and " if m.window.plan == "unknown" else ""
-    if all(rates):
-        return "State the planned length of the runs (--planned-steps N)."
-    at_end = f"If the learning rate had fallen to its end at step {m.schedule.step:,}"
-    words = (
-        f"{at_end}, state it (--schedule decayed, or schedule: decayed in the policy); else {plan}"
+    return (
+        f"The runs are at the end of their plan, but {m.schedule.why}. Train with a schedule that "
+        "ends within the plan and log the learning rate, or accept an answer as of this step "
+        "(as_of: accept in the policy)."
     )
-    return f"{words}train to the end of the schedule and log the rate in every run."
 
 
 def _steps_after_a_stop(m: Measurements, decision: Decision) -> dict[str, str]:
@@ -523,8 +565,8 @@ def _state_size(m: Measurements) -> tuple[str, ...]:
         return ()
     return (
         (
-            "State the size of the model (--parameters N): the noise of models below 10 million "
-            "parameters is not assumed."
+            "Has the model 10 million parameters or more? Then add its size, such as "
+            "`--parameters 8B`: the assumed noise rests on it."
         ),
     )
 

@@ -10,23 +10,22 @@ import numpy as np
 from parity.judging.curves.context import COMPARISONS, RECIPE, Comparison
 from parity.judging.curves.curve import MAX_STEP, Curve
 from parity.judging.curves.early_stops import MAX_SHORT_RERUNS
-from parity.judging.curves.window import plan_window
-from parity.judging.decide import decide
 from parity.judging.decision import Decision, State
 from parity.judging.document_types import CheckDocument, PeerDocument, VerdictDocument
 from parity.judging.gap.interval import Interval
 from parity.judging.gap.margin import Margin
-from parity.judging.measurements import Compared, FurtherRuns, Measurements, measure
+from parity.judging.measurements import Compared, FurtherRuns, Measurements
 from parity.judging.multiplicity import Multiplicity
 from parity.judging.noise.lending import Lenders
 from parity.judging.noise.noise_table import NoiseTable
 from parity.judging.policy import Policy
-from parity.judging.secondary.advisory import Advisory, measure_advisory
+from parity.judging.secondary.advisory import Advisory
 from parity.judging.secondary.candidates import compare_peers
-from parity.judging.secondary.tasks import Evaluations, check_arms, downstream_gaps
+from parity.judging.secondary.tasks import Evaluations, check_arms
 from parity.judging.verdict.advice import Advice, LayerSnr, advise
-from parity.judging.verdict.checks import apply_checks, checks
 from parity.judging.verdict.document import verdict_document
+from parity.judging.verdict.free_statements import free_offers
+from parity.judging.verdict.pair import PairQuestion, judge_pair
 from parity.recipes import check_recipe, check_rounding
 from parity.wording import interval_words, signed
 
@@ -188,21 +187,25 @@ def judge(
     verdicts = []
     with np.errstate(over="ignore", invalid="ignore"):
         for number, (candidate, runs) in enumerate(candidates.items()):
-            complete = assume_complete or policy.schedule == "decayed"
             pair, base = pairs[candidate]
-            window = plan_window((*base, *runs), planned_steps, complete, policy.window_fraction)
             own_controls, own_shorter = ((), ()) if candidate in against else (controls, shorter)
-            further = FurtherRuns(
-                own_controls, (early.get(pair.baseline, ()), early.get(candidate, ())), own_shorter
+            question = PairQuestion(
+                compared=pair,
+                baseline=base,
+                candidate=runs,
+                policy=policy,
+                planned_steps=planned_steps,
+                assume_complete=assume_complete,
+                lenders=lenders,
+                further=FurtherRuns(
+                    own_controls,
+                    (early.get(pair.baseline, ()), early.get(candidate, ())),
+                    own_shorter,
+                ),
+                multiplicity=shared,
+                evaluations=evaluations or {},
             )
-            measured = measure(pair, base, runs, policy, window, lenders, further, shared)
-            advisory = measure_advisory(
-                measured, downstream_gaps(evaluations or {}, pair.baseline, candidate, policy)
-            )
-            made = checks(
-                advisory, measured.statistics.margin if measured.statistics else None, policy
-            )
-            decision = apply_checks(decide(measured), made, policy)
+            judged = judge_pair(question)
             earlier = [
                 (other, arm_runs)
                 for other, arm_runs in list(candidates.items())[:number]
@@ -210,20 +213,24 @@ def judge(
             ]
             verdicts.append(
                 Verdict(
-                    decision=decision,
+                    decision=judged.decision,
                     advice=advise(
-                        measured, decision, layer_policy, (layer_snr_db or {}).get(candidate)
+                        judged.measurements,
+                        judged.decision,
+                        layer_policy,
+                        (layer_snr_db or {}).get(candidate),
+                        free_offers(question, judged),
                     ),
-                    measurements=measured,
-                    advisory=advisory,
-                    checks=made,
+                    measurements=judged.measurements,
+                    advisory=judged.advisory,
+                    checks=judged.checks,
                     peers=tuple(
                         compare_peers(
                             (other, candidate),
                             others,
                             runs,
                             policy,
-                            window,
+                            judged.window,
                             lenders,
                             shared.candidates,
                         )

@@ -95,7 +95,9 @@ def test_a_sparse_log_is_told_to_log_every_step_where_that_decides(
     )
     assert sparse.codes[0] == "CI_STRADDLES_MARGIN"
     assert sparse_log_that_decides(sparse.measurements, sparse.measurements.statistics) == 10
-    assert "log every step instead of every 10" in sparse.document()["advice"]["sentences"][0]
+    exists, trained = sparse.document()["advice"]["sentences"][:2]
+    assert "every 10?" in exists
+    assert "log every step instead of every 10" in trained
     dense = judge_pair(
         base,
         curve_from_arrays(
@@ -143,7 +145,11 @@ def test_after_a_fail_the_next_experiments(
 
 
 def test_the_arms_without_reruns_are_named(make_run: MakeRun, judge_pair: JudgePair) -> None:
-    verdict = judge_pair([make_run(), make_run(seed=3)], make_run(seed=2), baseline_name="FP8")
+    rejects = policy_from_mapping(
+        {"margin": "1%", "schedule": "decayed", "assumed_noise": "reject"}
+    )
+    runs = [make_run(), make_run(seed=3)]
+    verdict = judge_pair(runs, make_run(seed=2), rejects, baseline_name="FP8")
     assert verdict.document()["advice"]["sentences"][0].startswith("Add 3 replicates of cand (")
 
 
@@ -199,8 +205,8 @@ def test_a_job_is_advised_in_its_own_words(make_run: MakeRun) -> None:
     assert "--rounding cand=nearest" in sentences(False)
     assert "--schedule decayed" in sentences(False)
     assert "--" not in sentences(True)
-    assert "rounding: nearest where each run attaches" in sentences(True)
-    assert "schedule: decayed" in sentences(True)
+    assert "`rounding: nearest` where each run attaches" in sentences(True)
+    assert "`schedule: decayed` under `policy:`" in sentences(True)
 
 
 @pytest.mark.parametrize(
@@ -305,7 +311,6 @@ def test_what_was_stated_already_is_not_asked_for(make_run: MakeRun, judge_pair:
     short = judge_pair(make_run(), make_run(seed=2), unstated, planned_steps=4000)
     said = [" ".join(verdict.advice.sentences) for verdict in (planned, unplanned, short)]
     assert [verdict.codes[0] for verdict in (planned, unplanned, short)] == ["AS_OF"] * 3
-    assert ["planned length" in words for words in said] == [False, True, False]
     assert ["--schedule decayed" in words for words in said] == [True, True, False]
     assert "to its planned last step, 3,999" in said[2]
 
@@ -323,10 +328,12 @@ def test_logs_with_other_intervals_are_told_to_log_the_same_steps(
     assert "Log the loss more often" not in " ".join(verdict.advice.sentences)
 
 
-def test_noise_is_to_be_measured_after_a_pass_or_where_that_decides_and_not_before_the_end(
+def test_noise_is_to_be_measured_where_that_decides_and_neither_after_a_pass_nor_before_the_end(
     make_run: MakeRun, judge_pair: JudgePair
 ) -> None:
-    """All three assume it; only a training that is not finished has something else to do first."""
+    """All three assume it. A pass needs nothing but the size on which the assumption rests, and a
+    training that is not finished has something else to do first.
+    """
     passed, decides, unfinished = (
         judge_pair(make_run(), make_run(seed=2), policy_from_mapping({"margin": "1%", **extra}))
         for extra in (
@@ -335,10 +342,19 @@ def test_noise_is_to_be_measured_after_a_pass_or_where_that_decides_and_not_befo
             {"schedule": "unstated"},
         )
     )
-    codes = [verdict.codes[0] for verdict in (passed, decides, unfinished)]
-    assert codes == ["WITHIN_MARGIN", "RUN_NOISE_ASSUMED", "AS_OF"]
-    assert "RUN_NOISE_ASSUMED" in unfinished.codes
-    to_measure = {*passed.document()["advice"]["sentences"]}
-    assert to_measure
-    assert to_measure <= {*decides.document()["advice"]["sentences"]}
-    assert not to_measure & {*unfinished.document()["advice"]["sentences"]}
+    verdicts = (passed, decides, unfinished)
+    assert [one.codes[0] for one in verdicts] == ["WITHIN_MARGIN", "RUN_NOISE_ASSUMED", "AS_OF"]
+    assert all("RUN_NOISE_ASSUMED" in one.codes for one in verdicts)
+    replicates = ["replicate" in " ".join(one.advice.sentences) for one in verdicts]
+    assert replicates == [False, True, False]
+    (size,) = passed.advice.sentences
+    assert "--parameters" in size
+
+
+def test_after_a_pass_with_its_size_on_record_nothing_is_left_to_do(
+    make_run: MakeRun, judge_pair: JudgePair
+) -> None:
+    runs = [make_run(seed=seed, context={"parameters": "8e9"}) for seed in (1, 2)]
+    verdict = judge_pair(*runs)
+    assert verdict.verdict == "pass"
+    assert verdict.advice.sentences == ()

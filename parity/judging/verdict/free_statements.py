@@ -1,0 +1,360 @@
+"""What could be stated for nothing, and what it would make of an open verdict.
+
+Each statement that the record allows is tried: the pair is judged again as if it had been stated.
+It is offered as a question, with the verdict that a yes gives. What the record contradicts is never
+offered, and a fail is never argued with.
+
+contradicted  planned length   a source states another one, or a learning rate moves at the end
+              decayed rate     that, a last rate above 20 % of the peak, or a loss that still falls
+                               as at a constant rate (`decline.shows_no_decay`)
+              recipe           a run has one on record; only a name that is a recipe is asked about
+              nearest rounding another one is on record, or the arm's name is of four bits
+              one quantity     the losses of the pair differ from the first step on
+              loaded weights   a start is on record, or the first loss is that of an untrained model
+
+Can fail: nothing in a short log without rates shows that it was cut. Therefore it is a question.
+"""
+
+import dataclasses
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from parity.effective_recipe import base_of, is_written
+from parity.frozen import frozen
+from parity.judging.codes import (
+    DATA_ORDER_MISMATCH,
+    LOSS_NOT_NATS,
+    LOSSES_DIFFER,
+    ORDER_UNSHOWN,
+    SEEDS_UNSTATED,
+    START_DIFFERS,
+    TREATMENT_UNSHOWN,
+)
+from parity.judging.curves.arms import Arm
+from parity.judging.curves.context import RECIPE
+from parity.judging.curves.curve import (
+    LOADED,
+    LOSS_MEANING,
+    PLANNED_STEPS,
+    RECORDED_RECIPE,
+    START,
+    START_PRECISION,
+    Curve,
+)
+from parity.judging.curves.decline import shows_no_decay
+from parity.judging.curves.learning_rates import contradicting_rate, cut_schedule, not_at_end
+from parity.judging.curves.reading import TRAINING_LOSS, in_bits
+from parity.judging.curves.schedule import FROM_SCRATCH
+from parity.judging.decision import INCONCLUSIVE, State
+from parity.judging.measurements import Measurements
+from parity.judging.verdict.pair import JudgedPair, PairQuestion, judge_pair
+from parity.judging.verdict.statement_words import Statement
+from parity.recipes import RECIPES, UNSTATED, width_of
+
+NARROWER = 0.9  # of the interval's width: what changes less is not worth a question
+_FOUR_BITS = re.compile(r"(?i)fp4|4.?bit")
+_LEFT_OPEN = (None, UNSTATED)
+
+
+@frozen
+class Offer:
+    """Statements with the question whose yes they are, and what they would make of the verdict: its
+    state, the deciding code, and the ends of its interval in nats.
+    """
+
+    question: str
+    statements: tuple[Statement, ...]
+    verdict: State
+    code: str
+    lo: float | None
+    hi: float | None
+
+
+@frozen(eq=False)
+class _Free:
+    """One thing to ask, the statements of a yes, and the pair with them."""
+
+    question: str
+    statements: tuple[Statement, ...]
+    apply: Callable[[PairQuestion], PairQuestion]
+
+
+def free_offers(question: PairQuestion, judged: JudgedPair) -> tuple[Offer, ...]:
+    """What could be stated of an inconclusive pair so that it is decided, the shortest statements
+    first; else what makes its interval narrower. Nothing where the record allows no statement.
+    """
+    if judged.decision.state != INCONCLUSIVE:
+        return ()
+    free = _allowed(question, judged)
+    if not free:
+        return ()
+    together = _judged_with(question, free)
+    if together.decision.state == INCONCLUSIVE:
+        return (_offer(free, together),) if _is_narrower(together, judged) else ()
+    alone = [
+        _offer([one], tried)
+        for one in free
+        if (tried := _judged_with(question, [one])).decision.state != INCONCLUSIVE
+    ]
+    if alone or len(free) == 1:
+        return tuple(alone)
+    needed = list(free)
+    for one in reversed(free):
+        fewer = [other for other in needed if other is not one]
+        if fewer and _judged_with(question, fewer).decision.state != INCONCLUSIVE:
+            needed = fewer
+    return (_offer(needed, _judged_with(question, needed)),)
+
+
+def _judged_with(question: PairQuestion, free: Sequence[_Free]) -> JudgedPair:
+    for one in free:
+        question = one.apply(question)
+    return judge_pair(question)
+
+
+def _offer(free: Sequence[_Free], judged: JudgedPair) -> Offer:
+    lo, hi = judged.measurements.bounds or (None, None)
+    return Offer(
+        question=" ".join(one.question for one in free),
+        statements=tuple(statement for one in free for statement in one.statements),
+        verdict=judged.decision.state,
+        code=judged.decision.deciding.code,
+        lo=lo,
+        hi=hi,
+    )
+
+
+def _is_narrower(tried: JudgedPair, judged: JudgedPair) -> bool:
+    before, after = judged.measurements.bounds, tried.measurements.bounds
+    if before is None or after is None:
+        return False
+    return after[1] - after[0] < NARROWER * (before[1] - before[0])
+
+
+def _allowed(question: PairQuestion, judged: JudgedPair) -> list[_Free]:
+    """Every statement that would change something and that nothing on record contradicts."""
+    m, codes = judged.measurements, judged.decision.codes
+    found = [
+        _decided_end(question, m),
+        _recipes(m),
+        _rounding(m),
+        _loaded(m) if START_DIFFERS.code in codes or not m.schedule.finished else None,
+        _seeds(question) if SEEDS_UNSTATED.code in codes else None,
+        _same_order() if ORDER_UNSHOWN.code in codes else None,
+        _other_order() if DATA_ORDER_MISMATCH.code == codes[0] else None,
+        _one_quantity(m) if LOSSES_DIFFER.code in codes else None,
+        _other_loss(m) if LOSS_NOT_NATS.code in codes else None,
+        _first_steps(m) if TREATMENT_UNSHOWN.code in codes else None,
+    ]
+    return [one for one in found if one is not None]
+
+
+def _decided_end(question: PairQuestion, m: Measurements) -> _Free | None:
+    """The planned length, the end of the schedule, or neither where the record contradicts it."""
+    window, runs = m.window, m.arms.runs
+    if m.schedule.finished or window.unreached:
+        return None
+    if any(shows_no_decay(run) for run in runs if not_at_end([run]) is not None):
+        return None
+    length = window.planned_steps
+    is_open = window.plan == "unknown"
+    if is_open and any(run.context.get(PLANNED_STEPS, str(length)) != str(length) for run in runs):
+        return None
+    if is_open and all(not_at_end([run]) is None for run in runs):
+        return _Free(
+            question=f"Was {length:,} the planned length, and had the learning rate reached its "
+            "end?",
+            statements=(Statement(key="planned_steps", value=str(length)),),
+            apply=lambda pair: dataclasses.replace(pair, planned_steps=length),
+        )
+    if question.policy.schedule == "decayed" or (
+        contradicting_rate(runs, cut_counts=is_open) is not None
+    ):
+        return None
+    if is_open and any(cut_schedule(run) is not None for run in runs):
+        return None
+    return _Free(
+        question=f"Had the learning rate of every run fallen to its end at step {window.last:,}?",
+        statements=(Statement(key="schedule", value="decayed"),),
+        apply=partial(_with_policy, schedule="decayed"),
+    )
+
+
+def _recipes(m: Measurements) -> _Free | None:
+    """The recipes of arms that are called by one, and have none on record."""
+    named = [arm.name for arm in _unstated(m) if _may_be(arm)] if m.compares == RECIPE else []
+    if not named:
+        return None
+    first, *others = named
+    also = "".join(f", and {name} with {name}" for name in others)
+
+    def state(run: Curve, arm: str) -> Curve:
+        return dataclasses.replace(run, recipe=arm) if arm in named else run
+
+    return _Free(
+        question=f"Did {first} train with the recipe {first}{also}?",
+        statements=tuple(Statement(key="recipe", value=name, arm=name) for name in named),
+        apply=partial(_with_runs, state),
+    )
+
+
+def _rounding(m: Measurements) -> _Free | None:
+    """Rounding to nearest of arms whose name says nothing of it."""
+    named = [
+        arm.name
+        for arm in _unstated(m)
+        if not _may_be(arm) and not _FOUR_BITS.search(f"{arm.name} {arm.recipe or ''}")
+    ]
+    if not named:
+        return None
+
+    def state(run: Curve, arm: str) -> Curve:
+        return dataclasses.replace(run, rounding="nearest") if arm in named else run
+
+    return _Free(
+        question=f"Were the gradients of {' and '.join(named)} rounded to nearest?",
+        statements=tuple(Statement(key="rounding", value="nearest", arm=name) for name in named),
+        apply=partial(_with_runs, state),
+    )
+
+
+def _unstated(m: Measurements) -> list[Arm]:
+    """Arms whose rounding is assumed, because neither the record nor the policy says it."""
+    arms = zip(m.arms.both, m.policy.declared_noise, strict=True)
+    return [arm for arm, declared in arms if arm.rounding_unstated and declared is None]
+
+
+def _may_be(arm: Arm) -> bool:
+    """Whether an arm without a recipe is called by one, and no run recorded another precision."""
+    if arm.recipe not in _LEFT_OPEN or base_of(arm.name) not in RECIPES or not is_written(arm.name):
+        return False
+    recorded = {width_of(run.context.get(RECORDED_RECIPE, arm.name)) for run in arm.runs}
+    return recorded == {width_of(arm.name)}
+
+
+def _loaded(m: Measurements) -> _Free | None:
+    """Trained weights at the start of both arms, where their first losses are below those of
+    untrained ones.
+    """
+    level = m.statistics.baseline.level if m.statistics else None
+    if (
+        m.policy.start == LOADED
+        or level is None
+        or any(START in run.context for run in m.arms.runs)
+    ):
+        return None
+    if any(not len(run.loss) or run.loss[0] >= FROM_SCRATCH * level for run in m.arms.runs):
+        return None
+    return _Free(
+        question="Did both arms begin with trained weights?",
+        statements=(Statement(key="start", value=LOADED),),
+        apply=partial(_with_policy, start=LOADED),
+    )
+
+
+def _seeds(question: PairQuestion) -> _Free | None:
+    """The order of the runs as the order of their seeds, where both arms have as many."""
+    number = len(question.baseline)
+    if number != len(question.candidate):
+        return None
+    seeds = range(number)
+
+    def state(arm: Sequence[Curve]) -> tuple[Curve, ...]:
+        return tuple(
+            dataclasses.replace(run, seed=seed, replicate=0, seed_stated=True)
+            for run, seed in zip(arm, seeds, strict=True)
+        )
+
+    return _Free(
+        question="Were the runs of both arms given in one order of their seeds?",
+        statements=(Statement(key="seeds", value=",".join(map(str, seeds))),),
+        apply=lambda pair: dataclasses.replace(
+            pair, baseline=state(pair.baseline), candidate=state(pair.candidate)
+        ),
+    )
+
+
+def _same_order() -> _Free:
+    return _Free(
+        question="Did both arms read the same data in the same order?",
+        statements=(Statement(key="pairing", value="stated"),),
+        apply=partial(_with_policy, pairing="stated"),
+    )
+
+
+def _other_order() -> _Free:
+    return _Free(
+        question="Were the arms meant to read their data in other orders?",
+        statements=(Statement(key="pairing", value="unpaired"),),
+        apply=partial(_with_policy, pairing="unpaired"),
+    )
+
+
+def _one_quantity(m: Measurements) -> _Free | None:
+    """One quantity under two names, unless the first losses of two runs of a seed are apart."""
+    if m.mismatch.first_gap is not None or m.mismatch.start is not None:
+        return None
+
+    def state(run: Curve, _arm: str) -> Curve:
+        if LOSS_MEANING not in run.context:
+            return run
+        context = {**run.context, LOSS_MEANING: TRAINING_LOSS}
+        return dataclasses.replace(run, context=context)
+
+    return _Free(
+        question="Are both columns one quantity, the training loss with the same terms?",
+        statements=(Statement(key="loss_is", value="training"),),
+        apply=partial(_with_runs, state),
+    )
+
+
+def _other_loss(m: Measurements) -> _Free | None:
+    """A loss that is no cross-entropy, unless its source shows that it is one, in bits."""
+    if in_bits(m.arms.runs) is not None:
+        return None
+    return _Free(
+        question="Is the loss no cross-entropy, but such as a mean squared error?",
+        statements=(Statement(key="loss_unit", value="other"),),
+        apply=partial(_with_policy, loss_unit="other"),
+    )
+
+
+def _first_steps(m: Measurements) -> _Free | None:
+    """First steps of the candidate in bf16, unless their precision is on record."""
+    name, runs = m.arms.candidate.name, m.arms.candidate.runs
+    if any(START_PRECISION in run.context for run in runs):
+        return None
+
+    def state(run: Curve, arm: str) -> Curve:
+        if arm != name:
+            return run
+        return dataclasses.replace(run, context={**run.context, START_PRECISION: "bf16"})
+
+    return _Free(
+        question=f"Were the first steps of {name} meant to run in bf16?",
+        statements=(Statement(key="start_precision", value="bf16", arm=name),),
+        apply=partial(_with_runs, state),
+    )
+
+
+def _with_policy(pair: PairQuestion, **stated: Any) -> PairQuestion:
+    return dataclasses.replace(pair, policy=dataclasses.replace(pair.policy, **stated))
+
+
+def _with_runs(state: Callable[[Curve, str], Curve], pair: PairQuestion) -> PairQuestion:
+    """The pair with what is stated of the runs of each arm, its short reruns included."""
+    base, cand = pair.compared.baseline, pair.compared.candidate
+    short_base, short_cand = pair.further.short_reruns
+    return dataclasses.replace(
+        pair,
+        baseline=tuple(state(run, base) for run in pair.baseline),
+        candidate=tuple(state(run, cand) for run in pair.candidate),
+        further=pair.further._replace(
+            short_reruns=(
+                tuple(state(run, base) for run in short_base),
+                tuple(state(run, cand) for run in short_cand),
+            )
+        ),
+    )
