@@ -300,10 +300,11 @@ def _denser_log(stride: int | None) -> tuple[str, ...]:
     """A log that may exist already, before runs that would write it."""
     if stride is None:
         return ()
-    return (
-        f"Does a log of every step exist, where this one has every {stride:,}? Then give it in both "
-        "arms: this would decide.",
+    sentence = (
+        f"Does a log of every step exist, where this one has every {stride:,}? Then give it in "
+        "both arms: this would decide."
     )
+    return (sentence,)
 
 
 def _longer(m: Measurements, steps: int) -> tuple[int, str, str]:
