@@ -54,7 +54,8 @@ from parity.judging.verdict.statement_words import Statement
 from parity.recipes import RECIPES, UNSTATED, width_of
 
 NARROWER = 0.9  # of the interval's width: what changes less is not worth a question
-_FOUR_BITS = re.compile(r"(?i)fp4|4.?bit")
+# what rounds stochastically unless it says so
+_FOUR_BITS = re.compile(r"(?i)fp4(?!_no_sr)|4.?bit")
 _LEFT_OPEN = (None, UNSTATED)
 
 

@@ -46,8 +46,10 @@ def test_a_rounding_that_is_not_stated_counts_as_stochastic(
         code, out, _ = run(*common, *recipes)
         (entry,) = json.loads(out)["verdicts"]
         assert (code, entry["tau"]["candidate"]["rel"]) == (3, pytest.approx(0.00135, rel=0.05))
-        assert (
-            f"gradients of {unstated} were rounded (--rounding" in entry["advice"]["sentences"][0]
+        assert f"gradients of {unstated} rounded to nearest?" in entry["advice"]["sentences"][0]
+        assert all(
+            f"--rounding {arm}=" in entry["advice"]["sentences"][0]
+            for arm in unstated.split(" and ")
         )
     for stated in (nearest("a", "no_sr"), ("--recipe", "a=fp8_current", "--recipe", "no_sr=mxfp8")):
         code, out, _ = run(*common, *stated)
