@@ -19,7 +19,7 @@ from parity.judging.gap.interval import Interval, interval
 from parity.judging.noise.arm_noise import Prior, arm_noise, own_spread, run_term
 from parity.judging.noise.borrowed_priors import OwnRuns, borrow
 from parity.judging.noise.family_spread import FamilyNoise, fit_family
-from parity.judging.noise.lending import Lender
+from parity.judging.noise.noise_source import NoiseSource
 from parity.judging.noise.noise_table import RerunGroup
 from parity.judging.noise.public_table import public_noise_table
 
@@ -36,10 +36,12 @@ def groups_of(family: str) -> tuple[RerunGroup, ...]:
 
 
 def pair(
-    lender: Lender, runs: tuple[FloatArray, FloatArray], candidate_curve: Lender | None = None
+    noise_source: NoiseSource,
+    runs: tuple[FloatArray, FloatArray],
+    candidate_curve: NoiseSource | None = None,
 ) -> tuple[Interval, bool]:
-    """The judge's interval of two arms' run means, and whether they contradict the lender, which is
-    that of both or of the baseline.
+    """The judge's interval of two arms' run means, and whether they contradict the family, which
+    is that of both or of the baseline.
     """
     spreads = [own_spread(arm, [0] * len(arm)) for arm in runs]
     own_runs = OwnRuns(
@@ -49,25 +51,27 @@ def pair(
         gap_df=0,
         gap_runs=(len(runs[0]), len(runs[1])),
     )
-    priors = borrow((ASSUMED, ASSUMED), (lender, candidate_curve or lender), own_runs, 1.0)
+    priors = borrow(
+        (ASSUMED, ASSUMED), (noise_source, candidate_curve or noise_source), own_runs, 1.0
+    )
     noise_table = [
         arm_noise(prior, arm, [0] * len(arm)) for prior, arm in zip(priors, runs, strict=True)
     ]
     joined = interval(
         float(runs[1].mean() - runs[0].mean()), NO_WITHIN, run_term(noise_table[0], noise_table[1])
     )
-    return joined, priors[0].loan is not None and priors[0].loan.agreement.contradicted
+    return joined, priors[0].borrowed is not None and priors[0].borrowed.agreement.contradicted
 
 
-def lender_at_1(noise: FamilyNoise) -> Lender:
-    """A family that lends to losses of 1."""
-    return Lender(family="family", noise=dataclasses.replace(noise, levels=(1.0, 1.0)))
+def source_at_1(noise: FamilyNoise) -> NoiseSource:
+    """A family whose losses are 1."""
+    return NoiseSource(family="family", noise=dataclasses.replace(noise, levels=(1.0, 1.0)))
 
 
 def half_width(noise: FamilyNoise) -> float:
     """The half-width at 95 % of one run against one, a share of the loss."""
     single = np.ones(1)
-    return pair(lender_at_1(noise), (single, single))[0].half_width(0.95)
+    return pair(source_at_1(noise), (single, single))[0].half_width(0.95)
 
 
 def left_out(family: str) -> Iterator[tuple[RerunGroup, float]]:
@@ -160,14 +164,15 @@ def f4(quick: bool) -> Iterator[MarkedFigure]:
     slack = 0.02 if quick else 0.0
     for family in (TRACK3, RECORDS):
         noise = fit_family(groups_of(family))
-        lender, tau = lender_at_1(noise), noise.share
+        noise_source, tau = source_at_1(noise), noise.share
         rng = np.random.default_rng(4)
         for runs in ((1, 1), (2, 2), (5, 5), (5, 1), (1, 5)):
             for factor in FACTORS:
                 hits = named = 0
                 for _ in range(count):
                     joined, contradicted = pair(
-                        lender, tuple(1.0 + factor * tau * rng.normal(size=size) for size in runs)
+                        noise_source,
+                        tuple(1.0 + factor * tau * rng.normal(size=size) for size in runs),
                     )
                     low, high = joined.bounds(0.95)
                     hits += low <= 0.0 <= high

@@ -19,7 +19,7 @@ from benchmarks.calibration.borrowed_noise import covered, pair
 from benchmarks.marks import MarkedFigure, share
 from parity.judging.gap.interval import t_quantile
 from parity.judging.noise.family_prior import evidence_families
-from parity.judging.noise.lending import find_lender
+from parity.judging.noise.noise_source import find_noise_source
 from parity.judging.noise.noise_table import ANY_DECODER, NoiseTable
 from parity.judging.noise.public_table import public_noise_table
 from parity.judging.policy import UNFINISHED_NOISE
@@ -68,7 +68,7 @@ def pooled(groups: Sequence[Group]) -> float:
 
 def left_out(*, with_clean: bool) -> Iterator[tuple[str, float, float]]:
     """Each finished family with the coverage and the half-width that the others give it; the clean
-    sets lend as if they were finished.
+    sets count as if they were finished.
     """
     rows = list(public_noise_table().rows)
     if with_clean:
@@ -89,12 +89,12 @@ def left_out(*, with_clean: bool) -> Iterator[tuple[str, float, float]]:
             ]
     single = np.ones(1)
     for family in evidence_families(NoiseTable(tuple(rows))):
-        lender = find_lender(
+        noise_source = find_noise_source(
             NoiseTable(tuple(row for row in rows if row["family"] != family.name)),
             ANY_DECODER,
             "nearest",
         )
-        half = pair(lender, (single, single))[0].half_width(0.95)
+        half = pair(noise_source, (single, single))[0].half_width(0.95)
         runs = sum(group.runs for group in family.groups)
         yield (
             family.name,

@@ -7,10 +7,10 @@ D1 the demo of each seed: its replicates, two an arm; of NVFP4 every two of its 
 D2 each pair of seeds, one run an arm and seed
 D3 make demo QUICK=1: each single pair of FP8 and MXFP8
 D4 calculated: the share of seeds with which the demo is right, where each run has its own offset,
-as large as the lent noise and larger,
+as large as the borrowed noise and larger,
    and where a seed's gap is that of all its replicates, so that two of them do not average it
-D5 what is lent: its size with 95 % limits, what replicates alone show, whether seeds add to it (F
-test), and without each seed
+D5 what is borrowed: its size with 95 % limits, what replicates alone show, whether seeds add to it
+(F test), and without each seed
 
 Right: MXFP8 passes and NVFP4 fails. Run-to-run noise is borrowed from the shipped reruns, which
 hold the seeds that are judged: D5 shows how far each of them moves it. Can fail: 30 further seeds
@@ -36,7 +36,7 @@ from parity.judging.gap.interval import interval
 from parity.judging.multiplicity import Multiplicity
 from parity.judging.noise.arm_noise import Prior, arm_noise, run_term
 from parity.judging.noise.emulated_table import DEMO, emulated_noise_table
-from parity.judging.noise.lending import find_lender
+from parity.judging.noise.noise_source import find_noise_source
 from parity.judging.policy import Policy, policy_from_mapping
 from parity.judging.verdict.verdict import Verdict, judge
 from parity.recipes import rounds_to_nearest
@@ -210,7 +210,8 @@ def calculated(runs: Runs, policy: Policy) -> Iterator[MarkedFigure]:
             drawn_right(drawn_runs(gaps, times, rng), within, policy, rng) for _ in range(SIMULATED)
         )
         what = (
-            f"D4 demos that are right, each run with its own offset, {times:g} times the lent noise"
+            "D4 demos that are right, each run with its own offset, "
+            f"{times:g} times the borrowed noise"
         )
         is_mark = times == 1.0
         yield MarkedFigure(
@@ -231,13 +232,13 @@ def calculated(runs: Runs, policy: Policy) -> Iterator[MarkedFigure]:
 
 def drawn_runs(gaps: Gaps, times: float, rng: np.random.Generator) -> Gaps:
     """Levels (2,) of two runs an arm, as shares of the baseline's loss."""
-    lent = {
-        rounding: find_lender(emulated_noise_table(), DEMO, rounding).noise.share
+    borrowed = {
+        rounding: find_noise_source(emulated_noise_table(), DEMO, rounding).noise.share
         for rounding in ("nearest", "stochastic")
     }
     means = {BASELINE: 0.0, **{recipe: gap.mean() for recipe, gap in gaps.items()}}
     return {
-        recipe: mean + times * lent[rounding_of(recipe)] * rng.normal(size=2)
+        recipe: mean + times * borrowed[rounding_of(recipe)] * rng.normal(size=2)
         for recipe, mean in means.items()
     }
 
@@ -263,15 +264,17 @@ def drawn_right(
         policy.margin.nats(1.0),
     )
     for recipe in (WITHIN, BEYOND):
-        lent = {
-            one: find_lender(emulated_noise_table(), DEMO, rounding_of(one)).noise
+        borrowed = {
+            one: find_noise_source(emulated_noise_table(), DEMO, rounding_of(one)).noise
             for one in (BASELINE, recipe)
         }
         priors = [
-            Prior(tau=noise.share, df=noise.df, basis=f"{noise.share}") for noise in lent.values()
+            Prior(tau=noise.share, df=noise.df, basis=f"{noise.share}")
+            for noise in borrowed.values()
         ]
         noises = [
-            arm_noise(prior, levels[one], [0, 0]) for one, prior in zip(lent, priors, strict=True)
+            arm_noise(prior, levels[one], [0, 0])
+            for one, prior in zip(borrowed, priors, strict=True)
         ]
         gap = float(levels[recipe].mean() - levels[BASELINE].mean()) + within[recipe] * rng.normal()
         lo, hi = interval(

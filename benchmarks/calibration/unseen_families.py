@@ -16,7 +16,7 @@ from scipy.special import ndtr
 from benchmarks.calibration.borrowed_noise import FACTORS, covered, pair
 from benchmarks.marks import MarkedFigure, share
 from parity.judging.noise.family_prior import evidence_families
-from parity.judging.noise.lending import Lender, find_lender
+from parity.judging.noise.noise_source import NoiseSource, find_noise_source
 from parity.judging.noise.noise_table import ANY_DECODER, NoiseTable
 from parity.judging.noise.public_table import public_noise_table
 from parity.judging.policy import STOCHASTIC_FACTOR
@@ -26,17 +26,19 @@ STOCHASTIC = (1.0, 1.15, 1.35, 1.5, 2.0, 2.8)  # up to 1.5 is what the level ass
 MARGIN = 0.0025
 
 
-def lenders(left_out: str | None) -> tuple[Lender, Lender]:
-    """What is lent to an arm that rounds to nearest, and to one that rounds stochastically, without
+def noise_sources(left_out: str | None) -> tuple[NoiseSource, NoiseSource]:
+    """What an arm that rounds to nearest can borrow, and one that rounds stochastically, without
     one family.
     """
     rest = NoiseTable(tuple(row for row in public_noise_table().rows if row["family"] != left_out))
-    return find_lender(rest, ANY_DECODER, "nearest"), find_lender(rest, ANY_DECODER, "stochastic")
+    return find_noise_source(rest, ANY_DECODER, "nearest"), find_noise_source(
+        rest, ANY_DECODER, "stochastic"
+    )
 
 
 def half_width(left_out: str | None, *, stochastic: bool = False) -> float:
     """The half-width at 95 % of one run against one, a share of the loss."""
-    nearest, other = lenders(left_out)
+    nearest, other = noise_sources(left_out)
     single = np.ones(1)
     return pair(nearest, (single, single), other if stochastic else nearest)[0].half_width(0.95)
 
@@ -101,7 +103,7 @@ def f8(quick: bool) -> Iterator[MarkedFigure]:
     for runs in ((2, 1), (1, 2), (2, 2)):
         hits, halves = [], []
         for family in evidence_families(public_noise_table()):
-            nearest, _ = lenders(family.name)
+            nearest, _ = noise_sources(family.name)
             weights = np.array([group.runs for group in family.groups], dtype=float)
             for index in rng.choice(len(weights), count, p=weights / weights.sum()):
                 sd = family.groups[index].share

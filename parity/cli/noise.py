@@ -17,8 +17,8 @@ from parity.cli.terminal.wrong_calls import UsageError
 from parity.comparing.noise_tables import read_rerun_table, rerun_table
 from parity.judging.curves.curve import ROUNDINGS, Rounding
 from parity.judging.noise.family_prior import evidence_families
-from parity.judging.noise.lending import Lender, find_lender
 from parity.judging.noise.listing import FamilyRow, any_decoder_rows, family_rows, outliers_of
+from parity.judging.noise.noise_source import NoiseSource, find_noise_source
 from parity.judging.noise.noise_table import ANY_DECODER, Family, NoiseTable, RerunGroup
 from parity.wording import count, percent
 
@@ -208,31 +208,31 @@ def _between(interval: tuple[float, float]) -> str:
 
 
 def _print_family(noise_table: NoiseTable, name: str) -> None:
-    for rounding, lender in _lenders(noise_table, name):
+    for rounding, noise_source in _noise_sources(noise_table, name):
         print(
-            f"{name}, rounding {rounding}: {_noise_words(lender)}",
+            f"{name}, rounding {rounding}: {_noise_words(noise_source)}",
             file=sys.stderr if not sys.stdout.isatty() else sys.stdout,
         )
 
 
-def _lenders(noise_table: NoiseTable, name: str) -> list[tuple[Rounding, Lender]]:
-    """What a family lends to an arm of each class of rounding that its groups have; any-decoder to
-    one of any class.
+def _noise_sources(noise_table: NoiseTable, name: str) -> list[tuple[Rounding, NoiseSource]]:
+    """What an arm of each class of rounding can borrow that the groups of the family have; of
+    any-decoder one of any class.
     """
     have: Collection[Rounding | None] = ROUNDINGS
     if name != ANY_DECODER:
         have = {group.rounding for group in noise_table.families[name].groups}
     return [
-        (rounding, find_lender(noise_table, name, rounding))
+        (rounding, find_noise_source(noise_table, name, rounding))
         for rounding in ROUNDINGS
         if rounding in have
     ]
 
 
-def _noise_words(lender: Lender) -> str:
-    if lender.noise is None:
-        return f"lends nothing: {lender.refused}"
-    noise = lender.noise
+def _noise_words(noise_source: NoiseSource) -> str:
+    if noise_source.noise is None:
+        return f"not usable: {noise_source.refused}"
+    noise = noise_source.noise
     return (
         f"{percent(noise.share)} of the loss, worth {noise.df:.1f} degrees of freedom "
         f"({noise.groups} groups, {noise.runs:,} runs)"
@@ -269,7 +269,7 @@ def _family_document(noise_table: NoiseTable, family: Family) -> Any:
         }
         for group in family.groups
     ]
-    document = _lends(noise_table, family.name) | {"groups": groups}
+    document = _by_rounding(noise_table, family.name) | {"groups": groups}
     return json_value(document | {"bit_equal": family.bit_equal, "problems": family.problems})
 
 
@@ -284,16 +284,20 @@ def _general_document(noise_table: NoiseTable) -> Any:
         }
         for family in evidence_families(noise_table)
     ]
-    return json_value(_lends(noise_table, ANY_DECODER) | {"families": families})
+    return json_value(_by_rounding(noise_table, ANY_DECODER) | {"families": families})
 
 
-def _lends(noise_table: NoiseTable, name: str) -> dict[str, object]:
-    """What a family lends, by class of rounding."""
-    lent = _lenders(noise_table, name)
+def _by_rounding(noise_table: NoiseTable, name: str) -> dict[str, object]:
+    """What can be borrowed from a family, by class of rounding."""
+    noise_sources = _noise_sources(noise_table, name)
     return {
         "family": name,
-        "lends": [
-            {"rounding": rounding, "refused": lender.refused or None, "noise": lender.noise}
-            for rounding, lender in lent
+        "by_rounding": [
+            {
+                "rounding": rounding,
+                "refused": noise_source.refused or None,
+                "noise": noise_source.noise,
+            }
+            for rounding, noise_source in noise_sources
         ],
     }

@@ -49,15 +49,15 @@ from parity.judging.curves.step_noise import MANY_POINTS, StandardError, mean_se
 from parity.judging.gap.interval import interval, t_quantile
 from parity.judging.gap.robust_bounds import FEW_POINTS, NOMINAL, lowered
 from parity.judging.gap.window_statistics import GapNoise
-from parity.judging.live.run_noise import planned_lending
+from parity.judging.live.run_noise import planned_noise_sources
 from parity.judging.multiplicity import Multiplicity
 from parity.judging.noise.arm_noise import ArmNoise, Prior, RunTerm, arm_noise, priors_for, run_term
-from parity.judging.noise.borrowed_priors import Lending, OwnRuns, borrow
-from parity.judging.noise.lending import Lenders
+from parity.judging.noise.borrowed_priors import NoiseSources, OwnRuns, borrow
+from parity.judging.noise.noise_source import NoiseFamilies
 from parity.judging.policy import Policy
 
 WITHIN_DF = 12.0
-NO_FAMILIES = Lenders(None, {})
+NO_FAMILIES = NoiseFamilies(None, {})
 _NODES, _NODES_ALONE, _WITHIN_NODES, _RATIO_NODES = 10, 40, 3, 5
 _DRAWN, _GROUPS = 200, 5  # series of few points, and the groups of their half-widths
 _NEGLIGIBLE = 0.01  # of the variance
@@ -76,7 +76,7 @@ class Chances:
     """
 
     expected: GapNoise
-    lending: Lending
+    noise_sources: NoiseSources
     half_width: float
     half_widths: FloatArray
     weights: FloatArray
@@ -117,17 +117,21 @@ class Chances:
 
 
 def chances(
-    design: Design, policy: Policy, lenders: Lenders = NO_FAMILIES, *, rough: bool = False
+    design: Design,
+    policy: Policy,
+    noise_families: NoiseFamilies = NO_FAMILIES,
+    *,
+    rough: bool = False,
 ) -> Chances:
     """The chances of a design whose level is set; `rough` ones, at the expected spreads alone, cost
     a hundredth and may be 3 points low.
     """
-    drawn = drawing(design, policy, lenders)
+    drawn = drawing(design, policy, noise_families)
     expected = _gap_noise(drawn.noises_of(*_data_df(design)), drawn.judged)
     rows = list(_drawn(drawn, policy, rough=rough))
     return Chances(
         expected=expected,
-        lending=drawn.lending,
+        noise_sources=drawn.noise_sources,
         half_width=expected.interval.half_width(*first_confidence(design, policy)),
         half_widths=np.array([half for half, _, _ in rows]),
         weights=np.array([weight for _, weight, _ in rows]),
@@ -147,7 +151,7 @@ class Drawing:
 
     design: Design
     assumed: Priors
-    lending: Lending
+    noise_sources: NoiseSources
     taus: tuple[float, float]
     within: StandardError
     judged: StandardError
@@ -181,7 +185,9 @@ class Drawing:
 
     def _noises(self, baseline: float, candidate: float) -> Noises:
         design, level = self.design, _level(self.design)
-        first, second = _priors(design, self.assumed, self.lending, level, (baseline, candidate))
+        first, second = _priors(
+            design, self.assumed, self.noise_sources, level, (baseline, candidate)
+        )
         noise = _arm_noise(
             first, design.baseline_runs, design.controls, design.short_reruns, baseline, level
         )
@@ -190,17 +196,25 @@ class Drawing:
         )
 
 
-def drawing(design: Design, policy: Policy, lenders: Lenders = NO_FAMILIES) -> Drawing:
+def drawing(design: Design, policy: Policy, noise_families: NoiseFamilies = NO_FAMILIES) -> Drawing:
     """What a simulation of a design whose level is set draws from."""
-    lending, assumed = lending_of(design, policy, lenders), assumed_priors(design, policy)
+    noise_sources, assumed = (
+        noise_sources_of(design, policy, noise_families),
+        assumed_priors(design, policy),
+    )
     baseline, candidate = _priors(
-        design, assumed, lending, _level(design), (0.0, 0.0), reruns=False
+        design, assumed, noise_sources, _level(design), (0.0, 0.0), reruns=False
     )
     taus = baseline.tau, candidate.tau
     within = within_se(design, policy)
     judged = _judged(within, points(design, policy), design.autocorrelation)
     return Drawing(
-        design=design, assumed=assumed, lending=lending, taus=taus, within=within, judged=judged
+        design=design,
+        assumed=assumed,
+        noise_sources=noise_sources,
+        taus=taus,
+        within=within,
+        judged=judged,
     )
 
 
@@ -230,9 +244,9 @@ def assumed_priors(design: Design, policy: Policy) -> Priors:
     return priors_for(design.arms, policy, _level(design))
 
 
-def lending_of(design: Design, policy: Policy, lenders: Lenders) -> Lending:
+def noise_sources_of(design: Design, policy: Policy, noise_families: NoiseFamilies) -> NoiseSources:
     """The family of each arm that names one."""
-    return planned_lending((BASELINE, CANDIDATE), design.arms, policy, lenders)
+    return planned_noise_sources((BASELINE, CANDIDATE), design.arms, policy, noise_families)
 
 
 def _level(design: Design) -> float:
@@ -395,7 +409,7 @@ def chi_squared(df: float, nodes: int) -> tuple[tuple[float, float], ...]:
 def _priors(
     design: Design,
     assumed: Priors,
-    lending: Lending,
+    noise_sources: NoiseSources,
     level: float,
     squares: tuple[float, float],
     *,
@@ -408,7 +422,7 @@ def _priors(
     own_runs = OwnRuns(
         squares=squares, df=df, gap_runs=(design.baseline_runs, design.candidate_runs)
     )
-    return borrow(assumed, lending, own_runs, level)
+    return borrow(assumed, noise_sources, own_runs, level)
 
 
 # a simulation combines each sum of squares of the baseline with each of the candidate

@@ -29,7 +29,7 @@ from parity.judging.curves.curve import FloatArray
 from parity.judging.gap.interval import interval
 from parity.judging.multiplicity import Multiplicity
 from parity.judging.noise.arm_noise import run_term
-from parity.judging.noise.lending import Lenders
+from parity.judging.noise.noise_source import NoiseFamilies
 from parity.judging.policy import Policy
 
 DRAWN = 1000
@@ -55,7 +55,7 @@ class LookAhead:
 
 
 def looks_ahead(
-    design: Design, policy: Policy, lenders: Lenders, margin: float
+    design: Design, policy: Policy, noise_families: NoiseFamilies, margin: float
 ) -> tuple[LookAhead, ...]:
     """The registered looks of a design whose level is set, in their order; none where there is only
     one.
@@ -70,7 +70,7 @@ def looks_ahead(
         )
         for more in range(policy.looks)
     ]
-    drawings = [drawing(one, policy, lenders) for one in designs]
+    drawings = [drawing(one, policy, noise_families) for one in designs]
     rng = np.random.default_rng(0)
     most = designs[-1]
     left = drawings[0].taus[0] * rng.standard_normal((DRAWN, most.baseline_runs))

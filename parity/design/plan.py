@@ -2,7 +2,7 @@
 the cheapest design that decides.
 
 The chances are those of `chances`, the designs that are tried those of `search`. Everything is in
-nats at the loss that is expected; at that of the family that lends where only that is known; and
+nats at the loss that is expected; at that of the family where only that is known; and
 as a share of the loss where neither is.
 """
 
@@ -19,7 +19,7 @@ from parity.design.chances import (
     assumed_priors,
     chances,
     first_confidence,
-    lending_of,
+    noise_sources_of,
     points,
 )
 from parity.design.experiment import (
@@ -43,7 +43,7 @@ from parity.frozen import frozen
 from parity.judging.gap.margin import determine_margin
 from parity.judging.gap.window_statistics import MIN_MEASURED_DF, NoiseBasis
 from parity.judging.noise.arm_noise import ArmNoise, arm_noise
-from parity.judging.noise.lending import Lender, Lenders
+from parity.judging.noise.noise_source import NoiseFamilies, NoiseSource
 from parity.judging.policy import PROFILES, SLOPE_EXAMPLE, Policy
 from parity.wording import count
 
@@ -144,22 +144,27 @@ class Plan:
 
 
 def plan(
-    design: Design, policy: Policy, lenders: Lenders = NO_FAMILIES, budget: Budget | None = None
+    design: Design,
+    policy: Policy,
+    noise_families: NoiseFamilies = NO_FAMILIES,
+    budget: Budget | None = None,
 ) -> Plan:
     """Power of a design under a policy and the cheapest one that decides; with a budget, of the
     most decisive design inside it.
 
     Raises ValueError for a bad design, margin or budget.
     """
-    design, unit = _levelled(design, policy, lenders)
-    question = DesignQuestion(policy=policy, margin=_margin(design, policy), lenders=lenders)
+    design, unit = _levelled(design, policy, noise_families)
+    question = DesignQuestion(
+        policy=policy, margin=_margin(design, policy), noise_families=noise_families
+    )
     most = None if budget is None else budget.run_steps(design)
     cheapest = cheapest_design(design, question)
     if most is not None:
         design = best_within(design, question, most, cheapest) or design
-    outlook = chances(design, policy, lenders)
+    outlook = chances(design, policy, noise_families)
     ahead = anchored(
-        looks_ahead(design, policy, lenders, question.margin),
+        looks_ahead(design, policy, noise_families, question.margin),
         question.passes(design, outlook, 0.0),
         question.fails(design, outlook, 2.0 * question.margin),
     )
@@ -189,7 +194,7 @@ def plan(
         run_se=math.sqrt(gap.run.variance),
         early_stops=_early_stops(design, cheapest, question),
         looks=ahead,
-        stops=stops_saved(design, policy, lenders, question.margin, confidence),
+        stops=stops_saved(design, policy, noise_families, question.margin, confidence),
         confidence=confidence,
     )
 
@@ -209,15 +214,21 @@ def _power_by_the_end(
     return first
 
 
-def _levelled(design: Design, policy: Policy, lenders: Lenders) -> tuple[Design, Unit]:
+def _levelled(design: Design, policy: Policy, noise_families: NoiseFamilies) -> tuple[Design, Unit]:
     """The design with a loss: the stated one, the middle of those of the family's groups, or 1,
     where everything is a share of it.
     """
     if design.level is not None:
         return design, NATS
-    for lender in lending_of(dataclasses.replace(design, level=1.0, pair_sd=None), policy, lenders):
-        if lender is not None and lender.noise is not None and lender.noise.levels is not None:
-            return dataclasses.replace(design, level=sum(lender.noise.levels) / 2.0), NATS
+    for noise_source in noise_sources_of(
+        dataclasses.replace(design, level=1.0, pair_sd=None), policy, noise_families
+    ):
+        if (
+            noise_source is not None
+            and noise_source.noise is not None
+            and noise_source.noise.levels is not None
+        ):
+            return dataclasses.replace(design, level=sum(noise_source.noise.levels) / 2.0), NATS
     amounts = (
         policy.margin,
         PROFILES[policy.profile] if policy.profile else None,
@@ -307,31 +318,31 @@ def _run_noise(design: Design, policy: Policy, outlook: Chances) -> tuple[RunNoi
             df=noise.prior.df,
             basis=_basis(noise, declared=amount is not None),
             family_unused=""
-            if lender is None or noise.prior.loan
-            else lender.refused or _far(lender, level),
+            if noise_source is None or noise.prior.borrowed
+            else noise_source.refused or _far(noise_source, level),
         )
-        for arm, noise, amount, lender in zip(
-            (BASELINE, CANDIDATE), noises, policy.declared_noise, outlook.lending, strict=True
+        for arm, noise, amount, noise_source in zip(
+            (BASELINE, CANDIDATE), noises, policy.declared_noise, outlook.noise_sources, strict=True
         )
     )
     return baseline, candidate
 
 
 def _basis(noise: ArmNoise, *, declared: bool) -> str:
-    if noise.prior.loan:
+    if noise.prior.borrowed:
         return (
-            f"{'borrowed from' if noise.prior.loan.is_data else 'assumed as in'} "
-            f"{noise.prior.loan.lender.name}"
+            f"{'borrowed from' if noise.prior.borrowed.is_data else 'assumed as in'} "
+            f"{noise.prior.borrowed.noise_source.name}"
         )
     if declared:
         return "declared by the policy"
     return "assumed"
 
 
-def _far(lender: Lender, level: float) -> str:
-    if lender.noise is None or lender.noise.levels is None:
+def _far(noise_source: NoiseSource, level: float) -> str:
+    if noise_source.noise is None or noise_source.noise.levels is None:
         return ""
-    low, high = lender.noise.levels
+    low, high = noise_source.noise.levels
     return (
         f"its groups end at losses of {low:.3f} to {high:.3f} nats, and {level:.3f} is more than a "
         "tenth away"

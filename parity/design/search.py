@@ -33,7 +33,7 @@ from parity.design.experiment import (
 )
 from parity.frozen import frozen
 from parity.judging.curves.early_stop_noise import MIN_STOP
-from parity.judging.noise.lending import Lenders
+from parity.judging.noise.noise_source import NoiseFamilies
 from parity.judging.policy import POINTS_TO_FAIL, Policy
 
 WANTED_POWER = 0.80
@@ -46,16 +46,16 @@ STEP_FACTORS = (1.0, 1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 @frozen
 class DesignQuestion:
     """What a design must decide: the policy, its margin in the design's unit, and the families that
-    lend.
+    its arms name.
     """
 
     policy: Policy
     margin: float
-    lenders: Lenders
+    noise_families: NoiseFamilies
 
     def outlook(self, design: Design, *, rough: bool = False) -> Chances:
         """The chances of a design under this policy."""
-        return chances(design, self.policy, self.lenders, rough=rough)
+        return chances(design, self.policy, self.noise_families, rough=rough)
 
     def passes(self, design: Design, outlook: Chances, gap: float) -> float:
         """The chance of a pass at a true gap, 0 where the window has too few points for one."""

@@ -21,7 +21,7 @@ from parity.judging.live.offsets import correlation, spread
 from parity.judging.live.pair_sums import BLOCKS, PairProgress
 from parity.judging.live.prediction import predict
 from parity.judging.live.rules import ENDED_BY, FIRST_FORECAST, state_of
-from parity.judging.noise.lending import Lenders
+from parity.judging.noise.noise_source import NoiseFamilies
 from parity.judging.policy import Policy
 
 DRAWN_PATHS, EVERY = 40, BLOCKS // 20
@@ -47,14 +47,14 @@ class Stop:
 
 
 def stops(
-    design: Design, policy: Policy, lenders: Lenders, margin: float, confidence: float
+    design: Design, policy: Policy, noise_families: NoiseFamilies, margin: float, confidence: float
 ) -> tuple[Stop, ...]:
     """What is saved at each gap for a design whose level is set; nothing where the policy only
     advises.
     """
     if policy.early_stop != "stop":
         return ()
-    drawn = drawing(design, policy, lenders)
+    drawn = drawing(design, policy, noise_families)
     rng = np.random.default_rng(0)
     pairs = design.candidate_runs
     block_sd = drawn.within.value * np.sqrt(BLOCKS * policy.window_fraction)
@@ -73,7 +73,9 @@ def stops(
         whole = [_progress(gaps, level) for gaps in path]
         for block in range(FIRST_FORECAST, BLOCKS, EVERY):
             seen = [(pair.until(block), False) for pair in whole]
-            made = predict(seen, pairs, design.arms, policy, drawn.lending, confidence=confidence)
+            made = predict(
+                seen, pairs, design.arms, policy, drawn.noise_sources, confidence=confidence
+            )
             if made is not None and state_of(made) in ENDED_BY:
                 return block / BLOCKS
         return 1.0

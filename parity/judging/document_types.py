@@ -106,9 +106,9 @@ class TokenSlopeDocument(TypedDict):
     basis: str
 
 
-class LoanDocument(TypedDict):
-    """The noise that a family of reruns lends, as a share of the loss, and how the comparison's own
-    runs agree with it.
+class BorrowedNoiseDocument(TypedDict):
+    """The noise of a family of reruns, as a share of the loss, and how the comparison's own runs
+    agree with it.
     """
 
     family: str
@@ -138,8 +138,8 @@ class EarlyStopsDocument(TypedDict):
 
 
 class ArmNoiseDocument(TypedDict):
-    """The run-to-run noise of one arm, nats, and what it rests on; `borrowed` only where a family
-    lends, `early_stopped` where reruns were stopped early.
+    """The run-to-run noise of one arm, nats, and what it rests on; `borrowed` only where it is
+    from a family, `early_stopped` where reruns were stopped early.
     """
 
     value: float
@@ -151,7 +151,7 @@ class ArmNoiseDocument(TypedDict):
     prior: float
     prior_df: float
     prior_basis: str
-    borrowed: NotRequired[LoanDocument]
+    borrowed: NotRequired[BorrowedNoiseDocument]
     early_stopped: NotRequired[EarlyStopsDocument]
 
 

@@ -50,8 +50,8 @@ from parity.judging.gap.window_statistics import PairInWindow, WindowStatistics,
 from parity.judging.gap.worst_run import RunGap, worst_run
 from parity.judging.identical import Identical, find_identical
 from parity.judging.multiplicity import ONE_LOOK, Multiplicity
-from parity.judging.noise.borrowed_priors import Lending
-from parity.judging.noise.lending import Lender, Lenders, refused
+from parity.judging.noise.borrowed_priors import NoiseSources
+from parity.judging.noise.noise_source import NoiseFamilies, NoiseSource, refused
 from parity.judging.parting import parts_late
 from parity.judging.policy import Amount, Policy
 
@@ -72,21 +72,22 @@ class Measurements:
     """One comparison, measured; `statistics` is None where the window has no common finite point or
     no seed is common.
 
-    `lending` holds the family of baseline and candidate, None for an arm that names none; `early`
-    the early-stopped reruns of both. Whether the candidate trained with its recipe (`equal_start`,
-    `resemblance`, `shared_start`) is asked of recipe arms only, whether all runs are `identical` or
-    begin with the `same_first_batch` of the others. `lift` (n,) is what averages in the candidate's
-    log could add to its losses at the window's common steps, nats; None where the log holds no
-    averages. `r_hidden` is the correlation of batches that can't be shown to be equal or others.
-    `lacking` is what baseline and candidate alone lack of their grids; `parts_late` is whether both
-    logs begin late, with nearly equal losses.
+    `noise_sources` holds the family of baseline and candidate, None for an arm that names none;
+    `early` the early-stopped reruns of both. Of recipe arms alone, `equal_start`, `resemblance` and
+    `shared_start` say whether the candidate trained with its recipe; of other arms alone,
+    `identical` and `same_first_batch` say whether all runs are equal or begin with one batch.
+    `lift` (n,) is what averages in the candidate's log could add to its losses at the window's
+    common steps, nats; None where the log holds no averages. `r_hidden` is the correlation of
+    batches that can't be shown to be equal or others. `lacking` is what baseline and candidate
+    alone lack of their grids; `parts_late` is whether both logs begin late, with nearly equal
+    losses.
     """
 
     compares: Comparison
     policy: Policy
     multiplicity: Multiplicity
     arms: Arms
-    lending: Lending
+    noise_sources: NoiseSources
     controls: Controls
     early: tuple[EarlyStops, EarlyStops]
     window: Window
@@ -154,7 +155,7 @@ def measure(
     candidate: Sequence[Curve],
     policy: Policy,
     window: Window,
-    lenders: Lenders,
+    noise_families: NoiseFamilies,
     further: FurtherRuns = NO_FURTHER_RUNS,
     multiplicity: Multiplicity = ONE_LOOK,
 ) -> Measurements:
@@ -170,11 +171,11 @@ def measure(
     proven = r_pair is None or r_pair >= SAME_ORDER or is_proven_somewhere(aligned)
     r_hidden = None if r_pair is None or r_pair >= SAME_ORDER else hidden_correlation(aligned)
     schedule = _schedule(arms, window, policy)
-    base_lender, cand_lender = (
-        _lender(arm, declared, lenders, schedule)
+    baseline_source, candidate_source = (
+        _noise_source(arm, declared, noise_families, schedule)
         for arm, declared in zip(arms.both, policy.declared_noise, strict=True)
     )
-    lending = base_lender, cand_lender
+    noise_sources = baseline_source, candidate_source
     pairs = pairs_to_test(*arms.both_runs)
     statistics, identical = None, None
     part = window.part(aligned.steps)
@@ -188,7 +189,7 @@ def measure(
             policy=policy,
             rounding_step=resolved.quantum,
             shorter=further.shorter,
-            lending=lending,
+            noise_sources=noise_sources,
             early=(early[0].spread, early[1].spread),
             multiplicity=multiplicity,
             slope=schedule.assumed_slope,
@@ -209,7 +210,7 @@ def measure(
         policy=policy,
         multiplicity=multiplicity,
         arms=arms,
-        lending=lending,
+        noise_sources=noise_sources,
         controls=usable,
         early=early,
         window=window,
@@ -300,14 +301,16 @@ def _schedule(arms: Arms, window: Window, policy: Policy) -> ScheduleState:
     return schedule_state(arms.both_runs, window, policy, max(slopes))
 
 
-def _lender(
-    arm: Arm, declared: Amount | None, lenders: Lenders, schedule: ScheduleState
-) -> Lender | None:
+def _noise_source(
+    arm: Arm, declared: Amount | None, noise_families: NoiseFamilies, schedule: ScheduleState
+) -> NoiseSource | None:
     """What the arm may borrow; what holds for finished schedules needs one in both arms."""
-    lender = lender_for(arm.name, arm.rounding, declared, lenders)
-    if lender is None or not lender.needs_finished or schedule.finished:
-        return lender
-    return refused(lender.family, f"it holds for runs that finished their schedule; {schedule.why}")
+    noise_source = noise_source_for(arm.name, arm.rounding, declared, noise_families)
+    if noise_source is None or not noise_source.needs_finished or schedule.finished:
+        return noise_source
+    return refused(
+        noise_source.family, f"it holds for runs that finished their schedule; {schedule.why}"
+    )
 
 
 def _shared_start(arms: Arms, pairs: RunPairs) -> int | None:
@@ -325,16 +328,18 @@ def _shared_start(arms: Arms, pairs: RunPairs) -> int | None:
     )
 
 
-def lender_for(
-    arm: str, rounding: Rounding, declared: Amount | None, lenders: Lenders
-) -> Lender | None:
+def noise_source_for(
+    arm: str, rounding: Rounding, declared: Amount | None, noise_families: NoiseFamilies
+) -> NoiseSource | None:
     """What an arm may borrow by its name and rounding; run-to-run noise that the policy declares
     counts more.
     """
-    lender = lenders.of(arm, rounding)
-    if lender is None or lender.noise is None or declared is None:
-        return lender
-    return refused(lender.family, f"the policy declares the run-to-run noise of {arm} ({declared})")
+    noise_source = noise_families.of(arm, rounding)
+    if noise_source is None or noise_source.noise is None or declared is None:
+        return noise_source
+    return refused(
+        noise_source.family, f"the policy declares the run-to-run noise of {arm} ({declared})"
+    )
 
 
 def began_loaded(arms: Arms, policy: Policy) -> bool:

@@ -54,7 +54,7 @@ def import_table(request: StrictBody[ImportRequest], context: InContext, who: Se
     """Import a noise table, for jobs that name one of its families. All or nothing; the same groups
     twice change nothing.
 
-    422 or 409 if a row is not usable, a family would lend nothing, or a name belongs to a public
+    422 or 409 if a row is not usable, a family would not be usable, or a name belongs to a public
     family or to one on record.
     """
     with context.database.write() as session:

@@ -21,7 +21,7 @@ from server.jobs.again import merged, origin_note, request_of
 from server.jobs.baselines import BaselineChoice, resolve
 from server.jobs.cost import price_of
 from server.jobs.notes import add_note
-from server.jobs.outlook import Known, known_before, lenders_for, planned
+from server.jobs.outlook import Known, known_before, noise_families_for, planned
 from server.jobs.submission_limits import check_queue, check_size
 from server.jobs.submit import JobLabels, JobSubmission, Order, submit_job_once
 from server.jobs.tags import MOST_TAGS
@@ -171,13 +171,13 @@ def plan(request: StrictBody[JobRequest], context: InContext) -> JobPlan:
     policy = policy_of(request.policy)
     with context.database.read() as session:
         named = resolve(session, request.baseline, request.job, context.settings.lease_seconds)
-        known, lenders = (
+        known, noise_families = (
             known_before(session, request.job, policy, named),
-            lenders_for(session, request.job),
+            noise_families_for(session, request.job),
         )
         controls = len(named.controls) if named else 0
     candidates = []
-    for one in planned(request.job, policy, known, lenders, controls):
+    for one in planned(request.job, policy, known, noise_families, controls):
         line = (
             f"No chances before the runs: {one.why_not}" if one.plan is None else one_line(one.plan)
         )

@@ -121,7 +121,7 @@ class Job(Base):
         # The jobs with one answer; and all that a list filters by text and counts.
         Index("jobs_by_answer", "answer", "id"),
         Index("jobs_as_listed", "id", "status", "answer", "name", "model"),
-        # What a gate asks: other jobs on the data at a place, and reruns of a family that lend.
+        # What a gate asks: other jobs on the data at a place, and reruns of a family.
         Index("jobs_by_data", "data_place", "id"),
         Index("jobs_by_family", "reruns_family", "id"),
     )

@@ -36,10 +36,10 @@ from parity.judging.live.rules import (
     due_forecasts,
     forecast_at,
 )
-from parity.judging.live.run_noise import LiveArm, planned_lending
+from parity.judging.live.run_noise import LiveArm, planned_noise_sources
 from parity.judging.multiplicity import Multiplicity
-from parity.judging.noise.borrowed_priors import NO_LENDERS, Lending
-from parity.judging.noise.lending import Lenders
+from parity.judging.noise.borrowed_priors import NO_SOURCES, NoiseSources
+from parity.judging.noise.noise_source import NoiseFamilies
 from parity.judging.noise.noise_table import read_noise_table
 from parity.judging.policy import Policy
 from server.database.events import announce, emit
@@ -371,7 +371,7 @@ def _new_forecasts(job: Job, arm: Arm, pairs: Sequence[_Pair], policy: Policy) -
     planned = sum(run.state not in ("failed", "cancelled") for run in arm.runs)
     seeds = len({run.seed for run in baseline.runs} & {run.seed for run in arm.runs})
     sides = _live_arm(baseline, pairs, is_baseline=True), _live_arm(arm, pairs, is_baseline=False)
-    lending = _lending(job, arm, sides, policy)
+    noise_sources = _noise_sources(job, arm, sides, policy)
     made = []
     done = [pair.state.blocks_done(ended=pair.ended) for pair in pairs]
     nothing_follows = len(pairs) == planned and all(pair.ended for pair in pairs)
@@ -387,7 +387,7 @@ def _new_forecasts(job: Job, arm: Arm, pairs: Sequence[_Pair], policy: Policy) -
             planned,
             sides,
             policy,
-            lending,
+            noise_sources,
             max(1, seeds),
             shared.confidence(policy.confidence),
         )
@@ -417,16 +417,20 @@ def _live_arm(arm: Arm, pairs: Sequence[_Pair], *, is_baseline: bool) -> LiveArm
     )
 
 
-def _lending(job: Job, candidate: Arm, sides: tuple[LiveArm, LiveArm], policy: Policy) -> Lending:
+def _noise_sources(
+    job: Job, candidate: Arm, sides: tuple[LiveArm, LiveArm], policy: Policy
+) -> NoiseSources:
     """The family that the job named when it was submitted; one on record is only known once runs
     have ended, and the judge's alone.
     """
     if job.noise_table is None:
-        return NO_LENDERS
+        return NO_SOURCES
     noise_table = read_noise_table(job.noise_table)
     names = (candidate.judged_against.name, candidate.name)
-    lenders = Lenders(noise_table, dict.fromkeys(names, family(job) or family_in(noise_table)))
-    return planned_lending(names, sides, policy, lenders)
+    noise_families = NoiseFamilies(
+        noise_table, dict.fromkeys(names, family(job) or family_in(noise_table))
+    )
+    return planned_noise_sources(names, sides, policy, noise_families)
 
 
 def _stop(session: Session, job: Job, arm: Arm, message: str) -> None:

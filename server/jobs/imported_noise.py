@@ -4,14 +4,14 @@ Plain functions of a session.
 
 Nobody here has seen these runs, so a job borrows from them only if its specification names the
 family; what it borrows is fixed when it is submitted. They are kept apart from the record
-(`noise_table`), which lends without being named.
+(`noise_table`), which is used without being named.
 
-A table is imported whole or not at all. Each family of it must lend to some class of rounding,
-together with its groups that were imported before; so a single group, reruns that are all equal
-bit for bit and any row that is not usable are refused. So is a name that the table has no right
-to: that of a public family or of one that jobs of this server measured, and groups of the latter
-under another name. Can fail: a table whose figures are wrong, or that calls unlike set-ups one
-family. Its owner, source and licence are kept and shown.
+A table is imported whole or not at all. Each family of it must be usable for some class of
+rounding, together with its groups that were imported before; so a single group, reruns that are all
+equal bit for bit and any row that is not usable are refused. So is a name that the table has no
+right to: that of a public family or of one that jobs of this server measured, and groups of the
+latter under another name. Can fail: a table whose figures are wrong, or that calls unlike set-ups
+one family. Its owner, source and licence are kept and shown.
 """
 
 import unicodedata
@@ -24,7 +24,7 @@ from parity.frozen import frozen
 from parity.inert import cell as as_cell
 from parity.judging.curves.curve import ROUNDINGS
 from parity.judging.noise.emulated_table import EMULATED
-from parity.judging.noise.lending import find_lender
+from parity.judging.noise.noise_source import find_noise_source
 from parity.judging.noise.noise_table import (
     ANY_DECODER,
     COLUMNS,
@@ -193,7 +193,7 @@ def _refuse_forged(session: Session, rows: Iterable[Row]) -> None:
                 f"can name that one: {remedy}"
             )
         if name in measured:
-            what = "which jobs of this server measured and lend without being named"
+            what = "which jobs of this server measured and use without naming it"
             raise ConflictError(
                 f"family {shown(row['family'])} has the name of {measured[name]}, {what}: {remedy}"
             )
@@ -208,20 +208,20 @@ def _refuse_forged(session: Session, rows: Iterable[Row]) -> None:
 
 
 def _refuse_useless(noise_table: NoiseTable) -> None:
-    """InvalidError for a family that would lend to no class of rounding."""
+    """InvalidError for a family that would be usable for no class of rounding."""
     for name, family in noise_table.families.items():
-        lenders = [find_lender(noise_table, name, rounding) for rounding in ROUNDINGS]
-        if all(lender.noise is None for lender in lenders):
+        noise_sources = [find_noise_source(noise_table, name, rounding) for rounding in ROUNDINGS]
+        if all(noise_source.noise is None for noise_source in noise_sources):
             stated = {group.rounding for group in family.groups}
             reasons = [
-                lender.refused
-                for rounding, lender in zip(ROUNDINGS, lenders, strict=True)
+                noise_source.refused
+                for rounding, noise_source in zip(ROUNDINGS, noise_sources, strict=True)
                 if rounding in stated
             ]
             raise InvalidError.at(
                 "/table",
-                f"family {shown(name)} would lend nothing: "
-                f"{(reasons or [lenders[0].refused])[0]}; nothing was imported",
+                f"family {shown(name)} would not be usable: "
+                f"{(reasons or [noise_sources[0].refused])[0]}; nothing was imported",
             )
 
 

@@ -13,7 +13,7 @@ from server.database.tables import Job, Run
 from server.jobs import applied_statements
 from server.jobs.fingerprint import job_spec
 from server.jobs.imported_noise import named_noise_table
-from server.jobs.noise_tables import family_in, family_of, lent_noise_table
+from server.jobs.noise_tables import borrowed_noise_table, family_in, family_of
 from training.command import ENGINE as COMMAND
 from training.command import Compared
 
@@ -25,7 +25,7 @@ def noise_table_of(session: Session, job: Job) -> NoiseTable | None:
         return read_noise_table(job.noise_table)
     if family:
         return named_noise_table(session, family)
-    return lent_noise_table(session, job, family_of(job))
+    return borrowed_noise_table(session, job, family_of(job))
 
 
 def case_now(session: Session, job: Job, policy: Policy | None = None) -> Case:

@@ -10,13 +10,13 @@ group:  runs of one job with one recipe and seed, at least two, that were traine
 sd:     standard deviation over a group's runs of their mean loss in the window of a policy that
         states none, the last 20 % of the steps
 
-What groups lend is the judge's business (`parity.judging.noise.noise_table`): at least 3 groups
-and 8 degrees of freedom of an arm's own class of rounding. Runs of engine `external` lend nothing
-here, because nobody checks what their specification says of model and data.
+What can be borrowed from groups is the judge's business (`parity.judging.noise.noise_table`): at
+least 3 groups and 8 degrees of freedom of an arm's own class of rounding. Runs of engine `external`
+do not count here, because nobody checks what their specification says of model and data.
 
 A job of engine emulated whose model is small and whose rate decays borrows from reruns that ship
 with the judge (`noise_table.emulated`): of the very specification of the demo before any on
-record, which hold fewer of them; else of other sizes, where the record lends nothing.
+record, which hold fewer of them; else of other sizes, where the record has too few.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ from parity.judging.curves.curve import ROUNDINGS, rounding_of
 from parity.judging.curves.learning_rates import DECAYED
 from parity.judging.curves.window import make_window
 from parity.judging.noise.emulated_table import DEMO, LARGEST, SMALL, emulated_noise_table
-from parity.judging.noise.lending import find_lender
+from parity.judging.noise.noise_source import find_noise_source
 from parity.judging.noise.noise_table import (
     COLUMNS,
     MIN_SHARE,
@@ -100,8 +100,8 @@ def newest_family(session: Session, job: Job) -> str | None:
 
 
 def emulated_family(spec: Mapping[str, Any]) -> str | None:
-    """Which of the reruns that ship with the judge lend to a job of this specification, as stored;
-    None without any.
+    """From which of the reruns that ship with the judge a job of this specification borrows, as
+    stored; None without any.
     """
     if spec["engine"] != "emulated":
         return None
@@ -167,9 +167,9 @@ def keep_reruns(job: Job, reruns: NoiseTable | None) -> None:
     job.reruns_family = family_in(reruns) if reruns else None
 
 
-def lent_noise_table(session: Session, job: Job, family: str | None) -> NoiseTable | None:
-    """The groups of one family from which a job borrows that names none, if they lend to arms of
-    any class of rounding; else None.
+def borrowed_noise_table(session: Session, job: Job, family: str | None) -> NoiseTable | None:
+    """The groups of one family from which a job borrows that names none, if it is usable for
+    arms of any class of rounding; else None.
 
     They are those of `family`, the job's own on record, or ship with the judge. Not those of the
     job itself, nor of the jobs whose curves it reuses or gets as controls: its judge reads these
@@ -180,7 +180,7 @@ def lent_noise_table(session: Session, job: Job, family: str | None) -> NoiseTab
         others = [run.reused_from for run in job.runs if run.reused_from] + list(job.controls or ())
         read_already = set(session.scalars(select(Run.job_id).where(Run.id.in_(others)))) | {job.id}
         noise_table = noise_table_on_record(session, family, but=read_already)
-        if any(find_lender(noise_table, family, rounding).noise for rounding in ROUNDINGS):
+        if any(find_noise_source(noise_table, family, rounding).noise for rounding in ROUNDINGS):
             return noise_table
     if not shipped:
         return None
@@ -249,7 +249,7 @@ def _late_means(session: Session, runs: Sequence[Run]) -> NDArray[np.float64]:
 
 def _rounding(runs: Sequence[Run], recipe: str) -> str:
     """How the runs round, as recorded or by the definition of their recipe; else "", and the group
-    lends to nobody.
+    is not used.
     """
     return rounding_of(run.rounding for run in runs) or (
         "nearest" if rounds_to_nearest(recipe) else ""

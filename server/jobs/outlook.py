@@ -17,14 +17,14 @@ from parity.design.chances import NO_FAMILIES
 from parity.design.experiment import BASELINE, CANDIDATE, DEFAULT_STOP, Design
 from parity.design.plan import Plan, plan
 from parity.frozen import frozen
-from parity.judging.noise.lending import Lenders
+from parity.judging.noise.noise_source import NoiseFamilies
 from parity.judging.policy import Policy
 from server.database.metrics import store
 from server.database.tables import Arm, Job, Run
 from server.jobs.baselines import NamedBaseline
 from server.jobs.fingerprint import run_spec, spec_differences, trained_runs, unsound
 from server.jobs.imported_noise import named_noise_table
-from server.jobs.noise_tables import family_in, lent_noise_table, newest_family
+from server.jobs.noise_tables import borrowed_noise_table, family_in, newest_family
 from training.rules import OTHERS_TRAINERS
 from training.spec import Arm as SpecArm
 from training.spec import JobSpec
@@ -57,7 +57,7 @@ def planned(
     spec: JobSpec,
     policy: Policy,
     known: Known | None,
-    lenders: Lenders = NO_FAMILIES,
+    noise_families: NoiseFamilies = NO_FAMILIES,
     controls: int = 0,
 ) -> Sequence[Planned]:
     """The plan of each of the first 8 candidates; candidates with one design share it. `controls`
@@ -69,7 +69,7 @@ def planned(
         design = _design(spec, candidate, known, controls)
         if design not in made:
             try:
-                made[design] = plan(design, policy, lenders), ""
+                made[design] = plan(design, policy, noise_families), ""
             except ValueError as error:
                 made[design] = None, str(error)
         candidate_plan, why_not = made[design]
@@ -77,7 +77,7 @@ def planned(
     return rows
 
 
-def lenders_for(session: Session, spec: JobSpec) -> Lenders:
+def noise_families_for(session: Session, spec: JobSpec) -> NoiseFamilies:
     """The reruns from which the job's verdicts would borrow: of the family that it names, else of
     its own on record.
 
@@ -87,11 +87,11 @@ def lenders_for(session: Session, spec: JobSpec) -> Lenders:
         noise_table = named_noise_table(session, spec.family)
     else:
         unsaved = Job(id="", engine=spec.engine, spec=spec.document())
-        lent = lent_noise_table(session, unsaved, newest_family(session, unsaved))
-        if lent is None:
+        borrowed = borrowed_noise_table(session, unsaved, newest_family(session, unsaved))
+        if borrowed is None:
             return NO_FAMILIES
-        noise_table = lent
-    return Lenders(
+        noise_table = borrowed
+    return NoiseFamilies(
         noise_table, dict.fromkeys((BASELINE, CANDIDATE), spec.family or family_in(noise_table))
     )
 

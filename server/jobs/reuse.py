@@ -4,8 +4,8 @@ All that decides a verdict is compared when it is asked for. What is known befor
 `config_hash`: specification, policy, judge, revision, the named baseline with its controls, the
 groups of the named family. The rest is looked up: every live worker that could train the job now
 must have the trainer of its runs (`training.device`, as registered, never as the caller states),
-one of them their machine, the data must be what a worker read last, and the record must lend the
-job the groups of reruns that it lent when it was judged. Only what these runs share with other
+one of them their machine, the data must be what a worker read last, and the job must
+borrow from the groups of reruns of when it was judged. Only what these runs share with other
 verdicts, the number of looks and candidates, is left out.
 """
 
@@ -30,7 +30,7 @@ from server.jobs.data_digests import changed_since
 from server.jobs.fingerprint import knows_data_by_name
 from server.jobs.imported_noise import named_noise_table
 from server.jobs.ledger import has_passed, is_renewed
-from server.jobs.noise_tables import family_of, lent_noise_table
+from server.jobs.noise_tables import borrowed_noise_table, family_of
 from server.jobs.submit import (
     JobSubmission,
     config_hash,
@@ -430,7 +430,7 @@ def _judged_with_other_reruns(session: Session, job: Job) -> str | None:
     if family:
         now = named_noise_table(session, family)
     else:
-        now = lent_noise_table(session, job, family_of(job))
+        now = borrowed_noise_table(session, job, family_of(job))
     if (now.csv() if now else None) == job.noise_table:
         return None
     then = len(read_noise_table(job.noise_table).rows) if job.noise_table else 0

@@ -233,13 +233,13 @@ def config_hash(
     policy: Policy,
     revision: str,
     named: NamedBaseline | None = None,
-    lent: NoiseTable | None = None,
+    borrowed: NoiseTable | None = None,
 ) -> str:
     """SHA-256 of what decides a job's verdict and is known before it trains; equal hashes mean the
     same comparison.
 
     Specification, policy, judge version and code revision, the named baseline with its controls as
-    of now, and the groups that the named family lends as of now (`lent`). What later decides as
+    of now, and the groups of the named family as of now (`borrowed`). What later decides as
     well is compared when the verdict is asked for again (`server.jobs.reuse`).
     """
     inputs: dict[str, Any] = {
@@ -250,8 +250,8 @@ def config_hash(
     }
     if named is not None:
         inputs["baseline"], inputs["controls"] = named.baseline.id, list(named.controls)
-    if lent is not None:
-        inputs["noise_table"] = lent.csv()
+    if borrowed is not None:
+        inputs["noise_table"] = borrowed.csv()
     return digest(inputs)
 
 
@@ -282,7 +282,7 @@ def submit_job(
             f"policy.margin is {str(policy.margin)!r}, and no run of a job shows what tokens are "
             f"worth; expected {expected}"
         )
-    now, order, lent = time.time(), order or Order(), family_noise_table(session, spec)
+    now, order, borrowed = time.time(), order or Order(), family_noise_table(session, spec)
     job = Job(
         id=tables.new_id("j"),
         name=spec.name,
@@ -292,7 +292,7 @@ def submit_job(
         spec=spec.document(),
         devices=spec.devices,
         policy=policy.document(),
-        config_hash=config_hash(spec, policy, revision, named, lent),
+        config_hash=config_hash(spec, policy, revision, named, borrowed),
         revision=revision or None,
         data_place=place_of(spec),
         branch=labels.branch,
@@ -300,7 +300,7 @@ def submit_job(
         submitted_by=submitted_by,
         max_run_seconds=order.max_run_seconds,
         reuse=order.reuse,
-        noise_table=lent.csv() if lent else None,
+        noise_table=borrowed.csv() if borrowed else None,
         created_at=now,
     )
     if named is not None:

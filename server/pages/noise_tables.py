@@ -13,8 +13,8 @@ from parity.frozen import frozen
 from parity.judging.curves.curve import ROUNDINGS
 from parity.judging.noise.emulated_table import emulated_noise_table
 from parity.judging.noise.family_prior import evidence_families
-from parity.judging.noise.lending import find_lender
 from parity.judging.noise.listing import any_decoder_rows, family_rows, outliers_of
+from parity.judging.noise.noise_source import find_noise_source
 from parity.judging.noise.noise_table import ANY_DECODER, NoiseTable
 from parity.judging.noise.public_table import public_noise_table
 from server.database.clock import time_text
@@ -30,8 +30,8 @@ Where = Literal["record", "imported", "shipped", "public"]
 PLOT_WIDTH = 400.0
 _PLACES: Mapping[Where, str] = {
     "record": "on record here",
-    "imported": "imported; lends to jobs that name it",
-    "shipped": "ships with engine emulated; lends to jobs of small models",
+    "imported": "imported; used by jobs that name it",
+    "shipped": "ships with engine emulated; used by jobs of small models",
     "public": "public reruns",
 }
 # shares of the loss
@@ -114,11 +114,13 @@ def page(
     else:
         rows = _rows(noise_table, family, origins if place == "imported" else {})
     recorded = {row.rounding for row in rows}
-    lent = [(rounding, find_lender(noise_table, family, rounding)) for rounding in ROUNDINGS]
+    noise_sources = [
+        (rounding, find_noise_source(noise_table, family, rounding)) for rounding in ROUNDINGS
+    ]
     pooled = [
-        (rounding, lender.noise)
-        for rounding, lender in lent
-        if lender.noise and (family == ANY_DECODER or rounding in recorded)
+        (rounding, noise_source.noise)
+        for rounding, noise_source in noise_sources
+        if noise_source.noise and (family == ANY_DECODER or rounding in recorded)
     ]
     shares = [share for row in rows for share in (row.low, row.high)] + [
         noise.share for _, noise in pooled
@@ -132,7 +134,7 @@ def page(
         "axis": axis,
         "width": PLOT_WIDTH,
         "problems": problems,
-        "lent": lent,
+        "noise_sources": noise_sources,
     }
     return templates.TemplateResponse(request, "noise_tables.html", {**values, "place": place})
 

@@ -197,12 +197,12 @@ def nothing_ships(monkeypatch, request):
 
 
 @pytest.fixture
-def lending(database, recorded) -> Callable[..., str]:
-    """A function that records a concluded job whose reruns lend; the name of its family. Another
+def record_reruns(database, recorded) -> Callable[..., str]:
+    """A function that records a concluded job with reruns; the name of its family. Another
     `rerun` has the same batches.
     """
 
-    def lend(rerun: int, **more: Any) -> str:
+    def record(rerun: int, **more: Any) -> str:
         job_id = recorded({"nvfp4": 0.0, "mxfp8": 0.0}, rerun=rerun, **more)
         with database.write() as session:
             job = session.get_one(Job, job_id)
@@ -212,7 +212,7 @@ def lending(database, recorded) -> Callable[..., str]:
             keep_reruns(job, reruns_of(session, job))
             return family_of(job)
 
-    return lend
+    return record
 
 
 @pytest.fixture

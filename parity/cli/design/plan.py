@@ -10,7 +10,7 @@ from rich.text import Text
 
 from parity.cli.design.printing import PLAN_SCHEMA, design_table, print_design
 from parity.cli.inputs.columns import pattern_option, stated_columns
-from parity.cli.inputs.families import known_family, stated_lenders
+from parity.cli.inputs.families import known_family, stated_noise_families
 from parity.cli.inputs.policy import PolicyOptions, load_policy
 from parity.cli.terminal.option_words import (
     EXPERIMENT,
@@ -198,7 +198,7 @@ def plan_design(
     if asked.like is not None:
         asked, noise = _like(asked.like, asked, noise)
     design_fields = {field.name for field in fields(Design)}
-    lenders = stated_lenders(noise.family, noise.noise_table, (BASELINE, CANDIDATE))
+    noise_families = stated_noise_families(noise.family, noise.noise_table, (BASELINE, CANDIDATE))
     try:
         policy = load_policy(policy_options)
         arm_facts = {
@@ -213,7 +213,10 @@ def plan_design(
             )
         design = Design(planned_steps=planned_steps, candidates=candidates, **arm_facts)
         outlook = plan(
-            design, policy, lenders, None if asked.budget is None else parse_budget(asked.budget)
+            design,
+            policy,
+            noise_families,
+            None if asked.budget is None else parse_budget(asked.budget),
         )
     except ValueError as error:
         name, mark, rest = str(error).partition(" is ")

@@ -1,4 +1,4 @@
-"""The families of a noise table that options name, and what they lend to the arms."""
+"""The families of a noise table that options name, and what the arms can borrow from them."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from parity.cli.terminal.wrong_calls import UsageError
 from parity.comparing.case import check_arm
 from parity.comparing.noise_tables import read_rerun_table
 from parity.comparing.statements import check_noise_table
-from parity.judging.noise.lending import Lenders
+from parity.judging.noise.noise_source import NoiseFamilies
 from parity.judging.noise.noise_table import ANY_DECODER, NoiseTable
 from parity.judging.noise.public_table import public_noise_table
 from parity.wording import did_you_mean
@@ -49,7 +49,9 @@ def known_family(name: str | None) -> list[str]:
     return []
 
 
-def stated_lenders(items: Sequence[str], file: str | None, names: Sequence[str]) -> Lenders:
+def stated_noise_families(
+    items: Sequence[str], file: str | None, names: Sequence[str]
+) -> NoiseFamilies:
     """What the arms may borrow in a plan; UsageError for a family that the table does not have, and
     for a table without a family.
     """
@@ -62,7 +64,7 @@ def stated_lenders(items: Sequence[str], file: str | None, names: Sequence[str])
                 f"--family is {name!r}, which the table does not have; "
                 f"{expected_family(name, table, file)}"
             )
-    return Lenders(table, families)
+    return NoiseFamilies(table, families)
 
 
 def expected_family(

@@ -46,7 +46,7 @@ from parity.judging.noise.arm_noise import (
     run_term,
     run_term_over_seeds,
 )
-from parity.judging.noise.borrowed_priors import NO_LENDERS, Lending, OwnRuns, borrow
+from parity.judging.noise.borrowed_priors import NO_SOURCES, NoiseSources, OwnRuns, borrow
 from parity.judging.policy import POINTS_TO_FAIL, Policy
 
 MIN_SENSITIVITY_POINTS = POINTS_TO_FAIL
@@ -84,8 +84,8 @@ class GapNoise:
 
     @property
     def borrowed_df(self) -> float:
-        """Degrees of freedom that families add to the between-run term; arms that share one loan
-        count it once.
+        """Degrees of freedom that families add to the between-run term; arms that borrow the
+        same noise count it once.
         """
         baseline, candidate = self.noises
         if self.interval.run.seeds > 1:
@@ -167,10 +167,10 @@ class PairInWindow:
 
     `means` holds the mean curve (n,) of baseline and candidate over all n aligned steps,
     `rounding_step` that of the losses, `shorter` finished runs of the baseline's recipe on fewer
-    tokens, `lending` the family's noise of each arm that names a family, `early` what early-stopped
-    reruns of each arm show, `slope` how steeply the loss of an unfinished baseline falls
-    (`schedule.state`; None: finished). `exact` is set where all runs are equal, one for one: by how
-    much rounding can hide a gap, nats.
+    tokens, `noise_sources` the family's noise of each arm that names a family, `early` what
+    early-stopped reruns of each arm show, `slope` how steeply the loss of an unfinished baseline
+    falls (`schedule.state`; None: finished). `exact` is set where all runs are equal, one for one:
+    by how much rounding can hide a gap, nats.
     """
 
     aligned: Aligned
@@ -181,7 +181,7 @@ class PairInWindow:
     policy: Policy
     rounding_step: float
     shorter: Sequence[Curve] = ()
-    lending: Lending = NO_LENDERS
+    noise_sources: NoiseSources = NO_SOURCES
     early: tuple[EarlySpread | None, EarlySpread | None] = (None, None)
     multiplicity: Multiplicity = ONE_LOOK
     slope: float | None = None
@@ -422,7 +422,7 @@ def _run_terms(
         pair.controls.offsets + base_of[aligned.seeds[0]] if len(pair.controls.used) else None
     )
     priors = priors_for(pair.arms.both, pair.policy, size, pair.slope)
-    if pair.lending != NO_LENDERS:
+    if pair.noise_sources != NO_SOURCES:
         spreads = (
             own_spread(base_means, base_seeds, control_means),
             own_spread(cand_means, cand_seeds),
@@ -435,7 +435,7 @@ def _run_terms(
             gap_df=len(gaps) - 1,
             gap_runs=(len(base_means) / len(gaps), len(cand_means) / len(gaps)),
         )
-        priors = borrow(priors, pair.lending, measured, size)
+        priors = borrow(priors, pair.noise_sources, measured, size)
     noises = (
         arm_noise(priors[0], base_means, base_seeds, control_means, pair.early[0]),
         arm_noise(priors[1], cand_means, cand_seeds, None, pair.early[1]),

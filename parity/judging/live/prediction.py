@@ -38,7 +38,7 @@ from parity.judging.live.baseline_end import level_at_end
 from parity.judging.live.offsets import change_variance, combine
 from parity.judging.live.pair_sums import BLOCKS, PairProgress
 from parity.judging.live.run_noise import LiveArm, run_noise
-from parity.judging.noise.borrowed_priors import NO_LENDERS, Lending
+from parity.judging.noise.borrowed_priors import NO_SOURCES, NoiseSources
 from parity.judging.policy import Policy
 
 MIN_BLOCKS, MIN_FILLED = 5, 3
@@ -175,7 +175,7 @@ def predict(
     planned_pairs: int,
     arms: tuple[LiveArm, LiveArm],
     policy: Policy,
-    lending: Lending = NO_LENDERS,
+    noise_sources: NoiseSources = NO_SOURCES,
     seeds: int = 1,
     confidence: float | None = None,
 ) -> Prediction | None:
@@ -196,7 +196,7 @@ def predict(
     level = float(np.mean([pair.level for pair in seen]))
     if level <= 0.0:
         return None
-    noise = run_noise(arms, policy, level, lending, seeds)
+    noise = run_noise(arms, policy, level, noise_sources, seeds)
     if noise.margin is None:
         return None
     planned = max(planned_pairs, len(seen))

@@ -13,7 +13,7 @@ import numpy as np
 from parity.frozen import frozen
 from parity.judging.curves.curve import Rounding
 from parity.judging.gap.margin import Margin, determine_margin
-from parity.judging.measurements import lender_for
+from parity.judging.measurements import noise_source_for
 from parity.judging.noise.arm_noise import (
     ArmNoise,
     RunTerm,
@@ -23,8 +23,8 @@ from parity.judging.noise.arm_noise import (
     priors_for,
     run_term,
 )
-from parity.judging.noise.borrowed_priors import NO_LENDERS, Lending, OwnRuns, borrow
-from parity.judging.noise.lending import Lenders
+from parity.judging.noise.borrowed_priors import NO_SOURCES, NoiseSources, OwnRuns, borrow
+from parity.judging.noise.noise_source import NoiseFamilies
 from parity.judging.policy import Policy
 
 
@@ -53,18 +53,21 @@ class LiveRunNoise:
     margin: Margin | None
 
 
-def planned_lending(
-    names: tuple[str, str], arms: tuple[LiveArm, LiveArm], policy: Policy, lenders: Lenders
-) -> Lending:
+def planned_noise_sources(
+    names: tuple[str, str],
+    arms: tuple[LiveArm, LiveArm],
+    policy: Policy,
+    noise_families: NoiseFamilies,
+) -> NoiseSources:
     """What two arms (baseline, candidate) of these names may borrow before their runs say how they
     round.
     """
     baseline, candidate = (
-        lender_for(
+        noise_source_for(
             name,
             "stochastic" if assume_stochastic(arm.recipe, arm.rounding) else "nearest",
             declared,
-            lenders,
+            noise_families,
         )
         for name, arm, declared in zip(names, arms, policy.declared_noise, strict=True)
     )
@@ -75,21 +78,21 @@ def run_noise(
     arms: tuple[LiveArm, LiveArm],
     policy: Policy,
     level: float,
-    lending: Lending = NO_LENDERS,
+    noise_sources: NoiseSources = NO_SOURCES,
     seeds: int = 1,
 ) -> LiveRunNoise:
     """The noise of a pair of arms (baseline, candidate) whose baseline has a loss of `level` nats;
     `seeds` are those that both have.
     """
     priors = priors_for(arms, policy, level)
-    if lending != NO_LENDERS:
+    if noise_sources != NO_SOURCES:
         spreads = [own_spread(np.array(arm.means), arm.seeds) for arm in arms]
         measured = OwnRuns(
             squares=(spreads[0][0], spreads[1][0]),
             df=(spreads[0][1], spreads[1][1]),
             gap_runs=(max(arms[0].runs / seeds, 1.0), max(arms[1].runs / seeds, 1.0)),
         )
-        priors = borrow(priors, lending, measured, level)
+        priors = borrow(priors, noise_sources, measured, level)
     today = [
         arm_noise(prior, np.array(arm.means), arm.seeds)
         for prior, arm in zip(priors, arms, strict=True)

@@ -34,7 +34,7 @@ from parity.frozen import frozen
 from parity.judging import special
 from parity.judging.curves.curve import FloatArray, Rounding
 from parity.judging.curves.early_stop_noise import SHARED_VARIANCE, EarlySpread
-from parity.judging.noise.lending import Loan, between_families
+from parity.judging.noise.noise_source import BorrowedNoise, between_families
 from parity.judging.policy import (
     FINISHED_NOISE,
     NOISE_PER_SLOPE,
@@ -53,7 +53,7 @@ _NUMPY_ADDS_IN_PARTS = 8  # numbers, or more
 @frozen
 class Prior:
     """Run-to-run noise before the arm's own runs: `tau` in nats, `df` it is worth, where it comes
-    from, and the loan where it is borrowed.
+    from, and the family where it is borrowed.
 
     All that are `assumed` are one guess, scaled to the rounding of each arm.
     """
@@ -61,7 +61,7 @@ class Prior:
     tau: float
     df: float
     basis: str
-    loan: Loan | None = None
+    borrowed: BorrowedNoise | None = None
     assumed: bool = False
 
 
@@ -94,9 +94,9 @@ class ArmNoise:
     @property
     def borrowed_df(self) -> float:
         """Degrees of freedom of other runs of its family; 0 where the prior is assumed."""
-        if not self.prior.loan:
+        if not self.prior.borrowed:
             return 0.0
-        return self.prior.loan.df
+        return self.prior.borrowed.df
 
     @property
     def has_reruns(self) -> bool:
@@ -215,7 +215,7 @@ def arm_noise(
             (prior.df * prior.tau**2 + squares + early_squares) / (prior.df + df + early_df)
         ),
         df=prior.df + df + early_df,
-        source=data or ("borrowed" if prior.loan and prior.loan.is_data else "prior"),
+        source=data or ("borrowed" if prior.borrowed and prior.borrowed.is_data else "prior"),
         prior=prior,
         measured=math.sqrt(squares / df) if df else None,
         measured_df=df,
@@ -371,7 +371,7 @@ def _one_guess(first: Prior, second: Prior) -> bool:
         (first.assumed and second.assumed)
         or first == second
         or between_families(
-            *(prior.loan.lender if prior.loan else None for prior in (first, second))
+            *(prior.borrowed.noise_source if prior.borrowed else None for prior in (first, second))
         )
     )
 

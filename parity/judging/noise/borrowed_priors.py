@@ -13,10 +13,10 @@ from parity.frozen import frozen
 from parity.judging.noise.arm_noise import Prior
 from parity.judging.noise.contradiction import RunSpread, agreement
 from parity.judging.noise.family_spread import FamilyNoise
-from parity.judging.noise.lending import Lender, Loan, between_families
+from parity.judging.noise.noise_source import BorrowedNoise, NoiseSource, between_families
 
-NO_LENDERS = (None, None)
-Lending = tuple[Lender | None, Lender | None]
+NO_SOURCES = (None, None)
+NoiseSources = tuple[NoiseSource | None, NoiseSource | None]
 
 
 @frozen
@@ -35,38 +35,44 @@ class OwnRuns:
 
 
 def borrow(
-    assumed: tuple[Prior, Prior], lending: Lending, measured: OwnRuns, level: float
+    assumed: tuple[Prior, Prior], noise_sources: NoiseSources, measured: OwnRuns, level: float
 ) -> tuple[Prior, Prior]:
-    """The priors at a baseline loss of `level` nats: borrowed for each arm with a lender that lends
+    """The priors at a baseline loss of `level` nats: borrowed for each arm whose family has noise
     at that loss, else as assumed.
     """
-    lent = tuple(
-        lender.noise if lender and lender.noise and lender.noise.is_near(level) else None
-        for lender in lending
+    family_noise = tuple(
+        noise_source.noise
+        if noise_source and noise_source.noise and noise_source.noise.is_near(level)
+        else None
+        for noise_source in noise_sources
     )
     taus = tuple(
         noise.share * level if noise else prior.tau
-        for noise, prior in zip(lent, assumed, strict=True)
+        for noise, prior in zip(family_noise, assumed, strict=True)
     )
-    if lent == NO_LENDERS or not all(tau**2 > 0.0 for tau in taus):
+    if family_noise == (None, None) or not all(tau**2 > 0.0 for tau in taus):
         return assumed
     spreads = [
         RunSpread(squares=measured.squares[arm] / taus[arm] ** 2, df=measured.df[arm])
         for arm in (0, 1)
     ]
-    if lending[0] == lending[1] or between_families(lending[0], lending[1]):
+    if noise_sources[0] == noise_sources[1] or between_families(noise_sources[0], noise_sources[1]):
         spreads = [spreads[0] + spreads[1]] * 2
     expected = taus[0] ** 2 / measured.gap_runs[0] + taus[1] ** 2 / measured.gap_runs[1]
     gaps = RunSpread(squares=measured.gap_squares / expected, df=measured.gap_df)
     first, second = (
-        _borrowed(prior, lender, noise, spread + gaps, level) if lender and noise else prior
-        for prior, lender, noise, spread in zip(assumed, lending, lent, spreads, strict=True)
+        _borrowed(prior, noise_source, noise, spread + gaps, level)
+        if noise_source and noise
+        else prior
+        for prior, noise_source, noise, spread in zip(
+            assumed, noise_sources, family_noise, spreads, strict=True
+        )
     )
     return first, second
 
 
 def _borrowed(
-    assumed: Prior, lender: Lender, noise: FamilyNoise, measured: RunSpread, level: float
+    assumed: Prior, noise_source: NoiseSource, noise: FamilyNoise, measured: RunSpread, level: float
 ) -> Prior:
     agreed = agreement(measured, noise)
     tau = noise.share * level
@@ -75,8 +81,8 @@ def _borrowed(
     return Prior(
         tau=math.sqrt(weight * tau**2 + (1.0 - weight) * wide**2),
         df=weight * noise.df + (1.0 - weight) * assumed.df,
-        basis=f"{'assumed as in' if noise.families else 'borrowed from'} {lender.name}: "
+        basis=f"{'assumed as in' if noise.families else 'borrowed from'} {noise_source.name}: "
         f"{noise.groups} groups, {noise.runs:,} runs"
         + (f", weight {weight:.2f}" if weight < 1.0 else ""),
-        loan=Loan(lender=lender, noise=noise, agreement=agreed),
+        borrowed=BorrowedNoise(noise_source=noise_source, noise=noise, agreement=agreed),
     )

@@ -1,13 +1,13 @@
 """How far a comparison's own runs contradict the family whose run-to-run noise it borrows, and what
-is left of the loan.
+of it still counts.
 
-p = P(F(d, df_lent) >= s_own^2/s0^2)                s_own: spread of the own runs on d degrees of
+p = P(F(d, df_family) >= s_own^2/s0^2)             s_own: spread of the own runs on d degrees of
     freedom; no own reruns: p = 1
 weight = min(1, p / 0.2)                           1: the family counts in full; the conflict is
     named below p = 0.05
 tau0^2 = weight s0^2 + (1 - weight) wide^2         wide: the largest of the assumed noise, s0 and
     s_own
-df  = weight df_lent + (1 - weight) df_assumed
+df  = weight df_family + (1 - weight) df_assumed
 
 Continuous in s_own, so no run decides alone whether the family counts. Only noisier runs
 contradict: quieter ones leave the noise of the family, which is then too wide. With a weight of 0
@@ -33,7 +33,7 @@ FULL_FROM, NAMED_BELOW = 0.2, 0.05  # p
 
 @frozen
 class RunSpread:
-    """Squares of own runs about their means, as multiples of the variance that the lent noise
+    """Squares of own runs about their means, as multiples of the variance that the family
     expects, on `df` degrees of freedom.
     """
 

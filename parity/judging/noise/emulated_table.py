@@ -1,5 +1,5 @@
-"""Reruns of the emulated engine's own small models, and what they lend to jobs of that engine that
-nobody told where to borrow.
+"""Reruns of the emulated engine's own small models, from which jobs of that engine borrow that name
+no family.
 
 DEMO   reruns of one specification, that of examples/demo.yaml, over seeds and replicates
        (tools/tables/emulated_noise): of the recipes that round alike one group, with the variance
@@ -43,8 +43,8 @@ def emulated_noise_table() -> NoiseTable:
 
 
 def fit_emulated(name: str, groups: Sequence[RerunGroup]) -> FamilyNoise:
-    """What the groups of DEMO or SMALL that round alike lend. Raises ValueError where they are too
-    few.
+    """The noise of the groups of DEMO or SMALL that round alike. Raises ValueError where they are
+    too few.
     """
     if name == SMALL:
         return fit_family(groups, one_level=False)

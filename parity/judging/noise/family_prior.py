@@ -14,8 +14,8 @@ Evidence are families of decoders that were trained from scratch to the end of t
 rounding to nearest, with at least 8 degrees of freedom. A noisy family is not drawn in, because
 that is what a user may have. A quiet one is, to 2.5 standard deviations below the median: a family
 of nearly equal reruns would make d0, and with it s0, collapse. Below 1.5 degrees of freedom nothing
-is lent. Where the schedule is not at its end, runs of one model differ 4 to 20 times as much (0.17
-to 1.3 % of the loss at 8B): nothing is lent there.
+can be borrowed. Where the schedule is not at its end, runs of one model differ 4 to 20 times as
+much (0.17 to 1.3 % of the loss at 8B): nothing can be borrowed there.
 
 1.5 is more than what rounding stochastically adds at 8B between runs of different seeds, 1.15 (p =
 0.46). Between emulated reruns of one seed at 0.3 to 1M parameters it is 1.79 (1.26 to 2.54).

@@ -9,7 +9,7 @@ d0 = 2 trigamma^-1(v),  ln s0^2 = m + digamma(d0/2) - ln(d0/2)            v <= 0
     s0^2 = m
 bound = min(2 trigamma^-1(v + t(G - 1, 97.5 %) se), 30)                   se of v by the jackknife
     over the G groups
-df lent = 1/(1/bound + 1/sum d_g)                                         s0 itself is only known on
+df = 1/(1/bound + 1/sum d_g)                                              s0 itself is only known on
     sum d_g
 
 Before that each e_g is drawn in to median -+ 2.5 sqrt(v' + t_g), v' from the median absolute
@@ -72,8 +72,8 @@ class FamilyNoise:
 
 
 def fit_family(groups: Sequence[RerunGroup], *, one_level: bool = True) -> FamilyNoise:
-    """Fit the groups of a family; without `one_level` their losses may differ, and the noise is
-    lent at any loss.
+    """Fit the groups of a family; without `one_level` their losses may differ, and the noise
+    holds at any loss.
 
     Raises ValueError with fewer than 3 groups, 8 degrees of freedom in all, or losses too far
     apart.

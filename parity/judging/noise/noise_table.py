@@ -4,7 +4,7 @@ run-to-run noise is borrowed.
 One row per group:
 `family,group,runs,mean_loss,sd,unit,rounding,start,schedule,varies,source,licence`. `sd` is the
 standard deviation over the group's runs of their final loss, in nats as `mean_loss`. `rounding` is
-how the runs round gradients, nearest or stochastic; a group without it lends to nobody. `start` is
+how the runs round gradients, nearest or stochastic; a group without it is not used. `start` is
 scratch, checkpoint or fine-tune, `schedule` the learning rate's at the end of the runs: finished,
 decaying, constant or warm-up; the level between families needs both (`between`), and an empty cell
 is unknown. Read, too: `mean_loss_nats` and `sd_nats` instead of `mean_loss` and `sd`, and columns
@@ -202,7 +202,7 @@ def read_noise_table(text: str) -> NoiseTable:
             problem = f"row {number} of the noise table has the family {shown(cells['family'])}"
             raise NoiseTableError(
                 f"{problem}; expected 1 to {MAX_NAME} printable characters, the name under which "
-                "its group may lend"
+                "jobs borrow from its group"
             )
         if cells["family"] == ANY_DECODER:
             raise NoiseTableError(

@@ -13,7 +13,7 @@ from parity.judging.curves.resolution import COARSE_ROUNDING_STEP, SMOOTHED_WEIG
 from parity.judging.gap.window_statistics import MIN_MEASURED_DF
 from parity.judging.measurements import Measurements
 from parity.judging.noise.family_spread import MAX_DF
-from parity.judging.noise.lending import Lender, Loan
+from parity.judging.noise.noise_source import BorrowedNoise, NoiseSource
 from parity.judging.policy import ASSUMED_DF
 from parity.judging.secondary.validation import evaluated_apart, is_evaluated
 from parity.wording import count, first_few, percent, signed
@@ -38,7 +38,7 @@ def noise_assumed(m: Measurements) -> str | None:
         if level
         and m.statistics.interval.run.seeds == 1
         and not noise.has_reruns
-        and not (noise.prior.loan and noise.prior.loan.is_data)
+        and not (noise.prior.borrowed and noise.prior.borrowed.is_data)
     ]
     if not prior:
         of_data = "measured or borrowed" if m.statistics.borrowed_df else "measured"
@@ -51,7 +51,9 @@ def noise_assumed(m: Measurements) -> str | None:
         which = f"{shares.pop()} of the loss for each arm"
     else:
         which = " and ".join(f"{percent(share)} of the loss for {name}" for name, share in prior)
-    others = {loan.lender.name for _, loan in _loans(m) if not loan.is_data}
+    others = {
+        borrowed.noise_source.name for _, borrowed in _borrowed_noise(m) if not borrowed.is_data
+    }
     words = (
         f"Run-to-run noise was assumed ({which}{f', as in {others.pop()}' if others else ''}), not "
         "measured"
@@ -64,40 +66,42 @@ def noise_assumed(m: Measurements) -> str | None:
     )
 
 
-def _loans(m: Measurements) -> list[tuple[str, Loan]]:
-    """The loan of each arm that borrows, by the arm's name."""
+def _borrowed_noise(m: Measurements) -> list[tuple[str, BorrowedNoise]]:
+    """What each arm borrows, by the arm's name."""
     if m.statistics is None:
         return []
     sides = zip(m.arms.both, m.statistics.noises, strict=True)
-    return [(arm.name, noise.prior.loan) for arm, noise in sides if noise.prior.loan is not None]
+    return [
+        (arm.name, noise.prior.borrowed) for arm, noise in sides if noise.prior.borrowed is not None
+    ]
 
 
 def noise_borrowed(m: Measurements) -> str | None:
     if m.statistics is None or m.statistics.noise_basis != "borrowed":
         return None
-    lent: dict[str, list[str]] = {}
-    for name, loan in _loans(m):
-        noise, equal = loan.noise, loan.lender.bit_equal
+    families: dict[str, list[str]] = {}
+    for name, borrowed in _borrowed_noise(m):
+        noise, equal = borrowed.noise, borrowed.noise_source.bit_equal
         left_out = f", {count(equal, 'group')} of bit-equal reruns left out" if equal else ""
         seen = (
             f"{noise.groups} groups, {noise.runs:,} runs{left_out}, worth {noise.df:.0f} degrees "
             "of freedom"
         )
-        where = f"{loan.lender.family} ({percent(noise.share)} of the loss, {seen})"
-        lent.setdefault(where, []).append(name)
+        where = f"{borrowed.noise_source.family} ({percent(noise.share)} of the loss, {seen})"
+        families.setdefault(where, []).append(name)
     which = " and ".join(
-        where if len(names) == 2 else f"{where} for {names[0]}" for where, names in lent.items()
+        where if len(names) == 2 else f"{where} for {names[0]}" for where, names in families.items()
     )
     return f"Run-to-run noise was borrowed from {which}, not measured here."
 
 
 def noise_contradicted(m: Measurements) -> str | None:
     contradicted = {
-        f"{loan.agreement.ratio:.1f} times as much as those of {loan.lender.family} (p = "
-        f"{loan.agreement.p:.2g}; "
-        f"the family has a weight of {loan.agreement.weight:.2f} instead of 1)"
-        for _, loan in _loans(m)
-        if loan.agreement.contradicted and loan.agreement.ratio is not None
+        f"{borrowed.agreement.ratio:.1f} times as much as those of "
+        f"{borrowed.noise_source.family} (p = {borrowed.agreement.p:.2g}; "
+        f"the family has a weight of {borrowed.agreement.weight:.2f} instead of 1)"
+        for _, borrowed in _borrowed_noise(m)
+        if borrowed.agreement.contradicted and borrowed.agreement.ratio is not None
     }
     if not contradicted:
         return None
@@ -106,9 +110,11 @@ def noise_contradicted(m: Measurements) -> str | None:
 
 def family_unused(m: Measurements) -> str | None:
     unused: dict[tuple[str, str], list[str]] = {}
-    for arm, lender in zip(m.arms.both, m.lending, strict=True):
-        if lender is not None and (reason := lender.refused or _other_level(m, lender)):
-            unused.setdefault((ascii(lender.family)[1:-1], reason), []).append(arm.name)
+    for arm, noise_source in zip(m.arms.both, m.noise_sources, strict=True):
+        if noise_source is not None and (
+            reason := noise_source.refused or _other_level(m, noise_source)
+        ):
+            unused.setdefault((ascii(noise_source.family)[1:-1], reason), []).append(arm.name)
     lines = [
         f"Family {family} was not used for {' and '.join(arms)}: {reason}."
         for (family, reason), arms in unused.items()
@@ -116,14 +122,14 @@ def family_unused(m: Measurements) -> str | None:
     return " ".join(lines) or None
 
 
-def _other_level(m: Measurements, lender: Lender) -> str:
-    """Why a family that lends does not lend at this loss, "" where it does."""
-    noise = lender.noise
+def _other_level(m: Measurements, noise_source: NoiseSource) -> str:
+    """Why a usable family is not used at this loss, "" where it is."""
+    noise = noise_source.noise
     if (
         noise is None
         or noise.levels is None
         or m.statistics is None
-        or lender in [loan.lender for _, loan in _loans(m)]
+        or noise_source in [borrowed.noise_source for _, borrowed in _borrowed_noise(m)]
     ):
         return ""
     low, high = noise.levels
@@ -248,7 +254,7 @@ def policy_unusual(m: Measurements) -> str | None:
         parts += [
             f"run-to-run noise {percent(f.prior.tau / level)} of the loss"
             for f in m.statistics.noises
-            if level and f.prior.tau < LEAST_NOISE * level and f.prior.loan is None
+            if level and f.prior.tau < LEAST_NOISE * level and f.prior.borrowed is None
         ]
     if not parts:
         return None

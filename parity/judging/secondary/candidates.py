@@ -12,7 +12,7 @@ from parity.judging.document_types import (
 )
 from parity.judging.measurements import Compared, measure
 from parity.judging.multiplicity import pairs_confidence
-from parity.judging.noise.lending import Lenders
+from parity.judging.noise.noise_source import NoiseFamilies
 from parity.judging.policy import Policy
 from parity.judging.secondary.conditions import NotComparable
 from parity.judging.secondary.speed import throughput
@@ -25,7 +25,7 @@ def compare_peers(
     second: Sequence[Curve],
     policy: Policy,
     window: Window,
-    lenders: Lenders,
+    noise_families: NoiseFamilies,
     candidates: int = 2,
 ) -> PeerDocument:
     """Compare the second candidate with the first, with the same window, noises and run-to-run
@@ -34,7 +34,7 @@ def compare_peers(
     The intervals of all pairs of `candidates` hold together at the policy's confidence, whatever
     the number of looks.
     """
-    m = measure(Compared(*names), first, second, policy, window, lenders)
+    m = measure(Compared(*names), first, second, policy, window, noise_families)
     measured = throughput(*m.arms.both_runs, policy.confidence)
     ratio = None if measured is None or isinstance(measured, NotComparable) else measured["ratio"]
     paired = (

@@ -22,7 +22,7 @@ from parity.judging.gap.window_statistics import ArmStatistics, WindowStatistics
 from parity.judging.measurements import Measurements
 from parity.judging.multiplicity import look_weight
 from parity.judging.noise.arm_noise import ArmNoise
-from parity.judging.noise.lending import Loan
+from parity.judging.noise.noise_source import BorrowedNoise
 from parity.judging.policy import POINTS_TO_FAIL
 from parity.judging.rules.stability import DRIFT_REACH, DRIFT_Z
 from parity.judging.secondary.advisory import Advisory
@@ -229,7 +229,11 @@ def _tau(noise: ArmNoise, statistics: WindowStatistics) -> dict[str, Any]:
         "prior_df": noise.prior.df,
         "prior_basis": noise.prior.basis,
         **({"early_stopped": _early_stopped(noise.early)} if noise.early else {}),
-        **({"borrowed": _loan(noise.prior.loan)} if noise.prior.loan else {}),
+        **(
+            {"borrowed": _borrowed_noise_document(noise.prior.borrowed)}
+            if noise.prior.borrowed
+            else {}
+        ),
     }
 
 
@@ -244,18 +248,18 @@ def _early_stopped(early: EarlySpread) -> dict[str, Any]:
     }
 
 
-def _loan(loan: Loan) -> dict[str, Any]:
+def _borrowed_noise_document(borrowed: BorrowedNoise) -> dict[str, Any]:
     return {
-        "family": loan.lender.family,
-        "rel": loan.noise.share,
-        "df": loan.noise.df,
-        "groups": loan.noise.groups,
-        "runs": loan.noise.runs,
-        "outliers": loan.noise.outliers,
-        "bit_equal_groups": loan.lender.bit_equal,
-        "own_over_family": loan.agreement.ratio,
-        "p": loan.agreement.p,
-        "weight": loan.agreement.weight,
+        "family": borrowed.noise_source.family,
+        "rel": borrowed.noise.share,
+        "df": borrowed.noise.df,
+        "groups": borrowed.noise.groups,
+        "runs": borrowed.noise.runs,
+        "outliers": borrowed.noise.outliers,
+        "bit_equal_groups": borrowed.noise_source.bit_equal,
+        "own_over_family": borrowed.agreement.ratio,
+        "p": borrowed.agreement.p,
+        "weight": borrowed.agreement.weight,
     }
 
 

@@ -12,7 +12,7 @@ from parity.judging.decision import Decision
 from parity.judging.document_types import CheckDocument
 from parity.judging.measurements import Compared, FurtherRuns, Measurements, measure
 from parity.judging.multiplicity import Multiplicity
-from parity.judging.noise.lending import Lenders
+from parity.judging.noise.noise_source import NoiseFamilies
 from parity.judging.policy import Policy
 from parity.judging.secondary.advisory import Advisory, measure_advisory
 from parity.judging.secondary.tasks import Evaluations, downstream_gaps
@@ -29,7 +29,7 @@ class PairQuestion:
     policy: Policy
     planned_steps: int | None
     assume_complete: bool
-    lenders: Lenders
+    noise_families: NoiseFamilies
     further: FurtherRuns
     multiplicity: Multiplicity
     evaluations: Evaluations
@@ -64,7 +64,7 @@ def judge_pair(question: PairQuestion) -> JudgedPair:
         question.candidate,
         policy,
         window,
-        question.lenders,
+        question.noise_families,
         question.further,
         question.multiplicity,
     )

@@ -16,7 +16,7 @@ from parity.judging.gap.interval import Interval
 from parity.judging.gap.margin import Margin
 from parity.judging.measurements import Compared, FurtherRuns, Measurements
 from parity.judging.multiplicity import Multiplicity
-from parity.judging.noise.lending import Lenders
+from parity.judging.noise.noise_source import NoiseFamilies
 from parity.judging.noise.noise_table import NoiseTable
 from parity.judging.policy import Policy
 from parity.judging.secondary.advisory import Advisory
@@ -180,7 +180,7 @@ def judge(
             f"a family is named for {strangers[0]!r}; expected one of the arms "
             f"{', '.join((name, *candidates))}"
         )
-    lenders = Lenders(noise_table, families or {})
+    noise_families = NoiseFamilies(noise_table, families or {})
     shared = _shared(multiplicity, policy, len(candidates))
     against = against or {}
     pairs = _pairs((name, baseline), candidates, compares or {}, against)
@@ -196,7 +196,7 @@ def judge(
                 policy=policy,
                 planned_steps=planned_steps,
                 assume_complete=assume_complete,
-                lenders=lenders,
+                noise_families=noise_families,
                 further=FurtherRuns(
                     own_controls,
                     (early.get(pair.baseline, ()), early.get(candidate, ())),
@@ -231,7 +231,7 @@ def judge(
                             runs,
                             policy,
                             judged.window,
-                            lenders,
+                            noise_families,
                             shared.candidates,
                         )
                         for other, others in earlier

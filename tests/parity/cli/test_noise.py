@@ -145,8 +145,8 @@ def test_list_has_a_line_per_family(run: Run, table: Callable[..., str]) -> None
         ("zero", "not stated"),
     ]
     family, general = json.loads(run("noise", "list", table(), "--json")[1])
-    assert family["lends"][0]["noise"]["groups"] == 5
-    assert (general["family"], general["lends"][0]["noise"]) == ("any-decoder", None)
+    assert family["by_rounding"][0]["noise"]["groups"] == 5
+    assert (general["family"], general["by_rounding"][0]["noise"]) == ("any-decoder", None)
 
 
 def test_show_any_decoder_has_a_line_per_family_that_counts(

@@ -14,7 +14,7 @@ from parity.design.chances import (
     chances,
     chi_squared,
     drawing,
-    lending_of,
+    noise_sources_of,
     within_se,
 )
 from parity.design.experiment import Design
@@ -25,13 +25,13 @@ from parity.judging.gap.interval import interval
 from parity.judging.gap.robust_bounds import Unlogged, capped_interval
 from parity.judging.noise.arm_noise import Prior, arm_noise, early_spread, own_spread, run_term
 from parity.judging.noise.borrowed_priors import OwnRuns, borrow
-from parity.judging.noise.lending import Lenders
+from parity.judging.noise.noise_source import NoiseFamilies
 from parity.judging.noise.public_table import public_noise_table
 from parity.judging.policy import Policy, policy_from_mapping
 from tests.conftest import some, some_pairs
 
 TRACK3 = "modded-nanogpt-124M/track3"
-BOTH = Lenders(public_noise_table(), {"baseline": TRACK3, "candidate": TRACK3})
+BOTH = NoiseFamilies(public_noise_table(), {"baseline": TRACK3, "candidate": TRACK3})
 GAPS = (0.0, 0.25, 0.5, 1.0, 2.0)
 JOBS = 2000
 NEAREST: dict[str, Rounding] = {"baseline_rounding": "nearest", "candidate_rounding": "nearest"}
@@ -58,19 +58,22 @@ def reruns(
 
 
 def simulated(
-    design: Design, policy: Policy, margin: float, lenders: Lenders
+    design: Design, policy: Policy, margin: float, noise_families: NoiseFamilies
 ) -> list[tuple[float, float]]:
     """Shares of passes and fails among simulated jobs at each true gap; the runs spread as assumed
     or borrowed.
     """
     rng, level = np.random.default_rng(17), design.level or 1.0
-    lending, assumed = lending_of(design, policy, lenders), assumed_priors(design, policy)
+    noise_sources, assumed = (
+        noise_sources_of(design, policy, noise_families),
+        assumed_priors(design, policy),
+    )
     runs = (design.baseline_runs, design.candidate_runs)
 
     def priors(squares: tuple[float, float], df: tuple[float, float]) -> tuple[Prior, Prior]:
         return borrow(
             assumed,
-            lending,
+            noise_sources,
             OwnRuns(squares=squares, df=df, gap_squares=0.0, gap_df=0, gap_runs=runs),
             level,
         )
@@ -126,10 +129,10 @@ def simulated(
     ),
 )
 def test_chances_are_those_of_simulated_jobs(
-    case: tuple[float, Lenders, str, float | None, bool], runs: tuple[int, int]
+    case: tuple[float, NoiseFamilies, str, float | None, bool], runs: tuple[int, int]
 ) -> None:
     """Within 4 standard errors of a share among 2,000 jobs, and half a point for the quadrature."""
-    share, lenders, recipe, pair_sd, two_sided = case
+    share, noise_families, recipe, pair_sd, two_sided = case
     design = Design(
         level=3.3,
         planned_steps=5000,
@@ -140,9 +143,9 @@ def test_chances_are_those_of_simulated_jobs(
         pair_sd=pair_sd,
     )
     policy = policy_from_mapping({"margin": f"{100 * share}%", "two_sided": two_sided})
-    outlook, margin = chances(design, policy, lenders), 3.3 * share
+    outlook, margin = chances(design, policy, noise_families), 3.3 * share
     for factor, (passes, fails) in zip(
-        GAPS, simulated(design, policy, margin, lenders), strict=True
+        GAPS, simulated(design, policy, margin, noise_families), strict=True
     ):
         for chance, counted in (
             (outlook.passes(factor * margin, margin), passes),
@@ -161,12 +164,12 @@ def test_chances_are_those_of_simulated_jobs(
     ),
 )
 def test_chances_with_controls_and_reruns_that_stop_early(
-    counts: tuple[tuple[int, int], int, int], case: tuple[float, Lenders, str]
+    counts: tuple[tuple[int, int], int, int], case: tuple[float, NoiseFamilies, str]
 ) -> None:
     """Within 4 standard errors, and 3 points because a full run that is far off also spreads its
     reruns, which is left out.
     """
-    (runs, short_reruns, controls), (share, lenders, recipe) = counts, case
+    (runs, short_reruns, controls), (share, noise_families, recipe) = counts, case
     design = Design(
         level=3.3,
         planned_steps=5000,
@@ -178,9 +181,9 @@ def test_chances_with_controls_and_reruns_that_stop_early(
         controls=controls,
     )
     policy = policy_from_mapping({"margin": f"{100 * share}%"})
-    outlook, margin = chances(design, policy, lenders), 3.3 * share
+    outlook, margin = chances(design, policy, noise_families), 3.3 * share
     for factor, (passes, fails) in zip(
-        GAPS, simulated(design, policy, margin, lenders), strict=True
+        GAPS, simulated(design, policy, margin, noise_families), strict=True
     ):
         for chance, counted in (
             (outlook.passes(factor * margin, margin), passes),
@@ -220,16 +223,17 @@ def test_one_run_per_arm_has_one_half_width() -> None:
 
 
 @pytest.mark.parametrize("runs", [(1, 1), (2, 2), (4, 4), (1, 4), (16, 16)])
-@pytest.mark.parametrize(("share", "lenders"), [(0.0025, NO_FAMILIES), (0.001, BOTH)])
+@pytest.mark.parametrize(("share", "noise_families"), [(0.0025, NO_FAMILIES), (0.001, BOTH)])
 def test_rough_chances_are_near_enough_to_choose_what_to_look_at(
-    runs: tuple[int, int], share: float, lenders: Lenders
+    runs: tuple[int, int], share: float, noise_families: NoiseFamilies
 ) -> None:
     """What `search` relies on: at most 0.10 too low, at most 0.20 too high."""
     design = Design(level=3.3, planned_steps=5000, baseline_recipe="fp8", candidate_recipe="mxfp8")
     design = dataclasses.replace(design, baseline_runs=runs[0], candidate_runs=runs[1])
     policy, margin = policy_from_mapping({"margin": f"{100 * share}%"}), 3.3 * share
     exact, rough = (
-        chances(design, policy, lenders, rough=rough).passes(0.0, margin) for rough in (False, True)
+        chances(design, policy, noise_families, rough=rough).passes(0.0, margin)
+        for rough in (False, True)
     )
     assert -0.10 < rough - exact < 0.20
 

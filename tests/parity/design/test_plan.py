@@ -11,7 +11,7 @@ from parity.design import plan_words as sentences
 from parity.design.budget import parse_budget
 from parity.design.experiment import Design, run_steps
 from parity.design.plan import NATS, SHARE, plan
-from parity.judging.noise.lending import Lenders
+from parity.judging.noise.noise_source import NoiseFamilies
 from parity.judging.noise.noise_table import ANY_DECODER
 from parity.judging.noise.public_table import public_noise_table
 from parity.judging.policy import policy_from_mapping
@@ -22,7 +22,7 @@ curve_from_arrays = partial(parity.curve_from_arrays, rounding="nearest")
 ONE = policy_from_mapping({"margin": "1%"})
 NEAREST = {"baseline_rounding": "nearest", "candidate_rounding": "nearest"}
 TRACK3 = "modded-nanogpt-124M/track3"
-BOTH = Lenders(public_noise_table(), {"baseline": TRACK3, "candidate": TRACK3})
+BOTH = NoiseFamilies(public_noise_table(), {"baseline": TRACK3, "candidate": TRACK3})
 
 
 def test_where_the_policy_forbids_a_pass_its_chance_is_0() -> None:
@@ -87,7 +87,9 @@ def test_reruns_that_stop_early_are_offered_where_they_cost_less_than_full_runs_
     None
 ):
     """Below a whole further run per pair, for noise that is known on few degrees of freedom."""
-    general = Lenders(public_noise_table(), {"baseline": ANY_DECODER, "candidate": ANY_DECODER})
+    general = NoiseFamilies(
+        public_noise_table(), {"baseline": ANY_DECODER, "candidate": ANY_DECODER}
+    )
     pair = Design(planned_steps=10_000, **NEAREST)
     policy = policy_from_mapping({"margin": "0.22%"})
     (outlook, more) = (
@@ -150,7 +152,7 @@ def test_borrowed_noise_decides_what_the_assumed_one_cannot() -> None:
     ] * 2
 
 
-def test_a_family_that_does_not_lend_leaves_the_assumed_noise_and_its_reason() -> None:
+def test_a_family_that_is_not_usable_leaves_the_assumed_noise_and_its_reason() -> None:
     """An arm that rounds stochastically, and a loss that is far from the family's."""
     design = Design(
         level=3.28, planned_steps=5000, baseline_rounding="nearest", candidate_recipe="nvfp4"
@@ -167,7 +169,9 @@ def test_a_family_that_does_not_lend_leaves_the_assumed_noise_and_its_reason() -
 
 
 def test_a_model_of_no_family_is_planned_as_the_judge_would_take_it() -> None:
-    any_decoder = Lenders(public_noise_table(), {"baseline": ANY_DECODER, "candidate": ANY_DECODER})
+    any_decoder = NoiseFamilies(
+        public_noise_table(), {"baseline": ANY_DECODER, "candidate": ANY_DECODER}
+    )
     outlook = plan(
         Design(planned_steps=5000, baseline_recipe="fp8", candidate_recipe="nvfp4"),
         ONE,

@@ -11,7 +11,7 @@ POLICY = policy_from_mapping({"margin": "1%"})
 
 
 def question(margin: float) -> DesignQuestion:
-    return DesignQuestion(policy=POLICY, margin=margin, lenders=NO_FAMILIES)
+    return DesignQuestion(policy=POLICY, margin=margin, noise_families=NO_FAMILIES)
 
 
 def power(design: Design, margin: float) -> float:

@@ -300,7 +300,7 @@ def test_the_command_states_and_judges(client, served, ended, capsys):
         assert left.value.code == code
 
 
-def test_a_family_that_is_stated_lends(client, served, ended, database):
+def test_the_noise_of_a_stated_family_is_borrowed(client, served, ended, database):
     job = _trained(client, _spec())
     with httpx2.Client(base_url=served, timeout=60) as raw:
         ended(raw, job)

@@ -1,4 +1,4 @@
-"""Groups of reruns from a table: imported whole or not at all, and lent only to jobs that name
+"""Groups of reruns from a table: imported whole or not at all, and used only by jobs that name
 their family.
 """
 
@@ -17,7 +17,7 @@ from server.jobs.conclude import conclude
 from server.jobs.imported_noise import import_noise_table, imported_groups, imported_noise_tables
 from server.jobs.judge_input import case_of
 from server.jobs.noise_tables import keep_reruns, noise_table_on_record, reruns_of
-from server.jobs.outlook import lenders_for, planned
+from server.jobs.outlook import noise_families_for, planned
 from server.jobs.submit import config_hash, submit_job
 from tests.server.analyses import stated_rounding
 from training.spec import Arm
@@ -253,15 +253,15 @@ def test_a_named_family_is_in_the_hash_and_in_the_plan_and_an_unknown_one_is_ref
         dataclasses.replace(spec, family=None), POLICY, ""
     )
     with database.read() as session:
-        (one,) = planned(spec, POLICY, None, lenders_for(session, spec))
+        (one,) = planned(spec, POLICY, None, noise_families_for(session, spec))
         assert [arm.basis for arm in one.plan.run_noise] == ["borrowed from mine"] * 2
         general = dataclasses.replace(spec, family="any-decoder")
-        (one,) = planned(general, POLICY, None, lenders_for(session, general))
+        (one,) = planned(general, POLICY, None, noise_families_for(session, general))
         assert {arm.basis.partition(":")[0] for arm in one.plan.run_noise} == {
             "assumed as in any-decoder (7 families)"
         }
         with pytest.raises(InvalidError, match="is 'mime'"):
-            lenders_for(session, dataclasses.replace(spec, family="mime"))
+            noise_families_for(session, dataclasses.replace(spec, family="mime"))
     with pytest.raises(InvalidError, match="parity noise import"):
         _job(database, make_job, "mime")
 

@@ -235,7 +235,7 @@ def test_each_fact_of_a_users_own_run_makes_another_fingerprint():
     assert key({"a": "1"}) == first
 
 
-# Reruns of an equal family lend a job their noise.
+# A job borrows the noise of reruns of an equal family.
 NO_OTHER_FAMILY = {"name", "seed", "short_reruns", "family", "keep_checkpoints"}
 READ_ONLY = {f"schedule.{each}_every" for each in ("validation", "statistics", "gradients")}
 

@@ -152,10 +152,12 @@ def test_eight_values_of_a_fact_stay_and_of_nine_the_first_and_last_four():
     assert external._some(nine) == ["0", "1", "2", "3", "…", "5", "6", "7", "8"]
 
 
-def test_of_a_family_on_record_the_newest_hundred_groups_lend(database, lending, monkeypatch):
+def test_of_a_family_on_record_the_newest_hundred_groups_count(
+    database, record_reruns, monkeypatch
+):
     assert noise_tables.MOST_GROUPS == 100
     for rerun in (1, 2, 3):
-        lending(rerun)
+        record_reruns(rerun)
     with database.read() as session:
         newest_first = noise_tables.noise_table_on_record(session).rows
         for most in (len(newest_first), len(newest_first) - 1):

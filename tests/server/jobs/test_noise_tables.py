@@ -20,11 +20,11 @@ from server.jobs.conclude import conclude
 from server.jobs.judge_input import case_of
 from server.jobs.noise_tables import (
     DEMO_SPEC,
+    borrowed_noise_table,
     emulated_family,
     family_in,
     family_of,
     keep_reruns,
-    lent_noise_table,
     newest_family,
     noise_table_on_record,
     reruns_of,
@@ -38,7 +38,7 @@ Recorded = Callable[..., str]
 @pytest.fixture(autouse=True)
 def nothing_ships():
     """Overrides that of the other tests of the server: here the reruns that ship with the judge
-    lend.
+    are used.
     """
 
 
@@ -131,18 +131,18 @@ def test_the_specification_that_ships_its_reruns_is_that_of_the_demo():
         ({"engine": "external"}, None),
     ],
 )
-def test_what_ships_lends_to_small_models_whose_rate_decays(changes, family):
+def test_what_ships_is_used_by_small_models_whose_rate_decays(changes, family):
     assert emulated_family(_spec(**changes)) == family
 
 
-def test_the_record_lends_before_what_ships_but_not_to_the_demo(database, recorded, earlier):
+def test_the_record_counts_before_what_ships_but_not_for_the_demo(database, recorded, earlier):
     job_id = recorded({"nvfp4": 0.0, "mxfp8": 0.0}, steps=300, rerun=9)
     with database.write() as session:
         job = session.get_one(Job, job_id)
-        assert family_in(lent_noise_table(session, job, family_of(job))) == family_of(job)
+        assert family_in(borrowed_noise_table(session, job, family_of(job))) == family_of(job)
         job.spec = _spec()
-        assert family_in(lent_noise_table(session, job, family_of(job))) == DEMO
-        assert family_in(lent_noise_table(session, job, None)) == DEMO
+        assert family_in(borrowed_noise_table(session, job, family_of(job))) == DEMO
+        assert family_in(borrowed_noise_table(session, job, None)) == DEMO
 
 
 @pytest.mark.both_databases
@@ -150,8 +150,8 @@ def test_a_later_job_borrows_from_them_and_not_from_itself(database, recorded, e
     job_id = _job(database, recorded, 9)
     with database.read() as session:
         job = session.get_one(Job, job_id)
-        lent = read_noise_table(job.noise_table)
-        assert not [row for row in lent.rows if job_id in row["group"]]
+        borrowed = read_noise_table(job.noise_table)
+        assert not [row for row in borrowed.rows if job_id in row["group"]]
         document = json.loads(
             next(row.document for row in job.verdicts if row.candidate == "mxfp8")
         )
@@ -200,16 +200,16 @@ def test_runs_that_did_not_train_to_the_end_are_in_no_group(database, earlier, f
         assert sorted(group.runs for group in family.groups) == [4, 5, 5]
 
 
-def test_too_few_groups_another_schedule_and_external_runs_lend_nothing(
+def test_too_few_groups_another_schedule_and_external_runs_are_not_used(
     database, recorded, earlier
 ):
     other = recorded({"nvfp4": 0.0, "mxfp8": 0.0}, steps=301)
     with database.write() as session:
         job = session.get_one(Job, other)
-        assert family_in(lent_noise_table(session, job, family_of(job))) == SMALL
+        assert family_in(borrowed_noise_table(session, job, family_of(job))) == SMALL
         job.engine, job.spec = "external", job.spec | {"engine": "external"}
         assert family_of(job) is None
-        assert lent_noise_table(session, job, family_of(job)) is None
+        assert borrowed_noise_table(session, job, family_of(job)) is None
         assert reruns_of(session, job) is None
 
 
@@ -226,10 +226,10 @@ def test_other_data_and_another_device_are_another_family(database, recorded, ea
     job_id = recorded({"nvfp4": 0.0, "mxfp8": 0.0}, steps=300, rerun=9)
     with database.write() as session:
         job = session.get_one(Job, job_id)
-        assert family_in(lent_noise_table(session, job, family_of(job))) == family_of(job)
+        assert family_in(borrowed_noise_table(session, job, family_of(job))) == family_of(job)
         for run in job.runs:
             run.manifest = run.manifest | {fact: "other"}
-        assert family_in(lent_noise_table(session, job, family_of(job))) == SMALL
+        assert family_in(borrowed_noise_table(session, job, family_of(job))) == SMALL
         assert newest_family(session, job) != family_of(job)
         job.runs[0].manifest = job.runs[0].manifest | {fact: "a third"}
         assert family_of(job) is None
@@ -246,19 +246,19 @@ def test_a_run_that_was_trained_before_is_in_no_group(database, recorded, earlie
         assert reruns_of(session, new) is None
 
 
-def test_the_jobs_whose_curves_are_read_already_lend_nothing(database, recorded, earlier):
+def test_the_jobs_whose_curves_are_read_already_are_not_used(database, recorded, earlier):
     job_id = recorded({"nvfp4": 0.0, "mxfp8": 0.0}, steps=300, rerun=9)
     with database.write() as session:
         job = session.get_one(Job, job_id)
         source, controls = (session.get_one(Job, other).runs for other in earlier[:2])
         job.runs[0].reused_from, job.controls = source[0].id, [controls[0].id]
         session.flush()
-        lent = {
+        borrowed = {
             group.group.rpartition(" ")[2]
-            for family in lent_noise_table(session, job, family_of(job)).families.values()
+            for family in borrowed_noise_table(session, job, family_of(job)).families.values()
             for group in family.groups
         }
-        assert lent == set(earlier[2:])
+        assert borrowed == set(earlier[2:])
 
 
 def test_runs_that_are_equal_bit_for_bit_make_a_group_without_spread(

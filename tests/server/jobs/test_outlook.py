@@ -12,7 +12,13 @@ from server.database.metrics import store
 from server.database.tables import Baseline, Job
 from server.jobs import baselines
 from server.jobs.noise_tables import keep_reruns, reruns_of
-from server.jobs.outlook import MOST_CANDIDATES, Known, equal_earlier_run, lenders_for, planned
+from server.jobs.outlook import (
+    MOST_CANDIDATES,
+    Known,
+    equal_earlier_run,
+    noise_families_for,
+    planned,
+)
 from training.spec import Arm, ShortReruns
 from training.switches import Switches
 
@@ -98,7 +104,7 @@ def test_replicates_rounding_and_what_is_known_are_in_the_design(make_job):
     assert shares.unit == "share of the loss"
 
 
-def test_reruns_on_record_lend_their_noise_to_the_plan(database, recorded, make_job):
+def test_the_plan_borrows_the_noise_of_reruns_on_record(database, recorded, make_job):
     for rerun in range(1, 5):
         job_id = recorded({"mxfp8": 0.0}, rerun=rerun, replicates=4)
         with database.write() as session:
@@ -107,14 +113,14 @@ def test_reruns_on_record_lend_their_noise_to_the_plan(database, recorded, make_
             keep_reruns(job, reruns_of(session, job))
     spec = make_job(1500, candidates=(Arm(recipe="mxfp8"),))
     with database.read() as session:
-        lenders = lenders_for(session, spec)
+        noise_families = noise_families_for(session, spec)
         assert (
-            lenders_for(session, dataclasses.replace(spec, layer_policy="all_linears")).of(
+            noise_families_for(session, dataclasses.replace(spec, layer_policy="all_linears")).of(
                 "baseline", "nearest"
             )
             is None
         )
-    (one,) = planned(spec, POLICY, None, lenders)
+    (one,) = planned(spec, POLICY, None, noise_families)
     assert [arm.basis.partition(" ")[0] for arm in one.plan.run_noise] == ["borrowed", "borrowed"]
     assert one.plan.design.level == pytest.approx(1.4, abs=0.02)
 

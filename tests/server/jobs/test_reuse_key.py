@@ -282,9 +282,9 @@ def test_another_machine_with_the_same_trainer_beside_the_jobs_own_changes_nothi
 @both
 @pytest.mark.parametrize("gap", [0.0, 0.2])
 def test_reruns_that_arrive_later_make_a_pass_stale_and_leave_a_fail(
-    api, database, judged, register, lending, gap
+    api, database, judged, register, record_reruns, gap
 ):
-    """Nothing is lent before the fourth job: until then later reruns are no evidence for this
+    """Nothing is borrowed before the fourth job: until then later reruns are no evidence for this
     one.
     """
     register()
@@ -294,10 +294,10 @@ def test_reruns_that_arrive_later_make_a_pass_stale_and_leave_a_fail(
         ledger.register(session, job)
         assert [verdict.outcome for verdict in job.verdicts] == ["fail" if gap else "pass"]
         assert job.noise_table is None
-    lending(11, replicates=5)
-    assert _found(api, request) == job_id, "one group lends nothing"
+    record_reruns(11, replicates=5)
+    assert _found(api, request) == job_id, "one group is not usable"
     for rerun in range(12, 16):
-        lending(rerun, replicates=5)
+        record_reruns(rerun, replicates=5)
     assert _found(api, request) is None
     answer = api.post("/api/v1/jobs:gate", json=request).json()
     if gap:

@@ -13,10 +13,10 @@ LOOKS = ["light"]
 
 
 @pytest.fixture
-def family(lending) -> str:
+def family(record_reruns) -> str:
     """The family of two concluded jobs with reruns."""
-    lending(1, steps=300, replicates=3)
-    return lending(2, steps=300, replicates=3)
+    record_reruns(1, steps=300, replicates=3)
+    return record_reruns(2, steps=300, replicates=3)
 
 
 def test_from_the_list_of_families_to_the_groups_of_one(page: Page, family):
@@ -39,7 +39,7 @@ def test_a_public_family_names_its_outliers_and_any_decoder_its_families(page: P
     expect(page.locator("main")).to_contain_text("of 7 families")
 
 
-def test_the_reruns_that_ship_with_the_engine_say_to_whom_they_lend(page: Page):
+def test_the_reruns_that_ship_with_the_engine_say_who_uses_them(page: Page):
     page.goto("/noise-tables")
     rows = (
         page.get_by_role("region", name="Families")
@@ -52,7 +52,7 @@ def test_the_reruns_that_ship_with_the_engine_say_to_whom_they_lend(page: Page):
     expect(page.locator("main")).to_contain_text("Rounding stochastic:")
 
 
-def test_a_family_that_lends_nothing_says_why(page: Page):
+def test_a_family_that_is_not_usable_says_why(page: Page):
     page.goto("/noise-tables?family=GPT3-175B-C4-ckpt%2B1.2BT-BF16")
     expect(page.locator(".message")).to_contain_text("2 usable groups")
 
@@ -77,7 +77,7 @@ def test_an_imported_family_is_marked_with_its_importer_source_and_licence(page:
         import_noise_table(session, TABLE, None, "local")
     page.goto("/noise-tables")
     row = page.get_by_role("region", name="Families").get_by_role("row").filter(has_text="my-700M")
-    expect(row).to_contain_text("imported; lends to jobs that name it")
+    expect(row).to_contain_text("imported; used by jobs that name it")
     row.get_by_role("link").click()
     expect(page.locator("main")).to_contain_text("Imported: nobody here has seen these runs")
     groups = page.get_by_role("region", name="Groups")

@@ -18,7 +18,7 @@ from parity.judging.curves.treatment import same_first_batch
 from parity.judging.curves.window import Window
 from parity.judging.decision import FAIL, INCONCLUSIVE
 from parity.judging.measurements import Compared, measure
-from parity.judging.noise.lending import Lenders
+from parity.judging.noise.noise_source import NoiseFamilies
 from parity.judging.policy import Policy, policy_from_mapping
 from parity.judging.verdict.verdict import Verdict, judge
 
@@ -272,7 +272,7 @@ def test_no_lift_without_averages(make_run: MakeRun) -> None:
     )
     assert (
         measure(
-            Compared("a", "b"), [base], [head], HALF_PERCENT, LAST_FIFTH, Lenders(None, {})
+            Compared("a", "b"), [base], [head], HALF_PERCENT, LAST_FIFTH, NoiseFamilies(None, {})
         ).lift
         is None
     )

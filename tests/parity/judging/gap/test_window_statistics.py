@@ -11,7 +11,7 @@ from parity.judging.gap.window_statistics import GapNoise
 from parity.judging.noise.arm_noise import arm_noise, prior_for, run_term
 from parity.judging.noise.contradiction import Agreement
 from parity.judging.noise.family_spread import FamilyNoise
-from parity.judging.noise.lending import Lender, Loan
+from parity.judging.noise.noise_source import BorrowedNoise, NoiseSource
 from parity.judging.policy import Policy
 
 MARGIN, LEVEL = 0.03, 3.0
@@ -63,11 +63,11 @@ def test_an_arm_without_reruns_borrows_one_degree_of_freedom_at_least(
     noise = FamilyNoise(
         share=0.001, df=df, estimated_df=df, groups=4, runs=20, outliers=(), levels=None
     )
-    loan = Loan(
-        lender=Lender(family="f", noise=noise),
+    borrowed = BorrowedNoise(
+        noise_source=NoiseSource(family="f", noise=noise),
         noise=noise,
         agreement=Agreement(p=1.0, weight=1.0, ratio=None),
     )
-    prior = dataclasses.replace(made.noises[1].prior, loan=loan, assumed=False)
+    prior = dataclasses.replace(made.noises[1].prior, borrowed=borrowed, assumed=False)
     noises = made.noises[0], dataclasses.replace(made.noises[1], prior=prior)
     assert dataclasses.replace(made, noises=noises).noise_basis == expected

@@ -1,15 +1,15 @@
-"""Run-to-run noise of a training that goes on: what is lent, and what ended runs say of it."""
+"""Run-to-run noise of a training that goes on: what is borrowed, and what ended runs say of it."""
 
 import pytest
 
 from parity.judging.live.run_noise import LiveArm, LiveRunNoise, run_noise
 from parity.judging.noise.family_spread import FamilyNoise
-from parity.judging.noise.lending import Lender
+from parity.judging.noise.noise_source import NoiseSource
 from parity.judging.policy import policy_from_mapping
 
 LEVEL = 2.0
 POLICY = policy_from_mapping({"margin": "1%"})
-LENDER = Lender(
+SOURCE = NoiseSource(
     family="f",
     noise=FamilyNoise(
         share=0.0004,
@@ -24,11 +24,11 @@ LENDER = Lender(
 
 
 def of(baseline: LiveArm, candidate: LiveArm) -> LiveRunNoise:
-    return run_noise((baseline, candidate), POLICY, LEVEL, (LENDER, LENDER))
+    return run_noise((baseline, candidate), POLICY, LEVEL, (SOURCE, SOURCE))
 
 
 @pytest.mark.parametrize("spread", [0.0008, 0.02])
-def test_ended_runs_say_as_much_of_a_loan_in_either_arm(spread: float) -> None:
+def test_ended_runs_say_as_much_of_a_family_in_either_arm(spread: float) -> None:
     """One spread as the family expects, and one that contradicts it."""
     ended = LiveArm(
         rounding="nearest",

@@ -8,14 +8,14 @@ import pytest
 from parity.judging.curves.step_noise import StandardError
 from parity.judging.gap.interval import Interval, interval
 from parity.judging.noise.arm_noise import ArmNoise, Prior, arm_noise, own_spread, run_term
-from parity.judging.noise.borrowed_priors import Lending, OwnRuns, borrow
+from parity.judging.noise.borrowed_priors import NoiseSources, OwnRuns, borrow
 from parity.judging.noise.family_spread import FamilyNoise
-from parity.judging.noise.lending import Lender
+from parity.judging.noise.noise_source import NoiseSource
 
 NOISE = FamilyNoise(
     share=0.0004, df=12.0, estimated_df=30.0, groups=10, runs=100, outliers=(), levels=(1.95, 2.1)
 )
-LENDER = Lender(family="f", noise=NOISE)
+SOURCE = NoiseSource(family="f", noise=NOISE)
 ASSUMED = Prior(tau=0.0016, df=4.0, basis="assumed")
 LEVEL = 2.0
 TAU = NOISE.share * LEVEL
@@ -34,7 +34,7 @@ def own(
 
 
 def judged(
-    runs: tuple[np.ndarray, np.ndarray], lending: Lending = (LENDER, LENDER)
+    runs: tuple[np.ndarray, np.ndarray], noise_sources: NoiseSources = (SOURCE, SOURCE)
 ) -> tuple[Interval, tuple[ArmNoise, ArmNoise]]:
     spreads = [own_spread(arm, [0] * len(arm)) for arm in runs]
     seen = OwnRuns(
@@ -44,7 +44,7 @@ def judged(
         gap_df=0,
         gap_runs=(len(runs[0]), len(runs[1])),
     )
-    priors = borrow((ASSUMED, ASSUMED), lending, seen, LEVEL)
+    priors = borrow((ASSUMED, ASSUMED), noise_sources, seen, LEVEL)
     noises = (
         arm_noise(priors[0], runs[0], [0] * len(runs[0])),
         arm_noise(priors[1], runs[1], [0] * len(runs[1])),
@@ -55,7 +55,7 @@ def judged(
 
 
 def test_one_run_per_arm_has_the_familys_noise() -> None:
-    first, second = borrow((ASSUMED, ASSUMED), (LENDER, LENDER), own(), LEVEL)
+    first, second = borrow((ASSUMED, ASSUMED), (SOURCE, SOURCE), own(), LEVEL)
     assert first == second
     assert first.tau == pytest.approx(TAU)
     assert first.df == 12.0
@@ -70,13 +70,13 @@ def test_two_arms_that_borrow_from_one_family_share_one_estimate() -> None:
 
 
 def test_only_the_arm_that_names_a_family_borrows() -> None:
-    first, second = borrow((ASSUMED, ASSUMED), (None, LENDER), own(), LEVEL)
+    first, second = borrow((ASSUMED, ASSUMED), (None, SOURCE), own(), LEVEL)
     assert first == ASSUMED
     assert second.tau == pytest.approx(TAU)
 
 
-def test_a_lender_that_refuses_changes_nothing() -> None:
-    refusing = Lender(family="g", noise=None, refused="no such family")
+def test_a_family_that_is_refused_changes_nothing() -> None:
+    refusing = NoiseSource(family="g", noise=None, refused="no such family")
     assert borrow(
         (ASSUMED, ASSUMED), (refusing, refusing), own(squares=(1.0, 1.0), df=(2, 2)), LEVEL
     ) == (ASSUMED, ASSUMED)
@@ -93,30 +93,30 @@ def test_runs_that_agree_are_shrunk_to_the_family() -> None:
 def test_contradicted_in_full_the_noise_is_the_own_spread_and_never_the_quiet_family() -> None:
     squares = 4 * (50 * TAU) ** 2
     first, second = borrow(
-        (ASSUMED, ASSUMED), (LENDER, LENDER), own(squares=(squares, 0.0), df=(4, 0)), LEVEL
+        (ASSUMED, ASSUMED), (SOURCE, SOURCE), own(squares=(squares, 0.0), df=(4, 0)), LEVEL
     )
     assert first == second
     assert second.tau == pytest.approx(50 * TAU, rel=1e-3)
     assert second.df == pytest.approx(4.0, rel=1e-3)
-    assert second.loan is not None
-    assert second.loan.agreement.contradicted
+    assert second.borrowed is not None
+    assert second.borrowed.agreement.contradicted
 
 
 def test_in_conflict_the_noise_is_never_below_what_is_assumed_without_a_family() -> None:
     (first, _) = borrow(
-        (ASSUMED, ASSUMED), (LENDER, LENDER), own(squares=(60 * TAU**2, 0.0), df=(4, 0)), LEVEL
+        (ASSUMED, ASSUMED), (SOURCE, SOURCE), own(squares=(60 * TAU**2, 0.0), df=(4, 0)), LEVEL
     )
-    assert first.loan is not None
-    assert first.loan.agreement.weight < 0.02
+    assert first.borrowed is not None
+    assert first.borrowed.agreement.weight < 0.02
     assert first.tau > 0.99 * ASSUMED.tau
 
 
 def test_the_spread_of_paired_gaps_over_seeds_contradicts_too() -> None:
     quiet = borrow(
-        (ASSUMED, ASSUMED), (LENDER, LENDER), own(gap_squares=4 * 2 * TAU**2, gap_df=4), LEVEL
+        (ASSUMED, ASSUMED), (SOURCE, SOURCE), own(gap_squares=4 * 2 * TAU**2, gap_df=4), LEVEL
     )[0]
     loud = borrow(
-        (ASSUMED, ASSUMED), (LENDER, LENDER), own(gap_squares=25 * 4 * 2 * TAU**2, gap_df=4), LEVEL
+        (ASSUMED, ASSUMED), (SOURCE, SOURCE), own(gap_squares=25 * 4 * 2 * TAU**2, gap_df=4), LEVEL
     )[0]
     assert quiet.tau == pytest.approx(TAU)
     assert loud.tau > 4 * TAU
@@ -124,7 +124,7 @@ def test_the_spread_of_paired_gaps_over_seeds_contradicts_too() -> None:
 
 @pytest.mark.parametrize("level", [0.0, 1e-200, 1.7, 2.4])
 def test_a_loss_that_is_far_from_the_groups_borrows_nothing(level: float) -> None:
-    assert borrow((ASSUMED, ASSUMED), (LENDER, LENDER), own(), level) == (ASSUMED, ASSUMED)
+    assert borrow((ASSUMED, ASSUMED), (SOURCE, SOURCE), own(), level) == (ASSUMED, ASSUMED)
 
 
 @pytest.mark.parametrize("sizes", [(5, 5), (5, 1), (1, 5)])
@@ -140,6 +140,8 @@ def test_five_times_the_familys_noise_is_named_and_covered(sizes: tuple[int, int
         )
         low, high = joined.bounds(0.95)
         hits += low <= 0.0 <= high
-        named += noises[0].prior.loan is not None and noises[0].prior.loan.agreement.contradicted
+        named += (
+            noises[0].prior.borrowed is not None and noises[0].prior.borrowed.agreement.contradicted
+        )
     assert hits >= 0.90 * count
     assert named >= 0.90 * count

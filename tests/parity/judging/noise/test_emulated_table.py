@@ -1,4 +1,4 @@
-"""What the emulated engine's own small models lend."""
+"""What is borrowed from the emulated engine's own small models."""
 
 import dataclasses
 import math
@@ -18,7 +18,7 @@ from parity.judging.noise.emulated_table import (
     fit_emulated,
 )
 from parity.judging.noise.family_spread import MAX_DF, fit_family
-from parity.judging.noise.lending import find_lender
+from parity.judging.noise.noise_source import find_noise_source
 from parity.judging.noise.noise_table import NoiseTable, RerunGroup
 from parity.judging.noise.public_table import public_noise_table
 from parity.judging.policy import policy_from_mapping
@@ -39,7 +39,7 @@ def group(runs, sd, level=1.4, number=0):
     )
 
 
-def test_the_shipped_table_lends_to_both_classes_of_rounding_and_is_its_own_csv():
+def test_the_shipped_table_has_noise_of_both_classes_of_rounding_and_is_its_own_csv():
     noise_table = emulated_noise_table()
     assert set(noise_table.families) == EMULATED
     assert not EMULATED & set(public_noise_table().families)
@@ -49,7 +49,8 @@ def test_the_shipped_table_lends_to_both_classes_of_rounding_and_is_its_own_csv(
     )
     for name in EMULATED:
         near, stochastic = (
-            find_lender(noise_table, name, rounding).noise for rounding in ("nearest", "stochastic")
+            find_noise_source(noise_table, name, rounding).noise
+            for rounding in ("nearest", "stochastic")
         )
         assert 0.001 < near.share < 0.0025
         assert 0.001 < stochastic.share < 0.004
@@ -69,20 +70,20 @@ def test_the_demo_pools_its_seeds():
     assert (noise.df, noise.groups, noise.runs, noise.levels) == (df, 3, 13, (1.4, 1.4))
 
 
-def test_the_demo_lends_from_eight_degrees_of_freedom_and_no_more_than_any_family():
+def test_the_demo_is_usable_from_eight_degrees_of_freedom_and_worth_no_more_than_any_family():
     with pytest.raises(ValueError, match="7 degrees of freedom"):
         fit_emulated(DEMO, [group(8, 0.002)])
     assert fit_emulated(DEMO, [group(9, 0.002)]).df == 8.0
     assert fit_emulated(DEMO, [group(100, 0.002)]).df == MAX_DF
 
 
-def test_the_demo_lends_at_its_own_loss_and_other_sizes_at_any():
+def test_the_demo_holds_at_its_own_loss_and_other_sizes_at_any():
     noise_table = emulated_noise_table()
-    own = find_lender(noise_table, DEMO, "nearest").noise
+    own = find_noise_source(noise_table, DEMO, "nearest").noise
     level = sum(own.levels) / 2.0
     assert own.is_near(level)
     assert not own.is_near(1.25 * level)
-    assert find_lender(noise_table, SMALL, "nearest").noise.is_near(5.0)
+    assert find_noise_source(noise_table, SMALL, "nearest").noise.is_near(5.0)
 
 
 def test_other_sizes_are_a_family_whose_losses_may_differ():
@@ -105,12 +106,12 @@ def test_a_set_up_that_is_left_out_is_covered_by_the_others(rounding):
     rows = emulated_noise_table().only({SMALL}).rows
     covered = {}
     for left_out in (row for row in rows if row["rounding"] == rounding):
-        lent = find_lender(
+        borrowed = find_noise_source(
             NoiseTable(tuple(row for row in rows if row is not left_out)), SMALL, rounding
         ).noise
         own = float(left_out["sd"]) / float(left_out["mean_loss"])
         covered[left_out["group"]] = math.erf(
-            float(special.stdtrit(lent.df, 0.975)) * lent.share / own / math.sqrt(2.0)
+            float(special.stdtrit(borrowed.df, 0.975)) * borrowed.share / own / math.sqrt(2.0)
         )
     assert len(covered) == 10
     assert np.mean(list(covered.values())) >= 0.95
@@ -157,7 +158,7 @@ def borrowing(name, runs):
 
 
 def test_a_pair_passes_on_the_demos_noise_and_says_whose_it_is(tmp_path):
-    level = find_lender(emulated_noise_table(), DEMO, "nearest").noise.levels[0]
+    level = find_noise_source(emulated_noise_table(), DEMO, "nearest").noise.levels[0]
     case = borrowing(DEMO, pair(level, 0.1))
     (document,) = case.documents()
     (sentence,) = [
@@ -183,7 +184,8 @@ def test_a_pair_passes_on_the_demos_noise_and_says_whose_it_is(tmp_path):
 )
 def test_unfinished_runs_and_another_loss_borrow_nothing(name, level, final_fraction, reason):
     runs = pair(
-        level * find_lender(emulated_noise_table(), DEMO, "nearest").noise.levels[0], final_fraction
+        level * find_noise_source(emulated_noise_table(), DEMO, "nearest").noise.levels[0],
+        final_fraction,
     )
     (document,) = borrowing(name, runs).documents()
     (sentence,) = [one["sentence"] for one in document["reasons"] if one["code"] == "FAMILY_UNUSED"]
@@ -192,7 +194,7 @@ def test_unfinished_runs_and_another_loss_borrow_nothing(name, level, final_frac
 
 
 def test_runs_that_are_noisier_than_the_demos_contradict_it():
-    level = find_lender(emulated_noise_table(), DEMO, "nearest").noise.levels[0]
+    level = find_noise_source(emulated_noise_table(), DEMO, "nearest").noise.levels[0]
     base, cand = pair(level, 0.1)
     rng = np.random.default_rng(3)
     reruns = [

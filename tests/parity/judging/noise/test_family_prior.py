@@ -11,7 +11,7 @@ from scipy.stats import t as student
 
 from parity.judging.noise.family_prior import evidence_families, fit_between
 from parity.judging.noise.family_spread import MAX_DF
-from parity.judging.noise.lending import between_families, find_lender
+from parity.judging.noise.noise_source import between_families, find_noise_source
 from parity.judging.noise.noise_table import COLUMNS, NoiseTable, NoiseTableError, read_noise_table
 from parity.judging.noise.public_table import public_noise_table
 from parity.judging.policy import STOCHASTIC_FACTOR
@@ -134,7 +134,7 @@ def test_it_is_the_slow_formula(table: Table) -> None:
 
 @settings(max_examples=some(40))
 @given(tables, st.floats(0.1, 10.0))
-def test_noisier_families_throughout_lend_noise_that_is_wider_by_as_much(
+def test_noisier_families_throughout_have_noise_that_is_wider_by_as_much(
     table: Table, scale: float
 ) -> None:
     assume(slow_fit(table)[1] > 1.5)
@@ -184,14 +184,14 @@ def test_a_family_of_few_degrees_of_freedom_or_with_a_bad_row_does_not_count() -
     assert names == list(QUIET)
 
 
-def test_too_few_families_lend_nothing() -> None:
+def test_too_few_families_are_not_usable() -> None:
     three = noise_table_of({name: QUIET[name] for name in "abc"})
     with pytest.raises(ValueError, match="3 families"):
         fit_between(three, "nearest")
-    lender = find_lender(three, "any-decoder", "nearest")
-    assert lender.noise is None
-    assert "at least 4" in lender.refused
-    assert not between_families(lender, lender)
+    noise_source = find_noise_source(three, "any-decoder", "nearest")
+    assert noise_source.noise is None
+    assert "at least 4" in noise_source.refused
+    assert not between_families(noise_source, noise_source)
 
 
 def test_no_family_may_have_its_name() -> None:
@@ -223,18 +223,22 @@ def test_of_the_public_table_seven_families_count() -> None:
 def test_a_family_of_nearly_equal_reruns_does_not_narrow_the_level(sd: float) -> None:
     usual = fit_between(public_noise_table(), "nearest")
     quiet = noise_table_of({"quiet": [(sd, 10), (1.1 * sd, 10), (0.9 * sd, 10)]})
-    lender = find_lender(
+    noise_source = find_noise_source(
         NoiseTable(public_noise_table().rows + quiet.rows), "any-decoder", "nearest"
     )
-    reach = student.ppf(0.975, lender.noise.df) * lender.noise.share if lender.noise else math.inf
+    reach = (
+        student.ppf(0.975, noise_source.noise.df) * noise_source.noise.share
+        if noise_source.noise
+        else math.inf
+    )
     assert reach >= 0.9 * student.ppf(0.975, usual.df) * usual.share
 
 
-def test_families_that_differ_by_orders_of_magnitude_lend_nothing() -> None:
+def test_families_that_differ_by_orders_of_magnitude_are_not_usable() -> None:
     shares = (1e-3, 1e-5, 1e-7, 1e-8)
     noise_table = noise_table_of(
         {name: [(share, 30)] for name, share in zip("abcd", shares, strict=True)}
     )
-    lender = find_lender(noise_table, "any-decoder", "nearest")
-    assert lender.noise is None
-    assert "differ too much" in lender.refused
+    noise_source = find_noise_source(noise_table, "any-decoder", "nearest")
+    assert noise_source.noise is None
+    assert "differ too much" in noise_source.refused

@@ -141,7 +141,7 @@ def test_the_truth_is_recovered_from_the_model_itself() -> None:
         fitted.append(fit_family(groups_of([(float(sd), d + 1) for sd in sds])))
     assert np.median([fit.share for fit in fitted]) == pytest.approx(s0, rel=0.05)
     assert 8.0 < np.median([fit.estimated_df for fit in fitted]) < 22.0
-    assert np.mean([fit.df < d0 for fit in fitted]) > 0.8  # what is lent is a bound from below
+    assert np.mean([fit.df < d0 for fit in fitted]) > 0.8  # the fit is a bound from below
 
 
 def test_one_outlying_group_is_named_and_barely_moves_the_noise() -> None:

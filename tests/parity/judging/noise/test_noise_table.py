@@ -2,7 +2,7 @@ from collections.abc import Callable
 
 import pytest
 
-from parity.judging.noise.lending import find_lender
+from parity.judging.noise.noise_source import find_noise_source
 from parity.judging.noise.noise_table import (
     COLUMNS,
     MAX_GROUPS,
@@ -52,9 +52,9 @@ def test_one_bad_row_makes_its_family_unusable_and_is_one_line(
     (problem,) = noise_table.families["f"].problems
     assert all(word in problem for word in words)
     assert "\n" not in problem
-    lender = find_lender(noise_table, "f", "nearest")
-    assert lender.noise is None
-    assert problem in lender.refused
+    noise_source = find_noise_source(noise_table, "f", "nearest")
+    assert noise_source.noise is None
+    assert problem in noise_source.refused
 
 
 def test_a_row_that_is_repeated_counts_once(make_table: MakeTable) -> None:
@@ -66,15 +66,15 @@ def test_reruns_equal_bit_for_bit_are_no_group(make_table: MakeTable) -> None:
     family = make_table([*GOOD, ("same", 8, 0)]).families["f"]
     assert family.bit_equal == ("same",)
     assert [group.group for group in family.groups] == ["a", "b", "c"]
-    lender = find_lender(make_table([*GOOD, ("same", 8, 0)]), "f", "nearest")
-    assert lender.bit_equal == 1
-    assert lender.noise == find_lender(make_table(GOOD), "f", "nearest").noise
+    noise_source = find_noise_source(make_table([*GOOD, ("same", 8, 0)]), "f", "nearest")
+    assert noise_source.bit_equal == 1
+    assert noise_source.noise == find_noise_source(make_table(GOOD), "f", "nearest").noise
 
 
-def test_a_family_of_zero_variance_lends_nothing(make_table: MakeTable) -> None:
-    lender = find_lender(make_table([("a", 5, 0), ("b", 9, 0.0)]), "f", "nearest")
-    assert lender.noise is None
-    assert "bit for bit" in lender.refused
+def test_a_family_of_zero_variance_is_not_usable(make_table: MakeTable) -> None:
+    noise_source = find_noise_source(make_table([("a", 5, 0), ("b", 9, 0.0)]), "f", "nearest")
+    assert noise_source.noise is None
+    assert "bit for bit" in noise_source.refused
 
 
 @pytest.mark.parametrize(
@@ -87,19 +87,20 @@ def test_a_family_of_zero_variance_lends_nothing(make_table: MakeTable) -> None:
         ("f", "nearest", [("a", 5, 1e-6), ("b", 5, 1e-3), ("c", 5, 1e-1)], "too little"),
     ],
 )
-def test_what_lends_nothing_says_why(
+def test_what_is_not_usable_says_why(
     make_table: MakeTable, name: str, rounding: str, rows: list[tuple[object, ...]], word: str
 ) -> None:
-    lender = find_lender(make_table(rows), name, rounding)
-    assert lender.noise is None
-    assert word in lender.refused
+    noise_source = find_noise_source(make_table(rows), name, rounding)
+    assert noise_source.noise is None
+    assert word in noise_source.refused
 
 
-def test_a_group_whose_rounding_is_not_stated_lends_to_nobody(make_table: MakeTable) -> None:
+def test_a_group_whose_rounding_is_not_stated_is_not_used(make_table: MakeTable) -> None:
     noise_table = make_table(GOOD, rounding="")
     assert not noise_table.families["f"].problems
     assert {
-        find_lender(noise_table, "f", rounding).noise for rounding in ("nearest", "stochastic")
+        find_noise_source(noise_table, "f", rounding).noise
+        for rounding in ("nearest", "stochastic")
     } == {None}
 
 
@@ -137,7 +138,7 @@ def test_what_is_no_table_is_refused_in_one_line(text: str, word: str) -> None:
 
 def test_too_many_groups_are_refused(make_table: MakeTable) -> None:
     noise_table = make_table([(f"g{number}", 5, 0.001) for number in range(MAX_GROUPS + 1)])
-    assert find_lender(noise_table, "f", "nearest").noise is None
+    assert find_noise_source(noise_table, "f", "nearest").noise is None
 
 
 def test_a_table_survives_its_csv_and_a_selection(make_table: MakeTable) -> None:

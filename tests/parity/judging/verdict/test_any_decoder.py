@@ -12,7 +12,7 @@ import pytest
 
 from parity.judging.bundles.evidence import Case, bundle_bytes, verify
 from parity.judging.curves.curve import Curve
-from parity.judging.noise.lending import find_lender
+from parity.judging.noise.noise_source import find_noise_source
 from parity.judging.noise.noise_table import ANY_DECODER, NoiseTable, read_noise_table
 from parity.judging.noise.public_table import public_noise_table
 from parity.judging.policy import Policy, policy_from_mapping
@@ -108,7 +108,7 @@ def test_both_arms_rest_on_one_estimate(arm: Callable[..., list[Curve]]) -> None
     for recipe in ("fp8", "nvfp4"):
         run = verdict_of(arm(10), arm(20, recipe=recipe)).gap.run
         assert run.df == pytest.approx(
-            find_lender(public_noise_table(), ANY_DECODER, "nearest").noise.df
+            find_noise_source(public_noise_table(), ANY_DECODER, "nearest").noise.df
         )
 
 

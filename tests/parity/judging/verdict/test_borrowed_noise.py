@@ -127,20 +127,20 @@ def test_a_family_that_the_runs_contradict_is_named_and_the_interval_widens(
     noisy = arm(make_run, 10, 5, 0.008), arm(make_run, 20, 5, 0.008)
     verdict = verdict_of(*noisy, noise_table)
     assert "RUN_NOISE_CONTRADICTED" in verdict.codes
-    loan = verdict.document()["tau"]["baseline"]["borrowed"]
-    assert loan["weight"] < 0.05
-    assert loan["own_over_family"] > 3
+    borrowed = verdict.document()["tau"]["baseline"]["borrowed"]
+    assert borrowed["weight"] < 0.05
+    assert borrowed["own_over_family"] > 3
     assert verdict.gap.half_width(0.95) > 0.9 * verdict_of(*noisy, None, {}).gap.half_width(0.95)
     agreed = arm(make_run, 10, 5, 0.0008), arm(make_run, 20, 5, 0.0008)
     assert "RUN_NOISE_CONTRADICTED" not in verdict_of(*agreed, noise_table).codes
 
 
-def test_reruns_of_one_arm_warn_about_the_other_arms_loan(
+def test_reruns_of_one_arm_warn_about_the_family_of_the_other_arm(
     make_run: MakeRun, noise_table: NoiseTable
 ) -> None:
     verdict = verdict_of(arm(make_run, 10, 5, 0.01), arm(make_run, 20), noise_table, policy=REJECT)
     assert "RUN_NOISE_CONTRADICTED" in verdict.codes
-    assert verdict.codes[0] == "RUN_NOISE_ASSUMED"  # what is left of the loan is not data
+    assert verdict.codes[0] == "RUN_NOISE_ASSUMED"  # what is left of the family is not data
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,7 @@ def test_a_family_that_is_not_usable_is_named_and_the_verdict_goes_on(
     assert [code for code in verdict.codes if code != "FAMILY_UNUSED"] == list(without.codes)
 
 
-def test_only_groups_of_the_arms_own_rounding_lend(
+def test_only_groups_of_the_arms_own_rounding_count(
     make_run: MakeRun, noise_table: NoiseTable
 ) -> None:
     verdict = verdict_of(arm(make_run, 10), arm(make_run, 20, recipe="nvfp4"), noise_table)
@@ -287,8 +287,8 @@ def smaller(files: dict[str, bytes]) -> None:
 def test_the_bundle_has_the_named_groups_alone_and_verifies(bundle: Path) -> None:
     assert verify(str(bundle)).differences == ()
     with zipfile.ZipFile(bundle) as archive:
-        lent = read_noise_table(archive.read("noise_table.csv").decode())
-    assert list(lent.families) == [FAMILY]
+        borrowed = read_noise_table(archive.read("noise_table.csv").decode())
+    assert list(borrowed.families) == [FAMILY]
 
 
 def test_a_forged_group_changes_the_digest_and_with_it_the_recomputation(bundle: Path) -> None:

@@ -18,11 +18,11 @@ from parity.judging.noise.family_spread import FamilyNoise, fit_family
 from parity.judging.noise.noise_table import ANY_DECODER, NoiseTable
 from parity.wording import count, percent
 
-LEAST_SHARE = 1e-4  # of the loss; the least that a public family lends is 0.028 %
+LEAST_SHARE = 1e-4  # of the loss; the least of a public family is 0.028 %
 
 
 @frozen
-class Lender:
+class NoiseSource:
     """The family that an arm named, and the noise of its groups that round as the arm does; without
     noise, `refused` has the reason.
     """
@@ -41,17 +41,17 @@ class Lender:
 
     @property
     def needs_finished(self) -> bool:
-        """Whether what it lends holds only for runs that finished their schedule."""
+        """Whether its noise holds only for runs that finished their schedule."""
         return self.noise is not None and (self.noise.families > 0 or self.family in EMULATED)
 
 
 @frozen
-class Loan:
+class BorrowedNoise:
     """A family's noise as one arm uses it: weighted by how the comparison's own runs agree
     with it.
     """
 
-    lender: Lender
+    noise_source: NoiseSource
     noise: FamilyNoise
     agreement: Agreement
 
@@ -70,19 +70,21 @@ class Loan:
         return self.agreement.weight * self.noise.df
 
 
-def between_families(*lenders: Lender | None) -> bool:
-    """Whether all of them lend the one estimate of `noise_table.between`; two arms that do are
+def between_families(*noise_sources: NoiseSource | None) -> bool:
+    """Whether all of them are the one estimate of `family_prior`; two arms that borrow it are
     wrong together, however each rounds.
     """
     return all(
-        lender is not None and lender.noise is not None and lender.noise.families > 0
-        for lender in lenders
+        noise_source is not None
+        and noise_source.noise is not None
+        and noise_source.noise.families > 0
+        for noise_source in noise_sources
     )
 
 
-class Lenders:
-    """The lenders of a comparison by arm; each family is fitted once. Raises ValueError where a
-    family is named without a table.
+class NoiseFamilies:
+    """The families of a comparison by arm; each is fitted once. Raises ValueError where a family is
+    named without a table.
     """
 
     def __init__(self, noise_table: NoiseTable | None, families: Mapping[str, str]) -> None:
@@ -93,23 +95,23 @@ class Lenders:
             )
         self._noise_table = noise_table
         self._families = families
-        self._fitted: dict[tuple[str, Rounding], Lender] = {}
+        self._fitted: dict[tuple[str, Rounding], NoiseSource] = {}
 
-    def of(self, arm: str, rounding: Rounding) -> Lender | None:
-        """The lender of an arm that rounds so; None where the arm names no family."""
+    def of(self, arm: str, rounding: Rounding) -> NoiseSource | None:
+        """What an arm that rounds so can borrow; None where the arm names no family."""
         family = self._families.get(arm)
         if family is None or self._noise_table is None:
             return None
         if (family, rounding) not in self._fitted:
-            self._fitted[family, rounding] = find_lender(self._noise_table, family, rounding)
+            self._fitted[family, rounding] = find_noise_source(self._noise_table, family, rounding)
         return self._fitted[family, rounding]
 
 
-def find_lender(noise_table: NoiseTable, name: str, rounding: Rounding) -> Lender:
-    """What the family lends to an arm of that rounding; a refusal has its reason."""
+def find_noise_source(noise_table: NoiseTable, name: str, rounding: Rounding) -> NoiseSource:
+    """What an arm of that rounding can borrow from the family; a refusal has its reason."""
     if name == ANY_DECODER:
         try:
-            return Lender(family=name, noise=fit_between(noise_table, rounding))
+            return NoiseSource(family=name, noise=fit_between(noise_table, rounding))
         except ValueError as error:
             return refused(name, str(error))
     family = noise_table.families.get(name)
@@ -145,12 +147,12 @@ def find_lender(noise_table: NoiseTable, name: str, rounding: Rounding) -> Lende
             f"its noise is {percent(noise.share)} of the loss, below {percent(LEAST_SHARE)}: no "
             "family on record comes near that",
         )
-    return Lender(family=name, noise=noise, bit_equal=len(family.bit_equal))
+    return NoiseSource(family=name, noise=noise, bit_equal=len(family.bit_equal))
 
 
-def refused(name: str, reason: str) -> Lender:
-    """A family that lends nothing, with the reason."""
-    return Lender(family=name, noise=None, refused=reason)
+def refused(name: str, reason: str) -> NoiseSource:
+    """A family from which nothing can be borrowed, with the reason."""
+    return NoiseSource(family=name, noise=None, refused=reason)
 
 
 def _nothing_of(rounding: Rounding, others: set[Rounding | None], bit_equal: int) -> str:

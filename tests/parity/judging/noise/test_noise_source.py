@@ -1,4 +1,4 @@
-"""What a family must have before it lends, and at which p the own runs take how much of it back."""
+"""What a family must have to be usable, and at which p the own runs take how much of it back."""
 
 import math
 
@@ -8,7 +8,7 @@ from scipy.stats import f as fisher
 from parity.judging.noise.contradiction import RunSpread, agreement
 from parity.judging.noise.family_prior import fit_between
 from parity.judging.noise.family_spread import FamilyNoise
-from parity.judging.noise.lending import find_lender
+from parity.judging.noise.noise_source import find_noise_source
 from parity.judging.noise.noise_table import NoiseTable, read_noise_table
 
 NOISE = FamilyNoise(
@@ -48,18 +48,18 @@ def test_without_own_reruns_nothing_contradicts() -> None:
     assert agreement(RunSpread(squares=math.inf, df=2), NOISE).weight == 0.0
 
 
-@pytest.mark.parametrize(("share", "lends"), [(0.99e-4, False), (1.01e-4, True)])
-def test_a_family_lends_from_a_hundredth_of_a_percent_of_the_loss_on(
-    share: float, lends: bool
+@pytest.mark.parametrize(("share", "usable"), [(0.99e-4, False), (1.01e-4, True)])
+def test_a_family_is_usable_from_a_hundredth_of_a_percent_of_the_loss_on(
+    share: float, usable: bool
 ) -> None:
-    """Groups of one spread lend that spread."""
+    """The noise of groups of one spread is that spread."""
     lines = ["family,group,runs,mean_loss,sd,unit,rounding"]
     for number in range(30):
         level = 2.0 + 0.001 * number
         lines.append(f"f,g{number},200,{level!r},{share * level!r},nats,nearest")
-    lender = find_lender(read_noise_table("\n".join(lines)), "f", "nearest")
-    assert (lender.noise is not None) == lends, lender.refused
-    assert not lends or lender.noise.share == pytest.approx(share, rel=0.01)
+    noise_source = find_noise_source(read_noise_table("\n".join(lines)), "f", "nearest")
+    assert (noise_source.noise is not None) == usable, noise_source.refused
+    assert not usable or noise_source.noise.share == pytest.approx(share, rel=0.01)
 
 
 def families(number: int, spread: float = 1.0) -> NoiseTable:
@@ -82,13 +82,13 @@ def test_the_level_between_families_needs_four(number: int, fits: bool) -> None:
             fit_between(table, "nearest")
 
 
-def test_families_that_differ_too_much_lend_nothing() -> None:
+def test_families_that_differ_too_much_are_not_usable() -> None:
     """Below one and a half degrees of freedom."""
-    lent, refused = [], []
+    borrowed, refused = [], []
     for spread in (1.38, 1.39, 1.40, 1.41, 1.42, 1.43, 1.44):
         try:
-            lent.append(fit_between(families(5, spread), "nearest").df)
+            borrowed.append(fit_between(families(5, spread), "nearest").df)
         except ValueError as error:
             refused.append(float(str(error).partition("(")[2].partition(" ")[0]))
-    assert 1.5 <= min(lent) < 1.56
+    assert 1.5 <= min(borrowed) < 1.56
     assert 1.44 < max(refused) <= 1.5
