@@ -293,7 +293,7 @@ def _drawn(drawn: Drawing, policy: Policy, *, rough: bool) -> Iterator[tuple[flo
 @frozen(eq=False)
 class _Drawn:
     """What the judge makes of series of few points whose SE_within is 1: shifts of the mean, errors
-    and df (drawn, m) of each series as it is (first) and made worse in several ways.
+    and df (drawn, m) of each series as it is (first) and raised in several ways.
     """
 
     n: int

@@ -9,7 +9,7 @@ import numpy as np
 
 from parity.judging.curves.alignment import Aligned, align, common_losses
 from parity.judging.curves.arms import Arm, Arms, Controls, make_arms, usable_controls
-from parity.judging.curves.averages import averaging_lift
+from parity.judging.curves.averages import smoothing_bias
 from parity.judging.curves.context import (
     RECIPE,
     Comparison,
@@ -76,9 +76,9 @@ class Measurements:
     `early` the early-stopped reruns of both. Of recipe arms alone, `equal_start`, `resemblance` and
     `shared_start` say whether the candidate trained with its recipe; of other arms alone,
     `identical` and `same_first_batch` say whether all runs are equal or begin with one batch.
-    `lift` (n,) is what averages in the candidate's log could add to its losses at the window's
-    common steps, nats; None where the log holds no averages. `r_hidden` is the correlation of
-    batches that can't be shown to be equal or others. `lacking` is what baseline and candidate
+    `smoothing_bias` (n,) is what averages in the candidate's log could add to its losses at the
+    window's common steps, nats; None where the log holds no averages. `r_hidden` is the correlation
+    of batches that can't be shown to be equal or others. `lacking` is what baseline and candidate
     alone lack of their grids; `parts_late` is whether both logs begin late, with nearly equal
     losses.
     """
@@ -103,7 +103,7 @@ class Measurements:
     resolution: Resolution
     noise_ratio: float | None
     same_first_batch: bool
-    lift: FloatArray | None
+    smoothing_bias: FloatArray | None
     lacking: tuple[Lacking, Lacking]
     parts_late: bool
     mismatch: Mismatch
@@ -229,7 +229,7 @@ def measure(
         resolution=resolved,
         noise_ratio=ratio,
         same_first_batch=alike,
-        lift=_lift(arms, aligned.steps[part], ratio, window)
+        smoothing_bias=_smoothing_bias(arms, aligned.steps[part], ratio, window)
         if (alike and not proven) or _is_below(ratio)
         else None,
         lacking=(
@@ -259,13 +259,15 @@ def _is_below(ratio: float | None) -> bool:
     return ratio is not None and ratio < 1.0 / MAX_NOISE_RATIO
 
 
-def _lift(arms: Arms, steps: IntArray, ratio: float | None, window: Window) -> FloatArray | None:
+def _smoothing_bias(
+    arms: Arms, steps: IntArray, ratio: float | None, window: Window
+) -> FloatArray | None:
     if ratio is None or ratio >= 1.0 or len(steps) == 0:
         return None
-    lift: FloatArray = np.mean(
-        [averaging_lift(run, steps, ratio, window) for run in arms.baseline.runs], axis=0
+    bias: FloatArray = np.mean(
+        [smoothing_bias(run, steps, ratio, window) for run in arms.baseline.runs], axis=0
     )
-    return lift
+    return bias
 
 
 def _worst_run(

@@ -6,7 +6,7 @@ lag   at most the smaller of 1/(2 q^2) and sqrt(s)/q points of the baseline's lo
       the noise of one where no two means share a loss, or, seen through second differences,
       sqrt(0.67 s)/w where they do. An exponential average lags by 0.8/q, averages of averages by
       less. Four times that counts, since q is a ratio of two medians
-lift  an exponential average with that lag, begun at the first loss, of the baseline's own curve,
+bias  an exponential average with that lag, begun at the first loss, of the baseline's own curve,
       minus that curve. Of all averages with one lag this one takes most from a steep start
 
 Can fail: a log that is delayed and not averaged.
@@ -30,16 +30,16 @@ from parity.judging.curves.resolution import (
 from parity.judging.curves.window import Window
 
 LAG_ALLOWED = 4.0
-LIFT_SAMPLE = 4_096  # stretches of a run, each with its mean, show how it falls
+BIAS_SAMPLE = 4_096  # stretches of a run, each with its mean, show how it falls
 
 
-def averaging_lift(run: Curve, steps: IntArray, ratio: float, window: Window) -> FloatArray:
+def smoothing_bias(run: Curve, steps: IntArray, ratio: float, window: Window) -> FloatArray:
     """By how much averages logged at (n,) steps of a run, which leave `ratio` of its batch noise,
     would raise its losses; nats (n,).
     """
     finite = usable(run.loss)
     loss = run.loss[finite]
-    thin = 1 + len(loss) // LIFT_SAMPLE
+    thin = 1 + len(loss) // BIAS_SAMPLE
     curve = loss[: len(loss) // thin * thin].reshape(-1, thin).mean(axis=1)
     lag = LAG_ALLOWED * _lag(run, steps, ratio, window) / thin
     keep = lag / (1.0 + lag)
@@ -48,8 +48,8 @@ def averaging_lift(run: Curve, steps: IntArray, ratio: float, window: Window) ->
         value = keep * value + (1.0 - keep) * point
         averaged[i] = value
     at = np.minimum(np.searchsorted(run.steps[finite], steps) // thin, len(curve) - 1)
-    lift: FloatArray = (averaged - curve)[at]
-    return lift
+    bias: FloatArray = (averaged - curve)[at]
+    return bias
 
 
 def _lag(run: Curve, steps: IntArray, ratio: float, window: Window) -> float:

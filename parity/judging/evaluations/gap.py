@@ -34,7 +34,7 @@ from parity.judging.gap.robust_bounds import (
     NOTHING_UNLOGGED,
     RunChange,
     RunNoise,
-    capped_interval,
+    robust_interval,
     run_changes,
     run_interval,
 )
@@ -135,8 +135,8 @@ def _single_run_term(
         within = StandardError(value=float(values[0]), df=float(df[0]))
     plain = interval(float(series.mean()), within, run)
     if many:
-        return capped_interval(series, plain, NOTHING_UNLOGGED, runs)
-    return capped_interval(series, plain, NOTHING_UNLOGGED, runs, errors_of=errors_of, fewest=2)
+        return robust_interval(series, plain, NOTHING_UNLOGGED, runs)
+    return robust_interval(series, plain, NOTHING_UNLOGGED, runs, errors_of=errors_of, fewest=2)
 
 
 def few_errors(rows: FloatArray, sd: float) -> tuple[FloatArray, FloatArray]:

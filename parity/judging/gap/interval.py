@@ -2,8 +2,8 @@
 
 gap = mean over the window of d_t = L_candidate(t) - L_baseline(t), nats, positive = candidate worse
 half-width = hypot(t(df_run) SE_run, t(df_within) SE_within)
-lo* = max over the series made better of its lo, hi* = min over the series made worse of its hi
-    (`capped`)
+lo* = max over lowered series of their lo, hi* = min over raised series of their hi
+    (`robust_bounds`)
 P(true gap < m) = (1 + sign(m - gap) c) / 2, c solved from |m - gap| = half-width(c): of one look,
     where every gap is equally likely
 beforehand; above 0.975 exactly where the 95 % interval ends below m
@@ -37,8 +37,8 @@ MOST_CERTAIN, HALVINGS = 0.9998, 30  # a chance nearer to 0 or 1 rests on tails 
 
 @frozen(eq=False)
 class Side:
-    """What one end of an interval may rest on: the series as it is (first), and made better (or
-    worse) in several ways.
+    """What one end of an interval may rest on: the series as it is (first), and lowered (or
+    raised) in several ways.
 
     `means`, `errors` and `dfs` (m,) are those of the changed gap series, `shifts` and `run_terms`
     (r,) those of changed runs; nats.

@@ -1,6 +1,6 @@
 """The two ends of the interval, so that no few points and no single run undo what all others show.
 
-lo* = max over k of lo(d made better in way k), hi* = min over k of hi(d made worse in way k)
+lo* = max over k of lo(d lowered in way k), hi* = min over k of hi(d raised in way k)
 
 caps     min(d, c) at every order statistic c of d (above 60 points at every (1 + n // 60)-th, from
          200 points on at 20 of them)
@@ -12,7 +12,7 @@ missing  each point of the grid that is not logged counts as the smallest logged
 hi* is the mirror image. Without them one point of 5 nats, a ramp or one broken run of three widens
 the error so far that a fail is undone.
 
-Below 30 points a series made better counts for lo* only where run-to-run noise leads its
+Below 30 points a lowered series counts for lo* only where run-to-run noise leads its
 half-width: correlated gaps would fail by it too often (11 to 16 % at a lag-1 correlation of 0.8;
 with run-to-run noise in the lead at most 1.1 %). Long series are averaged in blocks first.
 """
@@ -83,7 +83,7 @@ class Unlogged:
 NOTHING_UNLOGGED = Unlogged()
 
 
-def capped_interval(
+def robust_interval(
     gap: FloatArray,
     plain: Interval,
     unlogged: Unlogged,

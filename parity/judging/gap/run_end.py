@@ -34,7 +34,7 @@ from parity.judging.curves.step_noise import MANY_POINTS, mean_se
 from parity.judging.gap.interval import Interval, interval, t_quantile
 from parity.judging.gap.robust_bounds import (
     NOTHING_UNLOGGED,
-    capped_interval,
+    robust_interval,
 )
 from parity.judging.policy import POINTS_TO_FAIL
 
@@ -198,7 +198,7 @@ def _is_above(
     if len(late) < POINTS_TO_FAIL or mean(late) <= margin:  # no lower end is above the mean
         return False
     plain = interval(mean(late), mean_se(late), whole.run)
-    return capped_interval(late, plain, NOTHING_UNLOGGED, ((), ())).bounds(*levels)[0] > margin
+    return robust_interval(late, plain, NOTHING_UNLOGGED, ((), ())).bounds(*levels)[0] > margin
 
 
 def _before(gap: FloatArray, level: float, rounding_step: float) -> tuple[float, float, float]:

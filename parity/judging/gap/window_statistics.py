@@ -28,8 +28,8 @@ from parity.judging.gap.robust_bounds import (
     RunChange,
     RunNoise,
     Unlogged,
-    capped_interval,
     missing_points,
+    robust_interval,
     run_changes,
     run_interval,
 )
@@ -320,7 +320,7 @@ def _gap_interval(
         return exact_interval(pair.exact, run)
     plain = interval(mean(gap), _within_se(pair, gap), run)
     if pair.policy.is_paired:
-        return capped_interval(gap, plain, _unlogged(pair, window, plain.mean), runs)
+        return robust_interval(gap, plain, _unlogged(pair, window, plain.mean), runs)
     return run_interval(plain, runs)
 
 

@@ -26,7 +26,7 @@ from parity.judging.curves.curve import Curve, FloatArray, mean
 from parity.judging.curves.step_noise import mean_se
 from parity.judging.curves.window import Window, detrended
 from parity.judging.gap.interval import interval
-from parity.judging.gap.robust_bounds import NO_CHANGES, NOTHING_UNLOGGED, capped_interval
+from parity.judging.gap.robust_bounds import NO_CHANGES, NOTHING_UNLOGGED, robust_interval
 from parity.judging.noise.arm_noise import RunTerm, priors_for
 from parity.judging.policy import Policy
 
@@ -69,7 +69,7 @@ def worst_run(
     for number, run in enumerate(given, 1):
         for part in _parts(run, arms.baseline.runs, window, paired=policy.is_paired):
             plain = interval(mean(part), mean_se(part), term)
-            lo = capped_interval(part, plain, NOTHING_UNLOGGED, NO_CHANGES).bounds(
+            lo = robust_interval(part, plain, NOTHING_UNLOGGED, NO_CHANGES).bounds(
                 policy.confidence
             )[0]
             gaps.append((lo, plain.mean, run.label or f"run {number}"))

@@ -37,7 +37,7 @@ def gap_exceeds(m: Measurements, s: WindowStatistics, margin: Margin) -> str | N
 def ends_above(m: Measurements, s: WindowStatistics, margin: Margin) -> str | None:
     if s.end is None or not s.end.above:
         return None
-    if m.lift is not None and not late_part_above(
+    if m.smoothing_bias is not None and not late_part_above(
         without_averages(m, s), s.interval, margin.nats, (m.policy.confidence, m.policy.confidence)
     ):
         return None
@@ -54,8 +54,8 @@ def ends_above(m: Measurements, s: WindowStatistics, margin: Margin) -> str | No
 def without_averages(m: Measurements, s: WindowStatistics) -> FloatArray:
     """The gap series (n,) without what averages in the candidate's log could add to it."""
     gap: FloatArray = s.spikes.masked_gap
-    if m.lift is not None:
-        gap = gap - interpolate(m.lift, s.spikes.mask)
+    if m.smoothing_bias is not None:
+        gap = gap - interpolate(m.smoothing_bias, s.spikes.mask)
     return gap
 
 

@@ -22,7 +22,7 @@ from parity.judging.curves.curve import FloatArray, Rounding
 from parity.judging.curves.early_stop_noise import RATIO_SD_LOG, EarlySpread, helmert_squares
 from parity.judging.curves.step_noise import StandardError, mean_se
 from parity.judging.gap.interval import interval
-from parity.judging.gap.robust_bounds import Unlogged, capped_interval
+from parity.judging.gap.robust_bounds import Unlogged, robust_interval
 from parity.judging.noise.arm_noise import Prior, arm_noise, early_spread, own_spread, run_term
 from parity.judging.noise.borrowed_priors import OwnRuns, borrow
 from parity.judging.noise.noise_source import NoiseFamilies
@@ -259,7 +259,7 @@ def test_chances_of_few_points_are_those_of_the_judge(n: int, rho: float, share:
         for at in range(1, n):
             noise[at] = rho * noise[at - 1] + math.sqrt(1.0 - rho**2) * noise[at]
         gap = math.hypot(*drawn.taus) * rng.standard_normal() + share * noise
-        lo, hi = capped_interval(
+        lo, hi = robust_interval(
             gap, interval(float(gap.mean()), mean_se(gap), term), Unlogged(), ([], [])
         ).bounds(0.95)
         passes += hi < margin and (hi > 0.0 or gap.mean() > -margin)

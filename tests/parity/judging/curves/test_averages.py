@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parity.judging.curves.averages import averaging_lift
+from parity.judging.curves.averages import smoothing_bias
 from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.curves.step_noise import step_noise
 from parity.judging.curves.treatment import same_first_batch
@@ -256,13 +256,13 @@ def test_the_lift_is_above_what_a_running_mean_gains(
     run = curve_from_arrays(np.arange(STEPS), 100.0 - slope * np.arange(STEPS))
     steps = run.steps[480::every]
     ratio = step_noise(running(noise, width)[::every]) / step_noise(noise)
-    assert float(averaging_lift(run, steps, ratio, LAST_FIFTH).mean()) > slope * (width - 1) / 2
+    assert float(smoothing_bias(run, steps, ratio, LAST_FIFTH).mean()) > slope * (width - 1) / 2
 
 
 def test_the_lift_of_averages_over_more_than_the_run_reaches_its_start(make_run: MakeRun) -> None:
     run = make_run(STEPS)
-    lift = averaging_lift(run, run.steps[480:], 0.0, LAST_FIFTH)
-    assert float(lift.mean() + run.loss[480:].mean()) == pytest.approx(float(run.loss[0]), abs=0.01)
+    bias = smoothing_bias(run, run.steps[480:], 0.0, LAST_FIFTH)
+    assert float(bias.mean() + run.loss[480:].mean()) == pytest.approx(float(run.loss[0]), abs=0.01)
 
 
 def test_no_lift_without_averages(make_run: MakeRun) -> None:
@@ -273,7 +273,7 @@ def test_no_lift_without_averages(make_run: MakeRun) -> None:
     assert (
         measure(
             Compared("a", "b"), [base], [head], HALF_PERCENT, LAST_FIFTH, NoiseFamilies(None, {})
-        ).lift
+        ).smoothing_bias
         is None
     )
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from parity.judging.curves.averages import averaging_lift
+from parity.judging.curves.averages import smoothing_bias
 from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.curves.window import make_window
 
@@ -19,5 +19,5 @@ def test_an_average_lags_by_what_its_noise_leaves_open(ratio: float, lag: float)
     """On a straight line it is too high by its lag times the slope; four times that counts."""
     line = 10.0 - 0.001 * np.arange(2000)
     wavy = run(line + np.resize([1e-9, -1e-9], 2000))
-    lift = averaging_lift(wavy, np.arange(1900, 2000), ratio, make_window(2000, 0, 0.2, "declared"))
-    assert lift.mean() == pytest.approx(4.0 * lag * 0.001, rel=1e-3)
+    bias = smoothing_bias(wavy, np.arange(1900, 2000), ratio, make_window(2000, 0, 0.2, "declared"))
+    assert bias.mean() == pytest.approx(4.0 * lag * 0.001, rel=1e-3)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from parity.judging.curves.step_noise import mean_se
 from parity.judging.curves.window import make_window
 from parity.judging.gap.interval import Interval, interval, t_quantile
-from parity.judging.gap.robust_bounds import Unlogged, capped_interval, missing_points, run_changes
+from parity.judging.gap.robust_bounds import Unlogged, missing_points, robust_interval, run_changes
 from parity.judging.noise.arm_noise import RunTerm
 from tests.conftest import some
 
@@ -23,7 +23,7 @@ def plain_of(gap: np.ndarray, run: RunTerm = RUN) -> Interval:
 
 
 def bounds(gap: np.ndarray, missing: int = 0) -> tuple[float, float]:
-    return capped_interval(gap, plain_of(gap), Unlogged(points=missing), NONE).bounds(0.95)
+    return robust_interval(gap, plain_of(gap), Unlogged(points=missing), NONE).bounds(0.95)
 
 
 def half(gap: np.ndarray) -> float:
@@ -70,10 +70,10 @@ def test_below_30_points_with_noise_within_in_the_lead_it_is_the_plain_end() -> 
     gap = 0.02 * np.random.default_rng(0).normal(size=20)
     quiet = RunTerm(variance=1e-12, df=4.0, seeds=1)
     plain = plain_of(gap, quiet)
-    assert capped_interval(gap, plain, Unlogged(), NONE).bounds(0.95)[0] == pytest.approx(
+    assert robust_interval(gap, plain, Unlogged(), NONE).bounds(0.95)[0] == pytest.approx(
         plain.mean - plain.half_width(0.95)
     )
-    assert capped_interval(gap, plain_of(gap), Unlogged(), NONE).bounds(0.95)[0] > plain_of(
+    assert robust_interval(gap, plain_of(gap), Unlogged(), NONE).bounds(0.95)[0] > plain_of(
         gap
     ).mean - plain_of(gap).half_width(0.95)
 

@@ -12,9 +12,9 @@ from parity.judging.gap.interval import interval
 from parity.judging.gap.robust_bounds import (
     NOTHING_UNLOGGED,
     Unlogged,
-    capped_interval,
     lowered,
     missing_points,
+    robust_interval,
     run_changes,
 )
 from parity.judging.noise.arm_noise import RunTerm
@@ -57,7 +57,7 @@ def test_series_beyond_1024_points_are_averaged_in_blocks() -> None:
         gap = np.zeros(points)
         gap[-1] = 1.0
         plain = interval(float(gap.mean()), mean_se(gap), NO_RUNS)
-        lo = capped_interval(gap, plain, NOTHING_UNLOGGED, NO_CHANGES).sides[0]
+        lo = robust_interval(gap, plain, NOTHING_UNLOGGED, NO_CHANGES).sides[0]
         rows = lowered(gap if size == 1 else gap.reshape(-1, 2).mean(axis=1))
         assert len(lo.means) == 1 + len(rows)
 
@@ -65,7 +65,7 @@ def test_series_beyond_1024_points_are_averaged_in_blocks() -> None:
 def ends(gap: np.ndarray, run: RunTerm) -> tuple[float, float, float]:
     """The plain lower end, lo*, and the lower end of the best row."""
     plain = interval(float(gap.mean()), mean_se(gap), run)
-    lo = capped_interval(gap, plain, NOTHING_UNLOGGED, NO_CHANGES).bounds(0.95)[0]
+    lo = robust_interval(gap, plain, NOTHING_UNLOGGED, NO_CHANGES).bounds(0.95)[0]
     half = T4 * math.sqrt(run.variance)
     best = -math.inf
     for row in lowered(gap):
@@ -98,7 +98,7 @@ def test_run_to_run_noise_leads_where_its_half_width_is_the_larger(
     within = float(student.ppf(0.975, error.df)) * error.value
     run = RunTerm(variance=((within + above) / T4) ** 2, df=4.0, seeds=1)
     plain = interval(float(gap.mean()), error, run)
-    side = capped_interval(gap, plain, NOTHING_UNLOGGED, NO_CHANGES).sides[0]
+    side = robust_interval(gap, plain, NOTHING_UNLOGGED, NO_CHANGES).sides[0]
     same = np.isclose(side.errors[1:], error.value)
     assert same.any() == counts
 
@@ -120,12 +120,12 @@ def test_runs_are_capped_at_each_of_up_to_twenty_gaps(runs: int, caps: int) -> N
 def test_points_that_were_not_logged_count_as_the_worst() -> None:
     gap = np.array([0.0, 1.0, 2.0, 3.0] * 10)
     plain = interval(float(gap.mean()), mean_se(gap), NO_RUNS)
-    none = capped_interval(gap, plain, NOTHING_UNLOGGED, NO_CHANGES)
-    ten = capped_interval(gap, plain, Unlogged(points=10), NO_CHANGES)
+    none = robust_interval(gap, plain, NOTHING_UNLOGGED, NO_CHANGES)
+    ten = robust_interval(gap, plain, Unlogged(points=10), NO_CHANGES)
     assert none.sides[1].means[0] == pytest.approx(1.5)
     assert ten.sides[1].means[0] == pytest.approx((40 * 1.5 + 10 * 3.0) / 50)
     assert ten.sides[0].means[0] == pytest.approx((40 * 1.5 + 10 * 0.0) / 50)
-    worse = capped_interval(gap, plain, Unlogged(points=10, worse=((4, 9.0),)), NO_CHANGES)
+    worse = robust_interval(gap, plain, Unlogged(points=10, worse=((4, 9.0),)), NO_CHANGES)
     assert worse.sides[1].means[0] == pytest.approx((60 + 4 * 9.0 + 6 * 3.0) / 50)
 
 
