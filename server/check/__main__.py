@@ -9,6 +9,7 @@ from sqlalchemy.exc import DatabaseError, OperationalError, SQLAlchemyError
 
 from parity.wording import count
 from server.check.damage import Checked, Damage
+from server.check.listed_columns import check_listed_columns
 from server.check.steps import check_steps
 from server.check.stored_forms import check_stored_forms
 from server.check.tables import check_tables
@@ -18,7 +19,13 @@ from server.environment import settings_or_exit
 from server.errors import ServiceError
 from server.jobs.conclude import judge_again
 
-_PARTS = (check_tables, check_stored_forms, check_verdicts, check_steps)
+_PARTS = (
+    check_tables,
+    check_stored_forms,
+    check_verdicts,
+    check_listed_columns,
+    check_steps,
+)
 
 
 def check(database: Database) -> Iterator[Checked]:

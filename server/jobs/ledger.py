@@ -82,7 +82,7 @@ def register(
     """
     candidates = job.arms[1:]
     for arm in candidates:
-        arm.asked = digest(_asked(job, arm, repository))[:QUESTION_DIGITS]
+        arm.asked = asked_digest(job, arm, repository)
     if job.engine == "external" and not by_gate and not _visible_name(job.policy.get("question")):
         return
     digests = {arm.id: digest(_question(job, arm) | _scope(job, repository)) for arm in candidates}
@@ -314,6 +314,11 @@ def _asked(job: Job, arm: Arm, repository: str | None) -> dict[str, Any]:
     for words in ("engine", "question", "revision"):
         del shared[words]
     return shared if job.engine != "external" else shared | _trained_by(job, repository)
+
+
+def asked_digest(job: Job, arm: Arm, repository: str | None = None) -> str:
+    """`Arm.asked` of a candidate; `repository` counts for engine external alone."""
+    return digest(_asked(job, arm, repository))[:QUESTION_DIGITS]
 
 
 def _scope(job: Job, repository: str | None) -> dict[str, Any]:

@@ -10,10 +10,12 @@ from sqlalchemy import text
 from parity.judging.live.pair_sums import begin
 from server.check import __main__ as program
 from server.check.__main__ import check, main
+from server.database.states import begin_attempt, end_attempt
 from server.database.tables import Job, Verdict
 from server.errors import ConflictError, DamagedError
 from server.jobs import answers
 from server.jobs.conclude import conclude, judge_again
+from server.jobs.ledger import register
 
 pytestmark = pytest.mark.both_databases
 
@@ -35,8 +37,12 @@ FORECAST = {
 
 @pytest.fixture
 def job_id(database, recorded):
-    """A concluded job with a forecast, as a version of before intervals stored it."""
+    """A concluded job with a forecast, as a version of before intervals stored it, whose look at
+    its question is counted.
+    """
     job_id = recorded({"nvfp4": 0.01})
+    with database.write() as session:
+        register(session, session.get_one(Job, job_id))
     assert conclude(database, job_id)
     with database.write() as session:
         job = session.get_one(Job, job_id)
@@ -98,6 +104,14 @@ PLANTED = {
     "a job's answer": statement("UPDATE jobs SET answer = 'fail'"),
     "a job's answer that is gone": statement("UPDATE jobs SET answer = NULL"),
     "a job's widest gap": statement("UPDATE jobs SET worst_gap = 0.5"),
+    "a status of a job that has a verdict": statement("UPDATE jobs SET status = 'failed'"),
+    "what a candidate asks": statement("UPDATE arms SET asked = 'x' || substr(asked, 2)"),
+    "a question that is gone": statement("UPDATE arms SET question = NULL"),
+    "a policy's margin": in_json("jobs", "policy", lambda policy: policy.update(margin="7 %")),
+    "a policy's name for the question": in_json(
+        "jobs", "policy", lambda policy: policy.update(question="another")
+    ),
+    "a schedule": in_json("jobs", "spec", lambda spec: spec["schedule"].update(learning_rate=9.0)),
     "a path that is no JSON": statement("UPDATE verdicts SET path = '[{'"),
     "a verdict that is gone": statement("DELETE FROM verdicts"),
     "a policy's key of a newer version": in_json(
@@ -139,6 +153,32 @@ def test_planted_damage_is_found(database, owner_database, job_id, kind):
     assert found
     assert all(job_id in damage.what for damage in found)
     assert all(damage.remedies for damage in found)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE jobs SET status = 'ended'",
+        "UPDATE runs SET state = 'ended'",
+        "UPDATE runs SET state = 'failed'",
+        "UPDATE runs SET state = 'running'",
+        "UPDATE attempts SET state = 'running'",
+        "UPDATE attempts SET state = 'ended'",
+    ],
+)
+def test_a_state_that_no_version_writes_or_that_contradicts_another_is_found(
+    database, owner_database, job_id, sql
+):
+    """`/metrics` and lists count by state."""
+    with owner_database.write() as session:
+        run = session.get_one(Job, job_id).runs[0]
+        run.attempt_number = 1
+        begin_attempt(session, run.id, 1, None)
+        session.flush()
+        assert end_attempt(session, run.id, 1, "finished")
+    assert damage_of(database) == []
+    statement(sql)(owner_database)
+    assert damage_of(database)
 
 
 @pytest.mark.parametrize("kind", ["an outcome", "a verdict that is gone", "a job's answer"])
