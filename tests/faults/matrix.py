@@ -49,7 +49,17 @@ from server.database.clock import now_in
 from server.database.metrics import store
 from server.database.sessions import Database
 from server.database.states import JOB_ENDED, JOB_OPEN, RECORD_DAMAGED, RUN_ENDED
-from server.database.tables import Attempt, Chunk, ChunkColumn, Job, Run, table_of
+from server.database.tables import (
+    Attempt,
+    Chunk,
+    ChunkColumn,
+    Job,
+    NewQuestion,
+    Run,
+    Verdict,
+    table_of,
+)
+from server.jobs.answers import register_new_question
 from server.jobs.conclude import judge_again
 from server.jobs.submit import Order, submit_job
 from server.queue import redis_client
@@ -395,7 +405,8 @@ class Matrix:
 
     def submit_in_silence(self) -> None:
         """What an API leaves that is killed between its commit and its message."""
-        with contextlib.suppress(Exception), self.database.write() as session:
+        self.allow_the_question_again()
+        with contextlib.suppress(OperationalError), self.database.write() as session:
             job = submit_job(
                 session,
                 TypeAdapter(JobSpec).validate_python(self.job),
@@ -560,6 +571,7 @@ class Matrix:
         key = f"key-{len(self.submitted)}-{self.random.random()}"
         # otherwise the server refuses to judge the same question again
         policy = {**POLICY, "question": key}
+        self.allow_the_question_again()
         answers = set()
         deadline = time.monotonic() + 60
         while times:
@@ -572,9 +584,10 @@ class Matrix:
                     )
                 times -= 1
             except (ClientError, UnreachableError) as error:
-                if time.monotonic() > deadline or (
-                    isinstance(error, ClientError) and error.status < 500
-                ):
+                is_refused = isinstance(error, ClientError) and error.status < 500
+                if isinstance(error, ClientError) and error.kind == "look":
+                    self.allow_the_question_again()
+                elif is_refused or time.monotonic() > deadline:
                     raise
                 self.stack.revive()
                 time.sleep(0.2)
@@ -582,6 +595,18 @@ class Matrix:
             self.tally.problems.append(f"one key gave {len(answers)} jobs")
         self.submitted[key] = answers.pop()
         return self.submitted[key]
+
+    def allow_the_question_again(self) -> None:
+        """Register a new question after each verdict that is no pass, as an operator does: two
+        versions may have trained a pair, and such a question is refused in other words too.
+        """
+        registered = select(NewQuestion.job_id)
+        undecided = select(Verdict.job_id).where(
+            Verdict.outcome != "pass", Verdict.job_id.not_in(registered)
+        )
+        with contextlib.suppress(OperationalError), self.database.write() as session:
+            for job_id in session.scalars(undecided).all():
+                register_new_question(session, job_id, "the matrix", "two versions trained it")
 
     def open_jobs(self) -> list[str]:
         """The jobs that have not ended; one that met a flipped bit is opened again, as an admin
@@ -654,9 +679,13 @@ class Matrix:
         for number in range(injections):
             time.sleep(self.random.uniform(*pause))
             self.stack.revive()
-            with contextlib.suppress(Exception):
+            try:
                 while len(self.open_jobs()) < self.jobs_at_once:
                     self.submit()
+            except ClientError as error:
+                self.tally.problems.append(f"a job was refused: {error}")
+            except (OperationalError, UnreachableError):
+                pass  # away for longer than a client waits; the next round tries again
             # Every kind once in each round, in an order of its own.
             if number % len(names) == 0:
                 self.random.shuffle(names)
