@@ -8,8 +8,8 @@ import pytest
 
 from server.database.tables import Chunk, Event, IdempotencyKey, Job
 from server.retention import __main__ as command
+from server.retention import curves, rows
 from server.retention import keeper as keeper_module
-from server.retention import rows
 from server.retention.batch import DeletionBatch, slices
 from server.retention.keeper import DatabaseRetention, plan
 
@@ -112,10 +112,14 @@ def test_a_database_that_cannot_be_opened_is_one_line(settings, monkeypatch, cap
 
 
 @pytest.mark.postgresql
-def test_the_list_is_exactly_what_is_deleted(database, kept, recorded, monkeypatch, capsys):
+@pytest.mark.parametrize("chunks_at_once", [50, 1])
+def test_the_list_is_exactly_what_is_deleted(
+    database, kept, recorded, monkeypatch, capsys, chunks_at_once
+):
     """Jobs with curves and keys, one of them a look whose verdicts stay, and a job whose curve
-    another one that goes reuses.
+    another one that goes reuses; long curves go in parts.
     """
+    monkeypatch.setattr(curves, "CHUNKS_AT_ONCE", chunks_at_once)
     jobs = [recorded({"nvfp4": 0.0}) for _ in range(4)]
     with database.write() as session:
         for number, job_id in enumerate(jobs):
