@@ -12,6 +12,7 @@ import typer
 
 from parity.cli.command_table import Commands
 from parity.cli.terminal.help import HELP_NAMES, help_all
+from parity.cli.terminal.typed_command import remember_command
 from parity.cli.terminal.wrong_calls import CommandLineError, what_is_wrong, wrong_value
 from parity.gate.exit_codes import EXIT_CODES
 from parity.inert import inert
@@ -56,6 +57,7 @@ _Everything = Annotated[bool, help_all("commands")]
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command; its exit code."""
+    remember_command(arguments)
     try:
         code = app(
             args=list(arguments) if arguments is not None else None,

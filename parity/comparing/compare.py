@@ -20,7 +20,7 @@ from parity.comparing.arms import (
     stated_arms,
 )
 from parity.comparing.case import check_arm, complete_case
-from parity.comparing.comparison import Comparison
+from parity.comparing.comparison import Call, Comparison
 from parity.comparing.noise_tables import read_rerun_table
 from parity.comparing.policy_file import read_policy, stated_policy
 from parity.comparing.statements import (
@@ -103,6 +103,7 @@ def compare(
     Raises TypeError for data of another kind, and ValueError (ReadError, PolicyError, ...) for what
     cannot be compared.
     """
+    given = {**locals()}  # the parameters, before anything else has a name
     # such as the maximum of a column
     planned_steps = int(planned_steps) if isinstance(planned_steps, np.integer) else planned_steps
     own_seeds = _whole_numbers(seeds)
@@ -180,7 +181,10 @@ def compare(
         multiplicity=multiplicity,
     )
     case = complete_case(case, step_option=_STEP_OPTION, noise_option="short_reruns")
-    return Comparison(case, case.documents()[0])
+    defaults = compare.__kwdefaults__ or {}
+    options = {name: given[name] for name in defaults if given[name] is not defaults[name]}
+    call = Call(base=base, candidate=candidate, options=options)
+    return Comparison(case, case.documents()[0], call)
 
 
 def assert_parity(
@@ -207,10 +211,10 @@ def refuse_worse(result: Comparison, *, allow_inconclusive: bool) -> None:
     why_not = why_not_acceptable(result.document) if allow_inconclusive else None
     if not allow_inconclusive or why_not is not None:
         if why_not and result.verdict == "inconclusive":
-            note = f"allow_inconclusive does not apply: {why_not}\n"
+            note = f"\nallow_inconclusive does not apply: {why_not}\n"
         else:
             note = ""
-        raise AssertionError(f"\n{note}{result.report()}")
+        raise AssertionError(f"{result.report()}{note}")
 
 
 def _policy(

@@ -3,18 +3,23 @@ notebook.
 """
 
 import copy
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from parity.frozen import frozen
 from parity.judging.bundles.evidence import Case
 from parity.judging.decision import State
 from parity.judging.document_types import VerdictDocument
 from parity.judging.verdict.deciding_interval import recorded_interval
 from parity.judging.verdict.path import with_path
+from parity.judging.verdict.statement_words import python_literal
 from parity.report.figures.verdict_figure import verdict_figure
 from parity.report.formats.terminal import plain_text
 from parity.report.html.notebook import notebook_html
+from parity.report.next_steps import called
 from parity.report.picture.case_scene import case_scene
 from parity.report.view import view_of
 from parity.report.words import with_words, words
@@ -22,6 +27,44 @@ from parity.wording import minus
 
 _LINE = 300  # characters of a line of the repr
 _WIDTH = 80
+_LITERAL = 200  # characters; a longer value is data
+
+
+@frozen
+class Call:
+    """A call of `parity.compare`: what stands for the two runs, and the options that were given."""
+
+    base: object
+    candidate: object
+    options: Mapping[str, object]
+
+    def with_arguments(self, further: Mapping[str, object]) -> str:
+        """The whole call as Python source, with further arguments; a value that has no literal is
+        written as the name of its parameter.
+        """
+        options = {name: value for name, value in self.options.items() if value is not None}
+        for name, value in further.items():
+            known = options.get(name)
+            if isinstance(known, Mapping) and isinstance(value, Mapping):
+                options[name] = {**known, **value}
+            else:
+                options[name] = value
+        given = [
+            _source(self.base, "base"),
+            _source(self.candidate, "candidate"),
+            *(f"{name}={_source(value, name)}" for name, value in options.items()),
+        ]
+        return f"parity.compare({', '.join(given)})"
+
+
+def _source(value: object, name: str) -> str:
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    try:
+        text = python_literal(value)
+    except ValueError:
+        return name
+    return text if len(text) <= _LITERAL else name
 
 
 class Reason(NamedTuple):
@@ -34,11 +77,12 @@ class Reason(NamedTuple):
 @dataclass(frozen=True, repr=False, eq=False)
 class Comparison:
     """A candidate judged against its baseline. `case` is what the judge was given, `document` the
-    verdict as `to_dict` returns it.
+    verdict as `to_dict` returns it, `call` the call of `parity.compare` that made it.
     """
 
     case: Case
     document: VerdictDocument
+    call: Call
 
     @property
     def verdict(self) -> State:
@@ -80,7 +124,7 @@ class Comparison:
     @property
     def next(self) -> tuple[str, ...]:
         """What to do next, the most useful first."""
-        return tuple(self.document["advice"]["sentences"])
+        return tuple(self._placed["advice"]["sentences"])
 
     def to_dict(self) -> dict[str, Any]:
         """The verdict document (schema parity.verdict/1), as `parity compare --json` prints it."""
@@ -90,7 +134,7 @@ class Comparison:
         """The report that `parity compare` prints (`verbose`: that of `-v`, with all numbers), as
         text of 80 columns.
         """
-        return plain_text([self.document], _WIDTH, verbose=verbose)
+        return plain_text([self._placed], _WIDTH, verbose=verbose, more=".report(verbose=True)")
 
     def figure(self) -> Any:
         """The one-page figure of `parity compare --figure`, as a matplotlib Figure. Raises
@@ -100,7 +144,7 @@ class Comparison:
 
     def __repr__(self) -> str:
         """Lead, measure, interval, and what to do next, a line each."""
-        sentences = words(view_of(self.document))
+        sentences = words(view_of(self._placed))
         lines = [
             f"{sentences.chip}  {sentences.lead}",
             minus(sentences.measure),
@@ -118,7 +162,13 @@ class Comparison:
     @cached_property
     def _html(self) -> str:
         (document,) = with_path(self.case.verdicts())
-        return notebook_html(document, case_scene(self.case, [document]))
+        placed = called(document, self.call.with_arguments)
+        return notebook_html(placed, case_scene(self.case, [document]))
+
+    @cached_property
+    def _placed(self) -> VerdictDocument:
+        """The document with its next steps as calls."""
+        return called(self.document, self.call.with_arguments)
 
     def __bool__(self) -> bool:
         """Refused: each of three verdicts would count as true."""

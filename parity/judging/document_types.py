@@ -227,10 +227,25 @@ class ReasonDocument(TypedDict):
     sentence: str
 
 
+StatementKey = Literal[
+    "planned_steps",
+    "schedule",
+    "recipe",
+    "rounding",
+    "seeds",
+    "pairing",
+    "loss_is",
+    "loss_unit",
+    "start",
+    "start_precision",
+]
+"""What can be stated, as `parity.compare` calls it; a fact of the context by its own name."""
+
+
 class StatementDocument(TypedDict):
     """What could be stated: `key` as `parity.compare` calls it, of an arm or (None) of all."""
 
-    key: str
+    key: StatementKey
     value: str
     arm: str | None
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from parity.frozen import frozen
 from parity.judging.codes import AS_OF, BY_CODE, IDENTICAL
+from parity.judging.curves.window import MISSING_SHARE
 from parity.judging.document_types import MarginDocument, State, StripDocument
 from parity.report.number_words import ends_words
 from parity.report.strip import StripItem, strip_of
@@ -112,8 +113,10 @@ def lead_of(view: View) -> str:
         return f"Two numbers cannot decide on {name}."
     alike = has_one_recipe(view)
     if verdict == "inconclusive" and code == AS_OF.code and (_is_below(view) or view.is_identical):
-        early = f"say that {name} trains as {base} does" if view.compares else "switch"
-        return f"No loss beyond the margin as of {view.point}; too early to {early}."
+        if _stops_early(view):
+            early = f"say that {name} trains as {base} does" if view.compares else "switch"
+            return f"No loss beyond the margin as of {view.point}; too early to {early}."
+        return f"No loss beyond the margin as of {view.point}; was that the end?"
     if code == "BETTER_THAN_BASELINE" and view.compares:
         return f"{name} trains better than {base} does: look for the reason first."
     if alike:
@@ -129,6 +132,14 @@ def lead_of(view: View) -> str:
     if verdict == "fail":
         return f"Do not switch to {name}."
     return f"Do not decide on {name} yet."
+
+
+def _stops_early(view: View) -> bool:
+    """Whether a run stops before its plan, or a held-out loss before the end of its run."""
+    if not isinstance(view, TrainingView):
+        return True
+    share: float = view.document["convergence"]["planned_share"]
+    return share < 1.0 - MISSING_SHARE
 
 
 def _is_below(view: View) -> bool:

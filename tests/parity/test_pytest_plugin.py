@@ -52,7 +52,7 @@ def test_verdicts_fail_tests_and_are_noted(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     assert "1 failed, 2 passed" in done.stdout
-    assert "AssertionError" in done.stdout
+    assert "test_training.py::test_bad - AssertionError: ■ FAIL  Do not switch" in done.stdout
     section = done.stdout.partition(" parity ==")[2]
     assert "test_training.py::test_good: ● PASS You may switch to candidate. It ends 0.0" in section
     assert "test_training.py::test_bad: ■ FAIL Do not switch to candidate. It ends " in section

@@ -29,6 +29,7 @@ from parity.cli.inputs.table_arms import NEEDS_ARM_BY, NO_COLUMN, TableOptions, 
 from parity.cli.terminal.option_words import POLICY
 from parity.cli.terminal.options import argument, basic, flat, option, refuse
 from parity.cli.terminal.shared_options import Server
+from parity.cli.terminal.typed_command import typed_command
 from parity.cli.terminal.wrong_calls import UsageError
 from parity.comparing.arms import Arm, check_parameters, stated_arms
 from parity.comparing.case import check_arm, complete_case
@@ -44,6 +45,7 @@ from parity.readers import read_run
 from parity.readers.secondary.accuracy import read_accuracy
 from parity.report.figures.verdict_figure import draw_figure
 from parity.report.html.page import case_report, evaluation_report
+from parity.report.next_steps import typed
 from parity.report.view import AnyDocument
 from parity.report.worth import FullRun, worth
 
@@ -104,7 +106,7 @@ def compare(
         )
     )
     if len(requests) == 1:
-        return exit_code(judge(next(iter(requests.values())), reports, server))
+        return exit_code(judge(next(iter(requests.values())), reports, server, typed_command()))
     if one := next(
         iter(reports.given("junit", "figure", "bundle", "html", "open_page", "push").values()), None
     ):
@@ -116,15 +118,18 @@ def compare(
     for name, request in requests.items():
         if not reports.as_json:
             print(f"{name}:" if not documents else f"\n{name}:")
-        documents += judge(request, replace(reports, is_silent=reports.as_json), server)
+        command = typed_command((runs[0], f"{runs[0]}:{name}"))
+        documents += judge(request, replace(reports, is_silent=reports.as_json), server, command)
     if reports.as_json:
         reports.show_verdicts(documents)
     return exit_code(documents)
 
 
-def judge(request: ComparisonRequest, reports: Reports, server: Server) -> Sequence[AnyDocument]:
-    """Judge one comparison, print and write what is wanted; its verdicts, and those of the
-    server.
+def judge(
+    request: ComparisonRequest, reports: Reports, server: Server, command: str
+) -> Sequence[AnyDocument]:
+    """Judge one comparison, print and write what is wanted; its verdicts, and those of the server.
+    `command` is what was typed, for next steps that add an option to it.
     """
     stated, table, evidence = request.stated, request.table, request.evidence
     runs, look = request.runs, request.look
@@ -208,9 +213,10 @@ def judge(request: ComparisonRequest, reports: Reports, server: Server) -> Seque
     documents = [verdict.document() for verdict in verdicts]
     reports.write(case, documents, lambda paths: _draw(paths, documents, case))
     if reports.html is not None or reports.open_page:
-        write_page(case_report(case, with_path(verdicts)), reports.html, show=reports.open_page)
+        placed = typed(with_path(verdicts), command)
+        write_page(case_report(case, placed), reports.html, show=reports.open_page)
     documents = _with_worth(documents, evidence)
-    reports.show_verdicts(documents)
+    reports.show_verdicts(documents if reports.as_json else typed(documents, command))
     on_stdout = not (reports.as_json or reports.markdown)
     if reports.push:
         recorded = push_case(case, documents, server.server, server.token, on_stdout=on_stdout)

@@ -83,7 +83,8 @@ class Printing(Json):
             )
         elif (console := Console(width=WIDTH, highlight=False)).is_terminal:
             console.print(
-                render_text(inert_value([*documents]), WIDTH, accepted, verbose=self.verbose)
+                render_text(inert_value([*documents]), WIDTH, accepted, verbose=self.verbose),
+                crop=False,  # a long command is copied whole
             )
         else:
             sys.stdout.write(

@@ -21,13 +21,14 @@ from typing import Literal
 
 import numpy as np
 
+from parity.canonical_json import json_value
 from parity.frozen import frozen
 from parity.judging.codes import AS_OF, BY_CODE, CONFOUNDED
 from parity.judging.curves.context import ENGINE, PARAMETERS, RECIPE
 from parity.judging.curves.curve import Curve
 from parity.judging.curves.step_noise import StandardError
 from parity.judging.decision import FAIL, INCONCLUSIVE, PASS, Decision
-from parity.judging.document_types import STOPPED, VerdictDocument
+from parity.judging.document_types import STOPPED, OfferDocument, VerdictDocument
 from parity.judging.gap.interval import Interval, interval
 from parity.judging.gap.window_statistics import MIN_MEASURED_DF, WindowStatistics
 from parity.judging.measurements import Measurements
@@ -122,16 +123,18 @@ def _asks_for_the_end(offers: Sequence[Offer]) -> bool:
 def offer_words(offer: Offer, *, job: bool) -> str:
     """An offer as a sentence, in options of the command line or for the owner of a job."""
     how = for_owner(offer.statements) if job else f"add `{as_options(offer.statements)}`"
-    return f"{offer.question} Then {how}: {promise(offer, job=job)}"
+    return f"{offer.question} Then {how}: {promise_words(json_value(offer), job=job)}"
 
 
-def promise(offer: Offer, *, job: bool = False) -> str:
+def promise_words(offer: OfferDocument, *, job: bool = False) -> str:
     """What an offer would make of the verdict."""
-    if offer.verdict != INCONCLUSIVE:
-        rests = job and any(one.key == "schedule" for one in offer.statements)
+    if offer["verdict"] != INCONCLUSIVE:
+        rests = job and any(one["key"] == "schedule" for one in offer["statements"])
         gate = ", which a gate takes where the learning rate is recorded" if rests else ""
-        return f"this would be a {offer.verdict}{gate}."
-    ends = "" if offer.lo is None or offer.hi is None else interval_words(offer.lo, offer.hi)
+        return f"this would be a {offer['verdict']}{gate}."
+    if offer["lo"] is None or offer["hi"] is None:
+        return "this would stay inconclusive."
+    ends = interval_words(offer["lo"], offer["hi"])
     return f"this would stay inconclusive, with an interval of {ends}."
 
 

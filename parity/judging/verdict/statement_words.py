@@ -2,24 +2,14 @@
 what the owner of a job does. The one home of how a statement is written.
 """
 
+import json
 import shlex
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 from parity.frozen import frozen
+from parity.judging.document_types import StatementKey
 
-Key = Literal[
-    "planned_steps",
-    "schedule",
-    "recipe",
-    "rounding",
-    "seeds",
-    "pairing",
-    "loss_is",
-    "loss_unit",
-    "start",
-    "start_precision",
-]
 _OF_POLICY = ("schedule", "pairing", "loss_unit", "start")
 _IN_FORM = ("planned_steps", "recipe", "seeds")
 
@@ -30,7 +20,7 @@ class Statement:
     name), of an `arm`, or (None) of all.
     """
 
-    key: Key
+    key: StatementKey
     value: str
     arm: str | None = None
 
@@ -47,8 +37,8 @@ def _option(one: Statement) -> str:
     return f"--{one.key.replace('_', '-')} {shlex.quote(value)}"
 
 
-def as_arguments(statements: Sequence[Statement]) -> str:
-    """`planned_steps=1500, rounding={"fp8": "nearest"}`, as Python has it."""
+def as_arguments(statements: Sequence[Statement]) -> dict[str, Any]:
+    """Arguments of `parity.compare`: planned_steps 1500, rounding {"fp8": "nearest"}."""
     by_name: dict[str, Any] = {}
     for one in statements:
         if one.key == "start_precision":
@@ -61,18 +51,23 @@ def as_arguments(statements: Sequence[Statement]) -> str:
             by_name[one.key] = [int(seed) for seed in one.value.split(",")]
         else:
             by_name[one.key] = one.value
-    return ", ".join(f"{name}={_literal(value)}" for name, value in by_name.items())
+    return by_name
 
 
-def _literal(value: object) -> str:
-    """A value with double quotes, as the documentation writes them."""
+def python_literal(value: object) -> str:
+    """A value of plain types as Python source with double quotes; ValueError for any other."""
     if isinstance(value, dict):
-        return (
-            f"{{{', '.join(f'{_literal(key)}: {_literal(item)}' for key, item in value.items())}}}"
-        )
+        items = [f"{python_literal(key)}: {python_literal(item)}" for key, item in value.items()]
+        return f"{{{', '.join(items)}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(python_literal, value))}]"
+    if isinstance(value, tuple):
+        return f"({', '.join(map(python_literal, value))}{',' if len(value) == 1 else ''})"
     if isinstance(value, str):
-        return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
-    return repr(value)
+        return json.dumps(value, ensure_ascii=False)
+    if value is None or isinstance(value, (bool, int, float)):
+        return repr(value)
+    raise ValueError(f"a {type(value).__name__} has no literal; expected text, numbers, lists")
 
 
 def for_owner(statements: Sequence[Statement]) -> str:

@@ -3,6 +3,7 @@
 import io
 import math
 import re
+import shlex
 import textwrap
 from collections.abc import Sequence
 
@@ -29,7 +30,8 @@ STYLES = {"pass": "bold green", "fail": "bold red", "inconclusive": "bold yellow
 _LABEL = 18  # columns of the strip's names
 # columns of a candidate's name at most, and of the numbers behind its interval
 _NAME, _NUMBERS = 22, 30
-_MORE = "(all numbers: -v)"
+_NEXT_LINES = 4
+_COMMAND = re.compile(r"(?P<question>.*) Then (?:type|call) `(?P<command>[^`]+)`: (?P<promise>.*)")
 
 
 def render_text(
@@ -38,12 +40,13 @@ def render_text(
     accepted: Accepted | None = None,
     *,
     verbose: bool = False,
+    more: str = "-v",
 ) -> RenderableType:
     """The answer, the intervals against the margin and the strip, in at most 15 lines for one
     candidate; for a rich console.
 
-    `verbose` adds the numbers, reasons and advice of each candidate. A sign-off in `accepted`
-    follows the answer.
+    `verbose` adds the numbers, reasons and advice of each candidate; `more` is what asks for them.
+    A sign-off in `accepted` follows the answer.
     """
     views = views_of(documents)
     ordered = safest_first(views)
@@ -54,9 +57,9 @@ def render_text(
         parts += [Text(""), *bars]
     parts.append(Text(""))
     parts += (
-        [_next_line(answer_words(ordered), console_width)]
+        [_next_line(answer_words(ordered), console_width, more)]
         if several
-        else _strip_lines(ordered[0], console_width)
+        else _strip_lines(ordered[0], console_width, more)
     )
     if not several and not verbose:
         parts = _fitted(parts, console_width)
@@ -69,11 +72,13 @@ def plain_text(
     accepted: Accepted | None = None,
     *,
     verbose: bool = False,
+    more: str = "-v",
 ) -> str:
     """`render_text` without colour, for a file or a pipe: no line ends in spaces."""
     page = io.StringIO()
     console = Console(file=page, width=width, color_system=None, highlight=False)
-    console.print(render_text(documents, width, accepted, verbose=verbose))
+    text = render_text(documents, width, accepted, verbose=verbose, more=more)
+    console.print(text, crop=False)
     return "".join(f"{line.rstrip()}\n" for line in page.getvalue().splitlines())
 
 
@@ -163,33 +168,84 @@ def _gap_text(view: View) -> str:
     return minus(f"{mean_words(view)} nats{share}")
 
 
-def _strip_lines(view: View, width: int) -> list[RenderableType]:
+def _strip_lines(view: View, width: int, more: str) -> list[RenderableType]:
     """The strip, a line each, what to do next, and the reason codes."""
     said = words(view)
     lines: list[RenderableType] = [
         _row(fact.name, shortened_end(minus(str(fact)), width - _LABEL), width)
         for fact in said.strip
     ]
-    codes = shortened_end(", ".join(view.codes), width - _LABEL - len(_MORE) - 2)
+    numbers = f"(all numbers: {more})"
     return [
         *lines,
-        *([_next_line(said, width)] if said.next else []),
-        _row("Reasons", f"{codes}  {_MORE}", width),
+        *([_next_line(said, width, more)] if said.next else []),
+        _row("Reasons", f"{_codes(view, width - _LABEL - len(numbers) - 2)}  {numbers}", width),
     ]
 
 
-def _next_line(said: Words, width: int) -> Text:
-    """The first sentence of what to do next."""
-    first = re.split(r"(?<=[.:]) (?=[A-Z])", said.next, maxsplit=1)[0].rstrip(":")
-    if first:
-        return _row("Next", minus(first), width)
-    return Text("")
+def _codes(view: View, most: int) -> str:
+    """As many codes as fit into `most` characters, and how many more there are."""
+    for shown in range(len(view.codes), 1, -1):
+        left = len(view.codes) - shown
+        words = ", ".join(view.codes[:shown]) + (f", {left} more" if left else "")
+        if len(words) <= most:
+            return words
+    left = len(view.codes) - 1
+    return f"{view.codes[0]}, {left} more" if left else view.codes[0]
 
 
-def _row(name: str, line: str, width: int) -> Text:
-    """A fact with its name before it, on two lines at most; the second one is indented."""
+def _next_line(said: Words, width: int, more: str) -> Text:
+    """What to do next, whole: a command on lines of its own, else the first sentence."""
+    offered = _COMMAND.fullmatch(said.next)
+    if offered is None:
+        first = re.split(r"(?<=[.]) (?=[A-Z])", said.next, maxsplit=1)[0]
+        return _row("Next", minus(first), width, most=None) if first else Text("")
+    command = command_lines(offered["command"], width)
+    promise = f"{offered['question']} Then {offered['promise'].rstrip('.')}:"
+    if len(textwrap.wrap(promise, width - _LABEL)) + len(command) > _NEXT_LINES:
+        promise = f"If a yes answers its question ({more}):"
+    line = Text.assemble(
+        _row("Next", minus(promise), width, most=None), "".join(f"\n{part}" for part in command)
+    )
+    line.no_wrap, line.overflow = True, "ignore"  # what is copied has no line breaks but its own
+    return line
+
+
+def command_lines(command: str, width: int) -> list[str]:
+    """A command in lines that a shell takes as one, or a call of Python in lines of one call. What
+    is longer than a line stays whole.
+    """
+    if command.startswith("parity "):
+        parts, glue, end = _options(command), " ", " \\"
+    else:
+        parts, glue, end = command.split(", "), ", ", ","
+    lines, line = [], f"  {parts[0]}"
+    for part in parts[1:]:
+        if len(line) + len(glue) + len(part) + len(end) > width:
+            lines.append(f"{line}{end}")
+            line = f"    {part}"
+        else:
+            line = f"{line}{glue}{part}"
+    return [*lines, line]
+
+
+def _options(command: str) -> list[str]:
+    """The words of a command, each option with its value, quoted for a shell."""
+    groups: list[list[str]] = []
+    for word in shlex.split(command):
+        if not groups or word.startswith("-") or not groups[-1][0].startswith("-"):
+            groups.append([word])
+        else:
+            groups[-1].append(word)
+    return [shlex.join(group) for group in groups]
+
+
+def _row(name: str, line: str, width: int, most: int | None = 2) -> Text:
+    """A fact with its name before it, on `most` lines (None: as many as it takes); all but the
+    first are indented.
+    """
     lines = textwrap.wrap(
-        line, width - _LABEL, break_on_hyphens=False, max_lines=2, placeholder="…"
+        line, width - _LABEL, break_on_hyphens=False, max_lines=most, placeholder="…"
     ) or [""]
     return Text.assemble((f"{name:<{_LABEL}}", "dim"), f"\n{' ' * _LABEL}".join(lines))
 

@@ -105,6 +105,15 @@ def test_an_unfinished_schedule_has_a_lead_of_its_own(
     assert told.strip[4].value == "A planned end"
 
 
+def test_two_logs_at_the_end_of_their_plan_are_not_called_too_early(
+    make_run: MakeRun, judge_pair: JudgePair
+) -> None:
+    unstated = Policy(margin="1%")
+    told = words(view_of(judge_pair(make_run(), make_run(seed=2), unstated).document()))
+    assert "too early" not in told.lead
+    assert told.strip[4].value == "A statement"
+
+
 def test_without_a_gap_below_the_margin_nothing_is_said_of_it(compared: Compare) -> None:
     document = compared(tokens_per_step=8192.0, margin="0.5 nats")
     as_of = {**document, "codes": ["AS_OF"], "verdict": "inconclusive"}
@@ -199,11 +208,7 @@ def test_a_revision_is_not_switched_to(
 
 def test_equal_runs_that_do_not_pass_say_why(revisions: Callable[..., Any]) -> None:
     as_of = revisions(Policy(margin="1%"))
-    assert (
-        as_of.lead
-        == "No loss beyond the margin as of step 1,999; too early to say that head trains as base "
-        "does."
-    )
+    assert as_of.lead == "No loss beyond the margin as of step 1,999; was that the end?"
     accepted = revisions(Policy(margin="1%", as_of="accept"))
     assert accepted.lead == "head trains as base does, as of step 1,999."
     confounded = revisions(device_class="h100")

@@ -1,0 +1,116 @@
+"""The next steps of a verdict as they are written where the reader stands: the command that was
+typed with the options added, the call in Python, or what the owner of a job does.
+
+A document has them in options of the command line, or in the words of jobs where a server's ledger
+counted its look. Here they are rewritten for one place, before anything is shown there; what is
+stored, hashed and bundled stays as it is.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar, cast
+
+from parity.judging.codes import BY_CODE
+from parity.judging.document_types import OfferDocument
+from parity.judging.verdict.advice import promise_words
+from parity.judging.verdict.statement_words import (
+    Statement,
+    as_arguments,
+    as_options,
+    for_owner,
+    python_literal,
+)
+from parity.report.view import AnyDocument
+
+Document = TypeVar("Document", bound=AnyDocument)
+
+_AS_ARGUMENTS: Sequence[tuple[str, Callable[[re.Match[str]], str]]] = (
+    (
+        r"--(column|context) (\w+):(\w+)=(\w+|\.\.\.)",
+        lambda found: f"{_parameter(found[1])}={python_literal({found[2]: {found[3]: found[4]}})}",
+    ),
+    (
+        r"--column (\w+)=(\w+)",
+        lambda found: f"columns={python_literal({found[1]: found[2]})}",
+    ),
+    (
+        r"--(recipe|rounding) (?:'([^'=]+)=(\w+)'|([^\s'=]+)=(\w+))",
+        lambda found: f"{found[1]}={python_literal({found[2] or found[4]: found[3] or found[5]})}",
+    ),
+    (r"--seeds ([0-9,]+)", lambda found: f"seeds=[{found[1].replace(',', ', ')}]"),
+    (r"--planned-steps (\w+)", lambda found: f"planned_steps={found[1]}"),
+    (r"--pattern REGEX", lambda _: 'columns={"pattern": "REGEX"}'),
+    (r"--loss-is validation", lambda _: "`parity compare` judges those"),
+    (
+        r"--(loss-is|loss-unit|pairing|schedule|start|parameters) (\w+)",
+        lambda found: f'{found[1].replace("-", "_")}="{found[2]}"',
+    ),
+    (r"--control\b", lambda _: "controls="),
+    (r"--(family|noise-table)\b", lambda found: f"{found[1].replace('-', '_')}="),
+)
+
+
+def _parameter(option: str) -> str:
+    return "columns" if option == "column" else option
+
+
+def typed(documents: Sequence[Document], command: str) -> list[Document]:
+    """Documents for the one who typed `command`: it is whole in each step that adds options."""
+
+    def written(statements: Sequence[Statement]) -> str:
+        return f"type `{command} {as_options(statements)}`"
+
+    return [_placed(document, written, str) for document in documents]
+
+
+def called(document: Document, call: Callable[[Mapping[str, object]], str]) -> Document:
+    """A document for the one who called `parity.compare`; `call` writes it whole, with further
+    arguments.
+    """
+
+    def written(statements: Sequence[Statement]) -> str:
+        return f"call `{call(as_arguments(statements))}`"
+
+    return _placed(document, written, in_arguments)
+
+
+def owned(documents: Sequence[Document]) -> list[Document]:
+    """Documents of a job, for its owner."""
+    return [_placed(document, for_owner, _of_job, job=True) for document in documents]
+
+
+def _placed(
+    document: Document,
+    written: Callable[[Sequence[Statement]], str],
+    rewritten: Callable[[str], str],
+    *,
+    job: bool = False,
+) -> Document:
+    advice = document["advice"]
+    offers = cast("Sequence[OfferDocument]", advice.get("offers", ()))
+    first = [
+        f"{offer['question']} Then {written(_statements(offer))}: {promise_words(offer, job=job)}"
+        for offer in offers
+    ]
+    others = [rewritten(sentence) for sentence in advice["sentences"][len(offers) :]]
+    placed: Any = {**document, "advice": {**advice, "sentences": [*first, *others]}}
+    return cast("Document", placed)
+
+
+def _statements(offer: OfferDocument) -> list[Statement]:
+    return [Statement(**one) for one in offer["statements"]]
+
+
+def in_arguments(sentence: str) -> str:
+    """A sentence with arguments of `parity.compare` in place of options."""
+    for pattern, write in _AS_ARGUMENTS:
+        sentence = re.sub(pattern, write, sentence)
+    return sentence
+
+
+def _of_job(sentence: str) -> str:
+    """The words for jobs of a step that has its own."""
+    for entry in BY_CODE.values():
+        if entry.next_step == sentence and entry.next_step_of_job is not None:
+            return entry.next_step_of_job
+    return sentence
