@@ -116,7 +116,7 @@ def fill(database: Database, jobs: int, spec: JobSpec = _WAITING) -> None:
                     "state": "running",
                     "attempt_number": 1,
                     "steps_done": 100,
-                    "lease_expires_at": now + 1e6,
+                    "lease_expires_at": now + 500.0,
                 }
                 if running
                 else {}

@@ -37,6 +37,7 @@ class AttemptRecord(Patience):
         self._settings = settings
         self._claim = claim
         self.recorder = StepRecorder(database, claim, settings.lease_seconds)
+        self.has_crashed = False
 
     def record_manifest(self, manifest: Mapping[str, str], rounding: Rounding | None) -> bool:
         """Record the manifest; True if that ends the run, by reuse of an equal run's curve or by a
@@ -94,6 +95,7 @@ class AttemptRecord(Patience):
 
     def give_back(self, why: str, attempt: BrokenAttempt) -> None:
         """Queue the run again, or fail it after too many crashes."""
+        self.has_crashed = attempt == "crashed"
         self.written(partial(self.give_back_in, why=why, attempt=attempt))
 
     def give_back_in(self, session: Session, why: str, attempt: BrokenAttempt) -> bool:

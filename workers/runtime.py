@@ -6,6 +6,7 @@ makes it look sooner. So a worker also works while the broker is unreachable, or
 client does not reconnect.
 """
 
+import errno
 import json
 import logging
 import os
@@ -22,7 +23,7 @@ from sqlalchemy import update
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from server import logs
+from server import full_disk, logs
 from server.concurrency.failures import RepeatedFailure, log_failure
 from server.database import clock, tables
 from server.database.sessions import Database
@@ -49,6 +50,7 @@ from workers.training_process import command, terminate_seconds
 
 _log = logging.getLogger(__name__)
 
+_LONGEST_REST_SECONDS = 60.0  # of a slot whose attempts crash
 _DUTY_PERIODS = 3  # of silence, after which another worker does the housekeeping
 
 
@@ -139,14 +141,20 @@ class Runtime:
         give_up(session, HOUSEKEEPING, self._worker.id)
 
     def _keep_training(self, slot: Slot) -> None:
-        """Train run after run in this slot; look for a run at each wake-up and periodically."""
-        failures = RepeatedFailure(_log, "no run could be claimed or concluded")
+        """Train run after run in this slot; look for a run at each wake-up and periodically.
+
+        After a crash it rests, for twice as long after each further one: where a machine is what is
+        wrong, such a slot would fail one run of the queue after another within a second.
+        """
+        failures, crashes = RepeatedFailure(_log, "no run could be claimed or concluded"), 0
         while not self._stopping.is_set():
             seen = self._wakes
             try:
                 while not self._stopping.is_set() and (claim := self._claim()) is not None:
                     failures.worked()
-                    self._train(claim, slot)
+                    crashes = crashes + 1 if self._train(claim, slot) else 0
+                    if crashes:
+                        self._stopping.wait(min(2.0 ** (crashes - 1), _LONGEST_REST_SECONDS))
             except Exception as error:  # noqa: BLE001
                 failures.failed(error)
             else:
@@ -159,22 +167,34 @@ class Runtime:
             self._wakeup.wait_for(lambda: self._wakes != seen, self._settings.reconcile_seconds)
 
     def _claim(self) -> Claim | None:
+        """A run to train, or None. OSError while this machine's disk is full: each attempt would
+        crash.
+        """
+        folder = self._settings.state_dir
+        if full_disk.has_no_room(folder):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
         with self._database.write() as session:
             return lease.claim(session, self._worker, self._settings.lease_seconds, self._left)
 
-    def _train(self, claim: Claim, slot: Slot) -> None:
-        """Train a claimed run to its end and conclude its job if it was the last."""
+    def _train(self, claim: Claim, slot: Slot) -> bool:
+        """Train a claimed run to its end and conclude its job if it was the last; returns whether
+        the attempt crashed.
+        """
+        has_crashed = False
         with logs.bound(
             worker=self._worker.id, job=claim.job_id, run=claim.run_id, attempt=claim.attempt_number
         ):
             refusal = data_roots.refusal(data_roots.allowed_roots(self._settings), claim.spec)
             if refusal is None:
-                supervisor.train(self._settings, self._database, claim, slot, self._stopping)
+                has_crashed = supervisor.train(
+                    self._settings, self._database, claim, slot, self._stopping
+                )
             else:
                 self._patience.written(
                     partial(lease.fail, claim=claim, code=data_roots.CODE, message=refusal)
                 )
         conclude(self._database, claim.job_id)
+        return has_crashed
 
     def _keep_doing(self, what: Callable[[], None], seconds: float) -> None:
         """Do it every so many seconds until the worker stops."""

@@ -43,8 +43,10 @@ _SIGNAL_SECONDS = 2.0  # within which a signal for all reaches the worker too
 
 def train(
     settings: Settings, database: Database, claim: Claim, slot: Slot, stopping: threading.Event
-) -> None:
-    """Train and record a claimed run until it ends, is cancelled, fails, or `stopping` is set."""
+) -> bool:
+    """Train and record a claimed run until it ends, is cancelled, fails, or `stopping` is set;
+    returns whether the attempt crashed.
+    """
     supervisor = Supervisor(settings, database, claim, stopping)
     try:
         supervisor.train(slot)
@@ -64,6 +66,7 @@ def train(
                 supervisor.give_back(_failure(error), "crashed")
     with suppress(*OUTAGES):
         supervisor.clear()
+    return supervisor.has_crashed
 
 
 def _without_database(settings: Settings, stopping: threading.Event, error: SQLAlchemyError) -> str:

@@ -5,15 +5,17 @@ error of ours a traceback; one that goes on is said once a minute, and its end o
 import logging
 import time
 
-from server import outages
+from server import full_disk, outages
 
 _AGAIN_SECONDS = 60.0
 
 
 def log_failure(log: logging.Logger, error: Exception, sentence: str) -> None:
-    """Log one failure, with its traceback unless it is an outage of the database."""
+    """Log one failure, with its traceback unless it is an outage of the database or a full disk."""
     if isinstance(error, outages.OUTAGES):
         log.error("%s: %s", sentence, outages.reason(error))
+    elif isinstance(error, OSError) and full_disk.is_full(error):
+        log.error("%s: %s", sentence, full_disk.sentence(error))
     else:
         log.error("%s", sentence, exc_info=error)
 

@@ -8,12 +8,14 @@ import psutil
 import pytest
 from sqlalchemy import select
 
+from server import full_disk
 from server.database.tables import HOUSEKEEPING, Attempt, Job, Run
 from server.jobs.workers import live_workers
 from training.spec import Data
 from workers import runtime as runtime_module
 from workers.duty import take
 from workers.runtime import Runtime
+from workers.slots import Slot
 
 pytestmark = pytest.mark.both_databases
 
@@ -116,6 +118,39 @@ def test_a_job_that_reads_outside_the_declared_folders_fails_with_the_reason(
         assert job.code == "PATH_NOT_ALLOWED"
         assert "data.path is '/etc/passwd', expected a path inside /data" in job.message
         assert {run.steps_done for run in job.runs} == {0}
+
+
+def test_a_slot_rests_longer_after_each_crash_and_not_after_a_run_that_ended(
+    worker_settings, monkeypatch
+):
+    """A full disk of a second cost a run thirteen attempts."""
+    made, rests = Runtime(worker_settings), []
+    crashes = [True, True, False, *[True] * 8]
+
+    def claim():
+        if not crashes:
+            made.stop()
+        return crashes or None
+
+    monkeypatch.setattr(made, "_claim", claim)
+    monkeypatch.setattr(made, "_train", lambda claimed, _slot: claimed.pop(0))
+    monkeypatch.setattr(made._stopping, "wait", rests.append)
+    made._keep_training(Slot())
+    assert rests == [1, 2, 1, 2, 4, 8, 16, 32, 60, 60]
+
+
+def test_a_worker_whose_disk_is_full_claims_nothing(worker_settings, database, submit, monkeypatch):
+    submit()
+    made = Runtime(worker_settings)
+    made._patience.written(made._register)
+    with monkeypatch.context() as full:
+        full.setattr(full_disk, "has_no_room", lambda folder: folder == worker_settings.state_dir)
+        with pytest.raises(OSError, match="No space left"):
+            made._claim()
+        with database.read() as session:
+            assert session.query(Attempt).count() == 0
+    assert made._claim().attempt_number == 1
+    made._database.close()
 
 
 def test_a_worker_that_cannot_keep_house_leaves_it_to_another(database, runtime, monkeypatch):
