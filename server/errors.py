@@ -18,11 +18,14 @@ class FieldProblem:
 
 
 class ServiceError(Exception):
-    """A request that cannot be served. `kind` is the stable last part of the problem's type URI."""
+    """A request that cannot be served. `kind` is the stable last part of the problem's type URI,
+    `remedy` what to do about it (Markdown, as docs/codes.md has it).
+    """
 
     status = 500
     kind = "internal"
     title = "Internal server error"
+    remedy = "an error in parity: report it with the `request_id`"
     retry_seconds = 2
     """When to try again; only status 503 says so."""
 
@@ -41,6 +44,7 @@ class NotFoundError(ServiceError):
     status = 404
     kind = "not-found"
     title = "Not found"
+    remedy = "check the id"
 
 
 class ConflictError(ServiceError):
@@ -49,6 +53,10 @@ class ConflictError(ServiceError):
     status = 409
     kind = "conflict"
     title = "Conflict with the current state"
+    remedy = (
+        "the record has changed: read the run or job again. For steps: the same step is "
+        "recorded with other numbers"
+    )
 
 
 class StaleAttemptError(ConflictError):
@@ -58,6 +66,7 @@ class StaleAttemptError(ConflictError):
 
     kind = "stale-attempt"
     title = "This attempt has ended"
+    remedy = "another attempt has replaced this one: stop the old process, or attach again"
 
 
 class LookError(ConflictError):
@@ -65,6 +74,10 @@ class LookError(ConflictError):
 
     kind = "look"
     title = "This look is not registered"
+    remedy = (
+        "this analysis (look) is not registered: register more before the first one, or give "
+        "the question a new name"
+    )
 
 
 class SignOffError(ConflictError):
@@ -72,6 +85,7 @@ class SignOffError(ConflictError):
 
     kind = "sign-off"
     title = "This verdict cannot be signed off"
+    remedy = "this verdict cannot be [signed off](gate.md), or is already: the detail says why"
 
 
 class BadRequestError(ServiceError):
@@ -80,6 +94,7 @@ class BadRequestError(ServiceError):
     status = 400
     kind = "bad-request"
     title = "Ambiguous request"
+    remedy = "the request has two lengths (Content-Length and Transfer-Encoding): send one"
 
 
 class InvalidError(ServiceError):
@@ -88,6 +103,7 @@ class InvalidError(ServiceError):
     status = 422
     kind = "invalid"
     title = "Invalid request"
+    remedy = "correct what `errors` lists; each entry points into the request"
 
     @classmethod
     def at(cls, pointer: str, problem: str, detail: str | None = None) -> InvalidError:
@@ -103,6 +119,7 @@ class UnauthorizedError(ServiceError):
     status = 401
     kind = "unauthorized"
     title = "A token is required"
+    remedy = "send `Authorization: Bearer …` with a token that is not expired or revoked"
 
 
 class TooLargeError(ServiceError):
@@ -111,6 +128,10 @@ class TooLargeError(ServiceError):
     status = 413
     kind = "too-large"
     title = "The request is too large"
+    remedy = (
+        "send smaller batches; the limit is `PARITY_MAX_BODY_BYTES`, and 1 MiB for requests "
+        "without curves or tables"
+    )
 
 
 class TooManyError(ServiceError):
@@ -119,6 +140,10 @@ class TooManyError(ServiceError):
     status = 429
     kind = "too-many"
     title = "Too many requests"
+    remedy = (
+        "wait for the seconds in `Retry-After`: requests, exports, followed jobs or queued "
+        "runs are at their limit"
+    )
 
 
 class ForbiddenError(ServiceError):
@@ -127,6 +152,10 @@ class ForbiddenError(ServiceError):
     status = 403
     kind = "forbidden"
     title = "Not allowed"
+    remedy = (
+        "use a token with the scope that the detail names, of the principal that submitted "
+        "the job ([rights](rights.md))"
+    )
 
 
 class DamagedError(ServiceError):
@@ -134,6 +163,10 @@ class DamagedError(ServiceError):
 
     kind = "damaged"
     title = "The record is damaged"
+    remedy = (
+        "recorded steps, or a recorded verdict, have changed: run `python -m server.check` on "
+        "the server's machine"
+    )
 
 
 class StoredFormError(ServiceError):
@@ -142,6 +175,10 @@ class StoredFormError(ServiceError):
     status = 503
     kind = "stored-form"
     title = "Stored by another version"
+    remedy = (
+        "another version stored it: run that version, or `python -m server.check` on the "
+        "server's machine"
+    )
 
 
 class UnavailableError(ServiceError):
@@ -150,6 +187,7 @@ class UnavailableError(ServiceError):
     status = 503
     kind = "unavailable"
     title = "Temporarily unavailable"
+    remedy = "retry after the seconds in `Retry-After`; `/readyz` says what is away"
 
 
 class BusyError(UnavailableError):
@@ -157,6 +195,10 @@ class BusyError(UnavailableError):
 
     kind = "busy"
     title = "The server is busy"
+    remedy = (
+        "too many requests wait: retry after the seconds in `Retry-After`; if it lasts, start "
+        "another API process"
+    )
 
     def __init__(self, detail: str, retry_seconds: int = ServiceError.retry_seconds) -> None:
         super().__init__(detail)
@@ -168,6 +210,10 @@ class DiskFullError(UnavailableError):
 
     kind = "disk-full"
     title = "The disk is full"
+    remedy = (
+        "an operator frees space on the disk of the database or the server, as the detail "
+        "says; then retry"
+    )
     retry_seconds = 30
 
 
@@ -176,6 +222,7 @@ class DatabaseAwayError(UnavailableError):
 
     kind = "database-away"
     title = "The database is unreachable"
+    remedy = "retry after the seconds in `Retry-After`"
 
 
 class DatabaseBusyError(UnavailableError):
@@ -183,17 +230,15 @@ class DatabaseBusyError(UnavailableError):
 
     kind = "database-busy"
     title = "The database is busy"
-
-
-def kinds() -> dict[str, int]:
-    """Every type of a problem with its HTTP status, by name."""
-    bases: tuple[type[ServiceError], ...] = (ServiceError, ConflictError, UnavailableError)
-    return dict(
-        sorted(
-            {
-                error.kind: error.status
-                for base in bases
-                for error in (base, *base.__subclasses__())
-            }.items()
-        )
+    remedy = (
+        "all connections are in use: retry; if it lasts, raise `PARITY_DATABASE_CONNECTIONS` "
+        "or start another API process"
     )
+
+
+def kinds() -> dict[str, type[ServiceError]]:
+    """The errors by the types of their problems, sorted by name."""
+    bases: tuple[type[ServiceError], ...] = (ServiceError, ConflictError, UnavailableError)
+    errors = (error for base in bases for error in (base, *base.__subclasses__()))
+    by_kind = {error.kind: error for error in errors}
+    return {kind: by_kind[kind] for kind in sorted(by_kind)}

@@ -4,14 +4,15 @@ refused request.
 
 import ast
 import re
+from collections.abc import Iterator
 
-from server.errors import ConflictError, ServiceError, UnavailableError
+from server.errors import ServiceError, kinds
+from server.run_codes import RUN_CODES
 from server.settings import CHECKOUT
 from tools.tables.generated import DOCS
-from tools.tables.refusals import REFUSED
-from tools.tables.run_codes import RUNS
 
 PAGE = DOCS / "codes.md"
+ENTRIES = "server/run_codes.py"
 CODE = re.compile(r"[A-Z]{5,}|[A-Z]+(_[A-Z]+)+")
 # Words in capitals that are not codes: SQL, HTTP, environment variables, names of the system, text
 # that jax prints, values in a help.
@@ -43,6 +44,8 @@ def _codes() -> set[str]:
     all_codes = set()
     for package in ("server", "training", "workers", "parity_lab"):
         for path in (CHECKOUT / package).rglob("*.py"):
+            if path == CHECKOUT / ENTRIES:
+                continue
             words = {
                 node.value
                 for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
@@ -59,20 +62,25 @@ def _codes() -> set[str]:
     return all_codes
 
 
+def _errors(base: type[ServiceError] = ServiceError) -> Iterator[type[ServiceError]]:
+    """Every error of a request that is a type of its own."""
+    if "kind" in vars(base):
+        yield base
+    for error in base.__subclasses__():
+        yield from _errors(error)
+
+
 def test_every_code_of_runs_and_jobs_has_a_row():
-    assert list(RUNS) == sorted(RUNS)
-    assert set(RUNS) == _codes() | {"CANCELLED"}
+    assert list(RUN_CODES) == sorted(RUN_CODES)
+    assert set(RUN_CODES) == _codes() | {"CANCELLED"}
     page = PAGE.read_text(encoding="utf-8")
-    assert re.findall(r'^\| <a id="runs-and-jobs-(\w+)"></a>`\1` \|', page, re.MULTILINE) == list(
-        RUNS
-    )
+    rows = re.findall(r'^\| <a id="runs-and-jobs-(\w+)"></a>`\1` \|', page, re.MULTILINE)
+    assert rows == list(RUN_CODES)
 
 
-def test_every_refusal_has_a_row():
-    kinds = {
-        each.kind for each in (*ServiceError.__subclasses__(), *ConflictError.__subclasses__())
-    }
-    unavailable = {each.kind for each in UnavailableError.__subclasses__()}
-    assert set(REFUSED) == kinds | unavailable | {"internal"}
+def test_every_refusal_has_a_remedy_of_its_own_and_a_row():
+    errors = list(_errors())
+    assert [error.kind for error in errors if "remedy" not in vars(error)] == []
+    assert sorted(error.kind for error in errors) == list(kinds())
     page = PAGE.read_text(encoding="utf-8").partition("\n## Refused requests\n")[2]
-    assert re.findall(r"^\| `([^`]+)` \| \d{3} \|", page, re.MULTILINE) == sorted(REFUSED)
+    assert re.findall(r"^\| `([^`]+)` \| \d{3} \|", page, re.MULTILINE) == list(kinds())

@@ -63,7 +63,8 @@ _MEANINGS = {
 
 def _types() -> Iterator[str]:
     """Every problem type, with its status."""
-    types = kinds() | {"http-STATUS": "errors of the web framework, such as 405"}
+    statuses: dict[str, object] = {kind: error.status for kind, error in kinds().items()}
+    types = statuses | {"http-STATUS": "errors of the web framework, such as 405"}
     yield from (f"`{_TYPE}{kind}` ({status})" for kind, status in sorted(types.items()))
 
 

@@ -13,9 +13,9 @@ from typer.main import get_command
 
 from parity.cli.application import app
 from parity.judging.precedence import table
+from server.run_codes import RUN_CODES
 from server.settings import CHECKOUT, Settings
 from tests.server.pages.conftest import MOVING
-from tools.tables.run_codes import RUNS
 
 LOOKS = ["narrow"]
 
@@ -79,7 +79,9 @@ def test_each_code_of_a_verdict_and_of_a_run_has_an_anchor(site):
     assert set(re.findall(r'<h3 id="([a-z0-9_]+)"', verdicts)) == {
         entry.code.lower() for _, entry in table()
     }
-    assert {f"runs-and-jobs-{code}" for code in RUNS} <= set(re.findall(r'id="([\w-]+)"', verdicts))
+    assert {f"runs-and-jobs-{code}" for code in RUN_CODES} <= set(
+        re.findall(r'id="([\w-]+)"', verdicts)
+    )
 
 
 def test_each_setting_and_each_option_has_an_anchor(site):
