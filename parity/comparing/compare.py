@@ -21,6 +21,7 @@ from parity.comparing.arms import (
 )
 from parity.comparing.case import check_arm, complete_case
 from parity.comparing.comparison import Call, Comparison
+from parity.comparing.loss_unit import BITS, case_in_nats, unit_of_policy
 from parity.comparing.noise_tables import read_rerun_table
 from parity.comparing.policy_file import read_policy, stated_policy
 from parity.comparing.statements import (
@@ -91,10 +92,11 @@ def compare(
     learning rate of all runs had fallen to the end of its schedule at their last step,
     `start="loaded"` that they began with trained weights, `parameters="8B"` the size of the model
     (without it run-to-run noise is assumed as of a large one), `pairing="stated"` that the arms
-    read the same data in the same order where batch noise cannot show it, `loss_is="training"` that
-    losses of different names are one quantity, and `loss_unit="other"` that they are no
-    cross-entropy. Without `planned_steps` (or `assume_complete`) and recorded
-    rates that decayed, or that statement, a gap is known as of a point only, and nothing passes.
+    read the same data in the same order where batch noise cannot show it, and
+    `loss_is="training"` that losses of different names are one quantity. `loss_unit="bits"`
+    converts all losses into nats, `loss_unit="other"` states that they are no cross-entropy.
+    Without `planned_steps` (or `assume_complete`) and recorded rates that decayed, or that
+    statement, a gap is known as of a point only, and nothing passes.
     `looks` registers how often the question may be judged with runs added in between, `look` is
     this one; `candidates` is how many are compared with this baseline, each by a call of its own:
     they share the error. `names` are those of the two arms, `layer_policy` names the layers that
@@ -123,7 +125,7 @@ def compare(
             "schedule": schedule,
             "start": start,
             "pairing": pairing,
-            "loss_unit": loss_unit,
+            "loss_unit": unit_of_policy(loss_unit),
         },
     )
     if isinstance(candidates, bool) or not isinstance(candidates, int) or candidates < 1:
@@ -180,6 +182,8 @@ def compare(
         families=_values_by_arm(family, "family", called),
         multiplicity=multiplicity,
     )
+    if loss_unit == BITS:
+        case = case_in_nats(case)
     case = complete_case(case, step_option=_STEP_OPTION, noise_option="short_reruns")
     defaults = compare.__kwdefaults__ or {}
     options = {name: given[name] for name in defaults if given[name] is not defaults[name]}

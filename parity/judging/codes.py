@@ -199,8 +199,8 @@ LOSS_NOT_NATS = ReasonCode(
     "input",
     means="the loss is not a cross-entropy in nats, so relative margins and run-to-run noise mean "
     "nothing",
-    next_step="Give the cross-entropy per token in nats, state --loss-unit other for a loss such "
-    "as a mean squared error, or state the "
+    next_step="Give the cross-entropy per token in nats, state --loss-unit bits for losses in "
+    "bits or --loss-unit other for a loss such as a mean squared error, or state the "
     "margin and the run-to-run noise of both arms in absolute units.",
     next_step_of_job="Report the cross-entropy per token in nats, or write loss_unit: other for a "
     "loss such as a mean squared error, or the margin and the run-to-run noise of both arms in "

@@ -10,6 +10,7 @@ from parity.canonical_json import json_value
 from parity.cli.compare.comparisons import ComparisonRequest, Evidence, comparison_requests
 from parity.cli.compare.evaluations import (
     NOT_BY_SIZE,
+    NOT_PUSHED,
     Reports,
     holds_held_out_losses,
     judge_evaluations,
@@ -33,6 +34,7 @@ from parity.cli.terminal.typed_command import typed_command
 from parity.cli.terminal.wrong_calls import UsageError
 from parity.comparing.arms import Arm, check_parameters, stated_arms
 from parity.comparing.case import check_arm, complete_case
+from parity.comparing.loss_unit import BITS, case_in_nats, runs_in_nats, unit_of_policy
 from parity.comparing.noise_tables import read_rerun_table
 from parity.comparing.statements import check_noise_table, check_plan, stated_multiplicity
 from parity.gate.exit_codes import exit_code
@@ -140,7 +142,7 @@ def judge(
             schedule=stated.schedule,
             start=stated.start,
             pairing=stated.pairing,
-            loss_unit=stated.loss_unit,
+            loss_unit=unit_of_policy(stated.loss_unit),
         )
     )
     parameters = check_parameters(stated.parameters, "--parameters")
@@ -186,27 +188,13 @@ def judge(
     comparisons = [
         stated_arms(arms, parameters, "--parameters", stated.loss_is) for arms in comparisons
     ]
+    if stated.loss_unit == BITS:
+        refuse(table.given("target"), "is a loss in nats; remove it, or convert the table")
     if held_out:
-        typed_options = request.policy_options.given("checks", "accuracy_margin") | stated.given(
-            "assume_complete", "layer_policy"
-        )
-        typed_options |= evidence.given(
-            "evaluation", "layer_snr", "family", "noise_table", "full_run_hours", "hour_price"
-        )
-        typed_options |= reports.given("push") | stated.given("control", "short_rerun")
-        refuse(
-            typed_options, "needs training curves; of held-out losses only the losses are compared"
-        )
-        paired = stated.seeds is not None or table.pair_by is not None
-        judged = [
-            judge_evaluations(arms, table, policy, stated.planned_steps, look, paired=paired)
-            for arms in comparisons
-        ]
-        report_evaluations(judged, reports)
-        if reports.html is not None or reports.open_page:
-            write_page(evaluation_report(*judged[0]), reports.html, show=reports.open_page)
-        return [document for _, judged_documents in judged for document in judged_documents]
+        return _judge_held_out(replace(request, table=table), comparisons, policy, reports)
     case = _case(comparisons[0], short_reruns, columns, policy, stated, evidence, look)
+    if stated.loss_unit == BITS:
+        case = case_in_nats(case)
     if reports.push:
         check_push(case)
     verdicts = case.verdicts()
@@ -223,6 +211,36 @@ def judge(
     else:
         recorded = []
     return [*documents, *recorded]
+
+
+def _judge_held_out(
+    request: ComparisonRequest,
+    comparisons: Sequence[Sequence[Arm]],
+    policy: Policy,
+    reports: Reports,
+) -> Sequence[AnyDocument]:
+    """Judge arms of held-out losses, one comparison per size, print and write what is wanted."""
+    stated, table = request.stated, request.table
+    typed_options = request.policy_options.given("checks", "accuracy_margin") | stated.given(
+        "assume_complete", "layer_policy"
+    )
+    typed_options |= request.evidence.given(
+        "evaluation", "layer_snr", "family", "noise_table", "full_run_hours", "hour_price"
+    )
+    typed_options |= stated.given("control", "short_rerun")
+    refuse(typed_options, "needs training curves; of held-out losses only the losses are compared")
+    refuse(reports.given("push"), NOT_PUSHED)
+    if stated.loss_unit == BITS:
+        comparisons = [[(arm, runs_in_nats(runs)) for arm, runs in arms] for arms in comparisons]
+    paired = stated.seeds is not None or table.pair_by is not None
+    judged = [
+        judge_evaluations(arms, table, policy, stated.planned_steps, request.look, paired=paired)
+        for arms in comparisons
+    ]
+    report_evaluations(judged, reports)
+    if reports.html is not None or reports.open_page:
+        write_page(evaluation_report(*judged[0]), reports.html, show=reports.open_page)
+    return [document for _, judged_documents in judged for document in judged_documents]
 
 
 def _case(

@@ -88,8 +88,9 @@ class ArmOptions(Options, panel=ARMS):
     )
     loss_unit: str | None = option(
         None,
-        "State that the loss is no cross-entropy in nats, such as a mean squared error.",
-        "other",
+        "State that all losses are in bits, which converts them, or that the loss is no "
+        "cross-entropy, such as a mean squared error (other).",
+        "UNIT",
     )
     column: list[str] = repeatable(
         "Name the column of step, loss, grad_norm, ... in every file, or only in WHERE: an arm or "

@@ -55,7 +55,9 @@ def different_meanings(arms: Sequence[tuple[str, Sequence[Curve]]]) -> str | Non
 
 
 def in_bits(runs: Sequence[Curve]) -> Curve | None:
-    """A run whose losses are logarithms to base 2, by the perplexities in its source."""
+    """A run whose losses are logarithms to base 2, by the perplexities in its source
+    or the name of its column.
+    """
     return next((run for run in runs if run.context.get(LOSS_BASE) == "2"), None)
 
 

@@ -40,8 +40,8 @@ def no_common_steps(m: Measurements) -> str | None:
 def not_nats(m: Measurements) -> str | None:
     if m.policy.loss_unit == "nats" and (run := in_bits(m.arms.runs)) is not None:
         return (
-            f"The losses of {run.label or 'a run'} are bits per token, as their perplexities show; "
-            "expected nats (bits x 0.6931)."
+            f"The losses of {run.label or 'a run'} are bits, as the perplexities or the column's "
+            "name show; expected nats (bits x 0.6931)."
         )
     if m.statistics is None:
         return None

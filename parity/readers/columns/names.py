@@ -146,7 +146,10 @@ def find_columns(
                 f"{source}: no {quantity} column among {listed(names)}; name it with "
                 f"{option.format(quantity)}"
             )
-    if word := _NO_LOSS.search(columns[LOSS].lower()):
+    is_stated = LOSS in named_columns
+    if (word := _NO_LOSS.search(columns[LOSS].lower())) and not (
+        is_stated and is_in_bits(columns[LOSS])
+    ):
         what = {"a": "an accuracy", "p": "a perplexity", "b": "a loss in bits"}[word[1][0]]
         raise ReadError(
             f"{source}: column {columns[LOSS]!r} is named as {what}, not as a loss; expected the "
@@ -166,6 +169,12 @@ def other_losses(names: Iterable[str], taken: str) -> tuple[str, ...]:
         for name, parts in words.items()
         if plain_name(name) in loss_names or ("loss" in parts and not parts & NOT_THE_LOSS)
     )
+
+
+def is_in_bits(column: str) -> bool:
+    """Whether a column is named as a loss in bits, such as bpb or bits_per_token."""
+    word = _NO_LOSS.search(column.lower())
+    return word is not None and word[1].startswith("b")
 
 
 def is_held_out(column: str) -> bool:

@@ -22,7 +22,7 @@ from parity.judging.curves.reading import (
     TRAINING_LOSS,
 )
 from parity.readers.columns.columns import RunColumns
-from parity.readers.columns.names import HELD_OUT, LOSS, PERPLEXITY, name_words
+from parity.readers.columns.names import HELD_OUT, LOSS, PERPLEXITY, is_in_bits, name_words
 
 SAME_BASE = 0.02  # relative, of the logarithm of a perplexity; printed ones have three digits
 _CROSS_ENTROPY = frozenset(("ce", "xent", "nll", "crossentropy", "languagecrossentropy"))
@@ -40,6 +40,8 @@ def loss_facts(taken: RunColumns) -> dict[str, str]:
         and (base := base_of(taken.values[LOSS], taken.values[PERPLEXITY])) is not None
     ):
         facts[LOSS_BASE] = base
+    elif is_in_bits(facts[LOSS_NAME]):
+        facts[LOSS_BASE] = "2"
     return facts
 
 
