@@ -7,21 +7,22 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session, selectinload
 
 from parity.frozen import frozen
-from parity.judging.live.forecast_words import sentence
+from parity.judging.live.forecast_words import sentence, unseen_words
 from parity.judging.live.rules import State
 from parity.recipes import UNSTATED
+from parity.report.forecast import change_words
 from server.database import tables
 from server.database.states import JOB_OPEN
-from server.database.tables import Arm, Job, JobStatus, Role
+from server.database.tables import Arm, Job, JobStatus, Role, Run
 from server.documents.principals import principal_names
-from server.documents.progress import last_end, seconds_left, share_done
+from server.documents.progress import last_end, run_times, share_done
 from server.documents.remarks import NoteDocument, SignOffEntry, StatementEntry, remarks_of
 from server.documents.runs import AttemptDocument, RunDocument, attempt_documents, run_document
 from server.jobs import submissions
 from server.jobs.applied_statements import arm_facts, tokens_per_step
 from server.jobs.cost import CostDocument, Price, cost_of
 from server.jobs.fingerprint import stored_model
-from server.jobs.forecasts import latest
+from server.jobs.forecasts import last_change, latest
 from server.jobs.job_kinds import kind_of
 from server.jobs.missing import missing
 from server.jobs.multiplicity import multiplicity_of
@@ -52,7 +53,9 @@ class LiveState:
     each verdict at the planned end.
 
     `low` to `high` is the 90 % forecast of the final gap, `gap` the gap at the step of the
-    forecast, nats.
+    forecast, nats. `trend` is what the gap has changed since half of these steps, where that is
+    more than noise. `unseen` says what the forecast has not seen, `changed` why it says something
+    else than before.
     """
 
     state: State
@@ -65,6 +68,9 @@ class LiveState:
     low: float
     high: float
     margin: float
+    trend: float | None
+    unseen: str
+    changed: str
 
 
 @frozen
@@ -76,7 +82,8 @@ class ArmDocument:
     `title` is the arm's name with what it does from which step on, where the name does not say
     that. `judged_against` is the arm that a candidate is judged against, which under engine command
     may be another candidate. `overrides` are the arm's rules for single blocks, projections and
-    GEMMs, as phrases. `short_reruns` are reruns that stop early and measure run-to-run noise; they
+    GEMMs, as phrases. `starts_in_seconds` is until its first run starts, null where one has, or
+    nobody knows. `short_reruns` are reruns that stop early and measure run-to-run noise; they
     are not in the totals.
     """
 
@@ -93,6 +100,7 @@ class ArmDocument:
     judged_against: str | None
     will_fail: str | None
     live: LiveState | None
+    starts_in_seconds: float | None
     runs: list[RunDocument]
     short_reruns: list[RunDocument]
 
@@ -177,7 +185,7 @@ def job_document(
     _load_runs(session, job)
     live = live_workers(session, lease_seconds)
     slots = sum(worker.slots for worker in live if can_take(worker, job))
-    left = seconds_left(job.runs, slots)
+    times = run_times(job.runs, slots)
     attempts, remarks = attempt_documents(session, job), remarks_of(session, job)
     submitted = submissions.grouped_by_run(session, [run.id for run in job.runs])
     shared = multiplicity_of(job)
@@ -214,9 +222,9 @@ def job_document(
         tokens_per_step=tokens_per_step(job),
         parameters=None if job.engine in OTHERS_TRAINERS else stored_model(job.spec).parameters,
         share_done=share_done(job.runs),
-        eta_seconds=last_end([*left.values()]),
+        eta_seconds=last_end([_ends_in(run, times) for run in job.runs]),
         last_event=job.event_sequence,
-        arms=[_arm_document(arm, left, attempts, submitted) for arm in job.arms],
+        arms=[_arm_document(arm, times, slots, attempts, submitted) for arm in job.arms],
         verdicts=[*shown_documents(session, job)],
         cost=cost_of(session, job, price),
         tags=remarks.tags,
@@ -239,13 +247,16 @@ def _load_runs(session: Session, job: Job) -> None:
 
 def _arm_document(
     arm: Arm,
-    left: Mapping[str, float | None],
+    times: Mapping[str, tuple[float, float] | None],
+    slots: int,
     attempts: Mapping[str, list[AttemptDocument]],
     submitted: Mapping[str, Sequence[tables.Submission]],
 ) -> ArmDocument:
     runs, short_reruns = (
         [
-            run_document(run, arm.name, left[run.id], attempts[run.id], submitted.get(run.id, ()))
+            run_document(
+                run, arm.name, _ends_in(run, times), attempts[run.id], submitted.get(run.id, ())
+            )
             for run in trained
         ]
         for trained in (arm.runs, arm.short_reruns)
@@ -268,6 +279,7 @@ def _arm_document(
         steps_per_second=sum(speeds) if speeds else None,
         eta_seconds=last_end([run.eta_seconds for run in runs]),
         judged_against=arm.judged_against.name if arm.role == "candidate" else None,
+        starts_in_seconds=_starts_in(arm, times) if slots else None,
         will_fail=live.sentence if live and live.state == "will_fail" else None,
         live=live,
         runs=runs,
@@ -275,12 +287,32 @@ def _arm_document(
     )
 
 
+def _ends_in(run: Run, times: Mapping[str, tuple[float, float] | None]) -> float | None:
+    time = times[run.id]
+    return None if time is None else time[1]
+
+
+def _starts_in(arm: Arm, times: Mapping[str, tuple[float, float] | None]) -> float | None:
+    """Seconds until the first run of an arm starts; None where one has, or nobody knows."""
+    if any(run.state != "queued" for run in arm.runs):
+        return None
+    return min((time[0] for run in arm.runs if (time := times[run.id]) is not None), default=None)
+
+
 def live_state(arm: Arm) -> LiveState | None:
     """The last forecast of a candidate; None before the first look, and for a baseline."""
     look = latest(arm.job, arm.name)
     if look is None:
         return None
-    return from_attributes(LiveState, look, sentence=sentence(look))
+    change = last_change(arm.job, arm.name)
+    return from_attributes(
+        LiveState,
+        look,
+        sentence=sentence(look),
+        trend=look.trend,
+        unseen=unseen_words(look),
+        changed=change_words(*change) if change else "",
+    )
 
 
 def _named_baseline(session: Session, job: Job) -> NamedDocument | None:

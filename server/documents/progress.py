@@ -10,7 +10,14 @@ from server.database.tables import Run
 
 
 def seconds_left(runs: Sequence[Run], slots: int) -> Mapping[str, float | None]:
-    """Seconds until each run of a job ends: 0 if it has ended, None while no speed is known.
+    """Seconds until each run of a job ends: 0 if it has ended, None while no speed is known."""
+    times = run_times(runs, slots)
+    return {run_id: None if time is None else time[1] for run_id, time in times.items()}
+
+
+def run_times(runs: Sequence[Run], slots: int) -> Mapping[str, tuple[float, float] | None]:
+    """Seconds until each run of a job starts and until it ends: 0 if it has, None while no speed is
+    known.
 
     A queued run is assumed to be as fast as the measured runs of its arm, else as the mean of all
     measured runs. Other jobs in the queue are not counted.
@@ -21,18 +28,18 @@ def seconds_left(runs: Sequence[Run], slots: int) -> Mapping[str, float | None]:
     """
     running = [run for run in runs if run.state == "running"]
     free_at = [0.0] * max(1, slots, len(running))
-    left: dict[str, float | None] = {
-        run.id: 0.0 if run.state in RUN_ENDED else None for run in runs
+    times: dict[str, tuple[float, float] | None] = {
+        run.id: (0.0, 0.0) if run.state in RUN_ENDED else None for run in runs
     }
     for run in [*running, *(run for run in runs if run.state == "queued")]:
         speed = None if run.planned_steps is None else _speed(run, runs)
         if speed is None:
-            left[run.id] = None
             continue
-        end = heapq.heappop(free_at) + max(0, run.length - run.steps_done) / speed
+        start = heapq.heappop(free_at)
+        end = start + max(0, run.length - run.steps_done) / speed
         heapq.heappush(free_at, end)
-        left[run.id] = end
-    return left
+        times[run.id] = start, end
+    return times
 
 
 def last_end(ends: Sequence[float | None]) -> float | None:

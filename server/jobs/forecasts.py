@@ -42,6 +42,7 @@ from parity.judging.noise.borrowed_priors import NO_SOURCES, NoiseSources
 from parity.judging.noise.noise_source import NoiseFamilies
 from parity.judging.noise.noise_table import read_noise_table
 from parity.judging.policy import Policy
+from parity.report.forecast import course_of
 from server.database.events import announce, emit
 from server.database.metrics import replaced_steps, store
 from server.database.sessions import Database
@@ -194,6 +195,23 @@ def latest(job: Job, arm: str) -> Forecast | None:
     columns = _arms(job).get(arm)
     if columns and columns["step"]:
         return _forecast(job, columns, -1)
+    return None
+
+
+def last_change(job: Job, arm: str) -> tuple[Forecast, Forecast] | None:
+    """The last forecast that said something else of a candidate than the newest does, and the one
+    after it; None where all have said the same.
+    """
+    columns = _arms(job).get(arm, {"step": []})
+    said = [
+        course_of(*told)
+        for told in zip(
+            *(columns.get(name, ()) for name in ("state", "passes", "fails")), strict=True
+        )
+    ]
+    for back in range(-2, -len(said) - 1, -1):
+        if said[back] != said[-1]:
+            return _forecast(job, columns, back), _forecast(job, columns, back + 1)
     return None
 
 

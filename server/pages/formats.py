@@ -125,6 +125,15 @@ def duration(number: float) -> str:
     return f"{whole // 3600}\u00a0h {whole % 3600 // 60:02d}\u00a0min"
 
 
+def rough_duration(seconds: float) -> str:
+    """A time to come, rounded as an estimate is: 40 s, 6 min, 2 h, 3 days."""
+    for unit, length, until in (("s", 1.0, 90.0), ("min", 60.0, 5400.0), ("h", 3600.0, 172_800.0)):
+        if seconds < until:
+            number = max(1, round(seconds / length))
+            return f"{10 * max(1, round(number / 10)) if unit == 's' else number} {unit}"
+    return f"{round(seconds / 86_400)} days"
+
+
 def between(start: str | None, end: str | None) -> str:
     """The time between two instants; None as the second means now."""
     if start is None:

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.templating import Jinja2Templates
 
 from parity.report.facts import looks_words
+from parity.report.forecast import COURSES, course
 from parity.report.html.downloads import file_name
 from parity.report.view import view_of, views_of
 from parity.report.words import words
@@ -22,6 +23,7 @@ templates.env.filters |= FILTERS
 templates.env.globals |= {"view_of": view_of, "views_of": views_of}
 templates.env.globals["words"] = words
 templates.env.globals["file_name"] = file_name
+templates.env.globals |= {"course": course, "courses": COURSES}
 templates.env.globals["looks_words"] = looks_words
 
 

@@ -77,7 +77,9 @@ class Prediction:
     margin and half-width at the end.
 
     `gap_half_width` is that of the interval of the gap so far: with the run-to-run noise of the
-    end, and the steps of its own window.
+    end, and the steps of its own window. `change` is what the gap has changed since half of the
+    way, with the standard deviation of its step noise; None without one. `noise_measured`: the
+    run-to-run noise is that of runs of both arms.
     """
 
     share: float
@@ -91,6 +93,9 @@ class Prediction:
     stays: Scenario
     drifts: Scenario
     drift_weight: float
+    change: float | None = None
+    change_sd: float | None = None
+    noise_measured: bool = False
 
     def below(self, gap: float) -> float:
         """Probability that the final gap is below `gap` nats."""
@@ -227,6 +232,9 @@ def predict(
         for error in (within, so_far)
     )
     spread = run * scales + steps
+    changed = [
+        (c, pair) for c, pair in zip(weights, seen, strict=True) if math.isfinite(pair.change_noise)
+    ]
     return Prediction(
         share=share,
         step=max(state.last_step or 0 for state, _ in pairs),
@@ -239,6 +247,11 @@ def predict(
         stays=Scenario(mean=gap, variances=spread, weights=chances),
         drifts=Scenario(mean=gap + drift.mean, variances=spread + drift.variance, weights=chances),
         drift_weight=drift.weight,
+        change=sum(c * pair.change for c, pair in changed) if changed else None,
+        change_sd=math.sqrt(sum(c**2 * pair.change_noise for c, pair in changed))
+        if changed
+        else None,
+        noise_measured=noise.is_measured,
     )
 
 

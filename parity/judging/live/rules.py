@@ -29,6 +29,7 @@ State = Literal["open", "on_course", "futile", "will_fail"]
 HARM_ERROR, FUTILITY_ERROR, DRIFT_ERROR, ON_COURSE = 0.01, 0.01, 0.015, 0.90
 FIRST_FORECAST, FORECAST_EVERY = BLOCKS // 10, BLOCKS // 40  # blocks
 FORECAST = 0.90
+SEEN_CHANGE, LEAST_CHANGE = 3.0, 0.1  # standard deviations, and margins: from here on it is a trend
 ENDED_BY: tuple[State, ...] = ("futile", "will_fail")
 
 
@@ -36,6 +37,11 @@ ENDED_BY: tuple[State, ...] = ("futile", "will_fail")
 class Forecast:
     """State, gap so far with its interval's half-width, the 90 and 50 % forecast of the final gap
     (nats), probability of each verdict.
+
+    What the forecast has not seen: `change` is what the gap has changed since half of the way, with
+    the standard deviation of its step noise (nats), `goes_on` the probability that it counts on
+    that going on; `noise_measured` is whether runs of both arms measure the run-to-run noise. None
+    in a forecast that was stored before these were.
     """
 
     state: State
@@ -52,6 +58,20 @@ class Forecast:
     half_width: float
     passes: float
     fails: float
+    change: float | None = None
+    change_sd: float | None = None
+    goes_on: float | None = None
+    noise_measured: bool | None = None
+
+    @property
+    def trend(self) -> float | None:
+        """The change of the gap since half of the way, nats, where it is more than step noise and
+        matters against the margin; else None.
+        """
+        if self.change is None or self.change_sd is None:
+            return None
+        is_seen = abs(self.change) > SEEN_CHANGE * self.change_sd
+        return self.change if is_seen and abs(self.change) > LEAST_CHANGE * self.margin else None
 
     @property
     def inconclusive(self) -> float:
@@ -102,6 +122,10 @@ def forecast_at(prediction: Prediction, looks_left: int = 0) -> Forecast:
         high=high,
         low_half=low_half,
         high_half=high_half,
+        change=prediction.change,
+        change_sd=prediction.change_sd,
+        goes_on=prediction.drift_weight,
+        noise_measured=prediction.noise_measured,
     )
 
 

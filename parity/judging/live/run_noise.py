@@ -44,13 +44,14 @@ class LiveArm:
 @frozen
 class LiveRunNoise:
     """Run-to-run noise of the final gap: variance of one pair (nats^2), its df today, the judge's
-    term at the end, and the margin.
+    term at the end, and the margin. `is_measured`: both arms have ended runs that measure it.
     """
 
     pair_variance: float
     df: float
     end: RunTerm
     margin: Margin | None
+    is_measured: bool = False
 
 
 def planned_noise_sources(
@@ -110,6 +111,7 @@ def run_noise(
         df=known.df,
         end=end,
         margin=determine_margin(policy, level, today[0]),
+        is_measured=all(floor.measured_df > 0 for floor in today),
     )
 
 

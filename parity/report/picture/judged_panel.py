@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from html import escape
 
 from parity.report.picture.axes import Axes
-from parity.report.picture.scene import JudgedInterval, Scene, Trace
+from parity.report.picture.scene import JudgedInterval, Losses, Scene, Trace
 from parity.report.picture.spread import spread
 from parity.report.picture.svg_parts import NAME_CHARACTERS, percent_text, placed, shape
 from parity.wording import cut
@@ -18,6 +18,7 @@ _NARROW_GAPS = {1: 20.0, 2: 16.0, 3: 14.0, 4: 14.0}
 
 _LIVE_LABEL, _LIVE_NOTE = len("+0.00000"), len("+0.00000 to +0.00000")
 _NOTED = 3  # candidates whose labels have their intervals below
+_AT_PANEL = 95.0  # % of the width, from where on a line's name stands in the panel
 _ROOMY = 4  # whiskers that stand further apart
 
 
@@ -26,7 +27,7 @@ def panel_title(scene: Scene) -> str:
     if not scene.has_gap:
         return ""
     if scene.now is not None:
-        return "forecast"
+        return "90 % forecast" if len(scene.traces) > 1 else "forecast"
     if scene.is_dense:
         return f"verdict, and all {len(scene.traces)}"
     return "verdict"
@@ -162,7 +163,9 @@ def _judged_label(scene: Scene, place: int, top: float, *, several: bool, with_n
     judged = ' data-judged="1"' if place == scene.selected else ""
     parts = [f'<text class="num {size}"><tspan{judged}>{escape(trace.label)}</tspan>{name}</text>']
     first, apart = (16, 15) if several else (20, 16)
-    shown = trace.notes if with_notes else ()
+    # of several forecasts the title of the panel says that they are of 90 %
+    most = 1 if several and scene.now is not None else len(trace.notes)
+    shown = trace.notes[:most] if with_notes else ()
     parts += [
         f'<text class="x" y="{first + apart * number}">{escape(note)}</text>'
         for number, note in enumerate(shown)
@@ -173,13 +176,25 @@ def _judged_label(scene: Scene, place: int, top: float, *, several: bool, with_n
     )
 
 
-def loss_names_svg(scene: Scene, axes: Axes) -> str:
-    """The names of the arms at the ends of their losses."""
-    arms = [
+def drawn_losses(scene: Scene) -> list[Losses]:
+    """The losses that the picture draws."""
+    return [
         arm
         for arm in scene.losses
         if arm.points and (arm.arm is None or arm.arm < len(scene.traces))
     ]
+
+
+def ends_early(arm: Losses, axes: Axes) -> bool:
+    """Whether a loss ends so far from the panel that a name there would not be beside it."""
+    return axes.x(arm.points[-1][0]) < _AT_PANEL
+
+
+def loss_names_svg(scene: Scene, axes: Axes) -> str:
+    """The names of the arms at the ends of their losses; one that has not come near the panel has
+    its name in the plot (`labels`).
+    """
+    arms = [arm for arm in drawn_losses(scene) if not ends_early(arm, axes)]
     places = spread([axes.y(arm.points[-1][1]) for arm in arms], 7.0, (4.0, 96.0))
     parts = []
     for arm, top in zip(arms, places, strict=True):

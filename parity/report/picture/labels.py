@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
 from parity.report.picture.axes import Axes
+from parity.report.picture.judged_panel import drawn_losses, ends_early
 from parity.report.picture.lines import margin_levels
 from parity.report.picture.scene import Marks, Scene
 from parity.report.picture.svg_parts import NAME_CHARACTERS, percent_text, placed
@@ -32,6 +33,8 @@ def labels_svg(scene: Scene, axes: Axes) -> Iterator[str]:
         )
     if scene.has_gap:
         yield from _level_labels(scene, axes)
+    else:
+        yield from _loss_names(scene, axes)
     if scene.window:
         yield _window_label(scene, axes, 34 if has_marks else 16)
     if scene.now is not None:
@@ -58,6 +61,21 @@ def labels_svg(scene: Scene, axes: Axes) -> Iterator[str]:
             words = "no path of the gap is known"
         yield f'<text class="lab middle" x="50%" y="50%" dy="-24">{words}</text>'
     yield '<line class="cross cursor" x1="0" x2="0" y1="0" y2="100%"/>'
+
+
+def _loss_names(scene: Scene, axes: Axes) -> Iterator[str]:
+    """The names of losses that end in the plot, at their ends."""
+    for arm in drawn_losses(scene):
+        if not ends_early(arm, axes):
+            continue
+        step, loss = arm.points[-1]
+        look = "base" if arm.arm is None else f"c-{scene.traces[arm.arm].state}"
+        yield placed(
+            axes.y(loss),
+            f'<text class="num s lab" x="8">{escape(cut(arm.name, NAME_CHARACTERS))}</text>',
+            f"jl {look} on",
+            x=axes.x(step),
+        )
 
 
 def _level_labels(scene: Scene, axes: Axes) -> Iterator[str]:

@@ -79,11 +79,20 @@ def _spoken(scene: Scene) -> str:
 def _caption(scene: Scene) -> str:
     selected, base = scene.traces[scene.selected], escape(cut(scene.baseline, NAME_CHARACTERS))
     if not scene.has_gap:
-        names = (
-            f'<b class="base">{base}</b> and <b class="c-{selected.state} '
-            f'tinted">{escape(cut(selected.name, NAME_CHARACTERS))}</b>'
-        )
-        what = f'<span class="what">Losses of {names}, nats per token</span>'
+        name = escape(cut(selected.name, NAME_CHARACTERS))
+        drawn = [
+            words
+            for is_drawn, words in (
+                (any(arm.arm is None for arm in scene.losses), f'<b class="base">{base}</b>'),
+                (
+                    any(arm.arm == scene.selected for arm in scene.losses),
+                    f'<b class="c-{selected.state} tinted">{name}</b>',
+                ),
+            )
+            if is_drawn
+        ]
+        noun = "Loss" if len(drawn) == 1 else "Losses"
+        what = f'<span class="what">{noun} of {" and ".join(drawn)}, nats per token</span>'
         return f'<figcaption>{what}<span class="r">{escape(scene.legend)}</span></figcaption>'
     name = escape(cut(selected.name, NAME_CHARACTERS))
     if len(scene.traces) > 1:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any, cast
+from typing import cast
 
 from markupsafe import Markup
 from sqlalchemy.orm import Session
@@ -28,23 +28,34 @@ from parity.report.html.screen import (
     screen_html,
 )
 from parity.report.picture.axes import steady_limits
+from parity.report.picture.buckets import loss_buckets
 from parity.report.picture.case_scene import dots_of
 from parity.report.picture.live_trace import live_trace
 from parity.report.picture.picture import picture
-from parity.report.picture.scene import DOTS, FEW_DOTS, MANY, Dots, Scene, scene_of
+from parity.report.picture.scene import (
+    DOTS,
+    FEW_DOTS,
+    MANY,
+    Dots,
+    Losses,
+    Points,
+    Scene,
+    scene_of,
+)
 from parity.report.sign_off_words import accepted_words
 from parity.report.strip import StripItem
 from parity.report.view import views_of
-from parity.wording import nats_decimals, version_words
+from parity.wording import minus, nats_decimals, version_words
 from server.api.curves.forecast import observed
 from server.concurrency.cache import Cache
+from server.curves import judged_curves
 from server.database.states import JOB_ENDED, JUDGED_IN_VAIN, JUDGING_AGAIN
-from server.database.tables import Job
+from server.database.tables import Job, Run
 from server.documents.jobs import ArmDocument, JobDocument
 from server.documents.remarks import SignOffEntry
 from server.gaps.candidate_gaps import candidate_gaps
 from server.jobs import forecasts
-from server.pages.formats import size
+from server.pages.formats import rough_duration, size
 from server.pages.job.strip import cost_fact, progress_strip
 
 _PLAN_NOTE = "The axes are those of the whole plan, so nothing moves while points arrive."
@@ -60,6 +71,16 @@ class LivePath:
     path: Sequence[PathPointDocument]
     dots: Dots
     reach: Sequence[float]
+
+
+@frozen
+class LiveCurves:
+    """What a job without a verdict has to draw: the paths of its candidates, and, before there is
+    a gap, the losses of the arms that have begun.
+    """
+
+    paths: Mapping[str, LivePath]
+    losses: Sequence[Losses] = ()
 
 
 def verdict_dots(cache: Cache, session: Session, job: Job) -> Mapping[str, Dots]:
@@ -79,6 +100,34 @@ def verdict_dots(cache: Cache, session: Session, job: Job) -> Mapping[str, Dots]
         dots = {gap.candidate: dots_of(gap.binned) for gap in gaps}
         cache.put(key, dots)
     return dots
+
+
+def live_curves(cache: Cache, session: Session, job: Job) -> LiveCurves:
+    """What there is to draw of a job without a verdict."""
+    paths = live_paths(job)
+    if any(live_path.path or live_path.dots.points for live_path in paths.values()):
+        return LiveCurves(paths=paths)
+    begun = [(arm, arm.runs[0]) for arm in job.arms if arm.runs and arm.runs[0].steps_done]
+    losses = [
+        Losses(
+            name=arm.name,
+            arm=None if arm.role == "baseline" else arm.position,
+            points=_loss_points(cache, session, run, job.planned_steps or run.steps_done),
+        )
+        for arm, run in begun
+    ]
+    return LiveCurves(paths=paths, losses=[arm for arm in losses if arm.points])
+
+
+def _loss_points(cache: Cache, session: Session, run: Run, planned: int) -> Points:
+    """The losses of a run so far in buckets of steps, read again once it is a hundredth longer."""
+    key = ("losses so far", run.id, run.attempt_number, 100 * run.steps_done // planned)
+    points = cache.get(key, list)
+    if points is None:
+        steps, mean, _, _ = loss_buckets(judged_curves.losses(session, run))
+        points = list(zip(steps.tolist(), mean.tolist(), strict=True))
+        cache.put(key, points)
+    return points
 
 
 def live_paths(job: Job) -> Mapping[str, LivePath]:
@@ -109,15 +158,15 @@ def live_paths(job: Job) -> Mapping[str, LivePath]:
 
 def first_screen(
     job: JobDocument,
-    drawn: Mapping[str, Any],
+    drawn: Mapping[str, Dots] | LiveCurves,
     candidate: str,
     sign_offs: Sequence[SignOffEntry],
     buttons: Sequence[str],
 ) -> Markup:
-    """The screen as HTML; `drawn` holds the dots of a judged job by candidate, else its live paths;
+    """The screen as HTML; `drawn` holds the dots of a judged job by candidate, else what is live;
     `candidate` is the one that the picture highlights, by default the one that decides.
     """
-    if job.verdicts:
+    if not isinstance(drawn, LiveCurves):
         made = _judged(job, drawn, candidate, sign_offs, buttons)
     else:
         made = _unjudged(job, drawn, candidate, buttons)
@@ -150,9 +199,7 @@ def _judged(
     )
 
 
-def _unjudged(
-    job: JobDocument, live: Mapping[str, LivePath], candidate: str, buttons: Sequence[str]
-) -> Screen:
+def _unjudged(job: JobDocument, live: LiveCurves, candidate: str, buttons: Sequence[str]) -> Screen:
     arms = _likeliest_first(job)
     shown = next((arm for arm in arms if arm.name == candidate), arms[0] if arms else None)
     outlook = (
@@ -166,6 +213,11 @@ def _unjudged(
             job.planned_steps,
             strip,
             _next_of(job, shown),
+        )
+        answer = replace(
+            answer,
+            measure=minus(" ".join(part for part in (answer.measure, outlook.changed) if part)),
+            interval=minus(" ".join(part for part in (answer.interval, outlook.unseen) if part)),
         )
     else:
         answer = _no_answer(job, strip)
@@ -184,15 +236,15 @@ def _likeliest_first(job: JobDocument) -> list[ArmDocument]:
     return sorted(job.arms[1:], key=lambda arm: -arm.live.passes if arm.live else 1.0)
 
 
-def _live_scene(job: JobDocument, live: Mapping[str, LivePath], shown: ArmDocument | None) -> Scene:
+def _live_scene(job: JobDocument, live: LiveCurves, shown: ArmDocument | None) -> Scene:
     """The picture of a job without a verdict: the axes of the whole plan, the gap so far, and the
-    forecast while it trains.
+    forecast while it trains; before there is a gap, the losses of what has begun.
     """
     has_ended = job.status in JOB_ENDED or job.awaits_conclusion
     traces = []
     arms = _likeliest_first(job)
     for arm in arms:
-        live_path = live.get(arm.name)
+        live_path = live.paths.get(arm.name)
         traces.append(
             live_trace(
                 arm.name,
@@ -204,9 +256,11 @@ def _live_scene(job: JobDocument, live: Mapping[str, LivePath], shown: ArmDocume
     outlook = shown.live if shown and not has_ended else None
     margin = outlook.margin if outlook else None
     window = _window(job)
+    places = {arm.name: place for place, arm in enumerate(arms)}
+    losses = [replace(one, arm=places.get(one.name)) for one in live.losses]
     steps = [int(step) for trace in traces for step, _ in trace.dots]
     note = _PLAN_NOTE if any(trace.dots or trace.path for trace in traces) else _NO_GAP_SO_FAR
-    reach = [end for live_path in live.values() for end in live_path.reach]
+    reach = [end for live_path in live.paths.values() for end in live_path.reach]
     return Scene(
         baseline=(shown.judged_against if shown else None) or job.arms[0].name,
         traces=traces,
@@ -219,9 +273,10 @@ def _live_scene(job: JobDocument, live: Mapping[str, LivePath], shown: ArmDocume
         margin_note="of today’s loss" if margin else "",
         legend="line: gap over the last part so far · band: its interval · fan: forecast"
         if outlook
-        else "the plan’s axes",
+        else ("the first run of each arm so far" if losses else "the plan’s axes"),
         note=f"A forecast is never a verdict. {note}" if outlook else note,
         selected=next((place for place, arm in enumerate(arms) if arm is shown), 0),
+        losses=losses,
         now=outlook.step if outlook else None,
         limits=steady_limits(reach) if outlook and reach else None,
     )
@@ -282,6 +337,9 @@ def _no_answer(job: JobDocument, strip: Sequence[StripItem]) -> ScreenAnswer:
             "The judge reads the curves.",
             f"All steps are done{since}.",
         )
+    elif not any(arm.steps_done for arm in job.arms[1:]):
+        chip, lead = "▸ NO VERDICT YET", "The baseline trains first."
+        lacks, measure = measure, _baseline_progress(job)
     else:
         chip, lead = "▸ NO VERDICT YET", "Too early for a forecast."
         measure = (
@@ -297,6 +355,24 @@ def _no_answer(job: JobDocument, strip: Sequence[StripItem]) -> ScreenAnswer:
         next=_next_of_none(job),
         strip=strip,
     )
+
+
+def _baseline_progress(job: JobDocument) -> str:
+    """How far the baseline is, and when a candidate starts, where that is known."""
+    base, *candidates = job.arms
+    run = next((run for run in base.runs if run.state == "running"), base.runs[0])
+    length = f" of {run.planned_steps:,}" if run.planned_steps else ""
+    loss = f", loss {run.loss:.4f}" if isinstance(run.loss, float) else ""
+    said = f"{base.name} is at step {run.steps_done:,}{length}{loss}."
+    starts = [
+        (arm.starts_in_seconds, arm.name) for arm in candidates if arm.starts_in_seconds is not None
+    ]
+    if not starts:
+        return said
+    seconds, name = min(starts, key=lambda start: start[0])
+    first = name if len(candidates) == 1 else f"{name}, the first of {len(candidates)} candidates,"
+    when = f"in about {rough_duration(seconds)}" if seconds >= 1.0 else "now"
+    return f"{said} {first} starts {when}."
 
 
 def _next_of_none(job: JobDocument) -> str:

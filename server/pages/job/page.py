@@ -22,7 +22,7 @@ from server.pages.job import forms
 from server.pages.job.arm_differences import compare, compared_by_plan
 from server.pages.job.buttons import Actions, buttons_of
 from server.pages.job.candidate_table import candidate_table
-from server.pages.job.first_screen import first_screen, live_paths, verdict_dots
+from server.pages.job.first_screen import first_screen, live_curves, verdict_dots
 from server.pages.job.pairs import pair_table
 from server.pages.job.parts import part_address, runs_values
 from server.pages.rendering import HERE, pages_router, templates
@@ -82,8 +82,11 @@ def show(
         )
         recorded = store.names_by_kind(session, [run.id for run in job.runs])
         unstated, compared = statements.unstated(job), compared_by_plan(job)
-        dots = verdict_dots(context.cache, session, job) if document.verdicts else {}
-        live = {} if document.verdicts else live_paths(job)
+        drawn = (
+            verdict_dots(context.cache, session, job)
+            if document.verdicts
+            else live_curves(context.cache, session, job)
+        )
         forecast_count = forecasts.how_many(job)
         proposed, added_means, run_count = proposal(job), added_runs.meaning(job), len(job.runs)
     remarks = forms.values(request, context, document)
@@ -102,7 +105,7 @@ def show(
         "lab": added,
         "unstated": unstated,
         "modules": JOB_MODULES,
-        "screen": first_screen(document, dots or live, candidate, signed, buttons),
+        "screen": first_screen(document, drawn, candidate, signed, buttons),
         "table": candidate_table(document, candidate),
         "part_of": partial(part_address, document.id),
         "forecasts": forecast_count,

@@ -1,15 +1,21 @@
 """A forecast in words says what the verdict will probably be."""
 
+from typing import Any
+
 import pytest
 
-from parity.report.forecast import Outlook, live_lead, live_measure
+from parity.judging.live.rules import State
+from parity.report.forecast import Outlook, change_words, course, live_lead, live_measure
 
 
 class _Live:
+    state: State = "open"
+    trend: float | None = None
     step, gap, low, high, margin = 674, 0.0195, 0.0054, 0.0349, 0.0171
 
-    def __init__(self, passes: float, fails: float) -> None:
+    def __init__(self, passes: float, fails: float, **changes: Any) -> None:
         self.passes, self.fails, self.inconclusive = passes, fails, 1.0 - passes - fails
+        vars(self).update(changes)
 
 
 @pytest.mark.parametrize(
@@ -25,3 +31,46 @@ def test_a_forecast_says_what_will_probably_be(passes: float, fails: float, lead
     live: Outlook = _Live(passes, fails)
     assert live_lead("nvfp4", live) == lead
     assert live_measure("fp8", live) == "Its final gap is forecast at 0.0202 nats above fp8."
+
+
+@pytest.mark.parametrize(
+    ("live", "lead"),
+    [
+        (
+            _Live(0.95, 0.0, trend=0.004),
+            "nvfp4 is on course to pass, unless its gap goes on rising.",
+        ),
+        (_Live(0.95, 0.0, trend=-0.004), "nvfp4 is on course to pass."),
+        (
+            _Live(0.0, 0.95, trend=-0.004),
+            "nvfp4 is on course to fail, unless its gap goes on falling.",
+        ),
+        (_Live(0.0, 0.95, trend=0.004), "nvfp4 is on course to fail."),
+        (_Live(0.3, 0.3, trend=0.004), "nvfp4 is still open."),
+    ],
+)
+def test_a_trend_against_a_forecast_is_its_condition(live: Outlook, lead: str) -> None:
+    assert live_lead("nvfp4", live) == lead
+
+
+def test_what_the_rules_say_stands_before_the_chances() -> None:
+    assert course(_Live(0.0, 0.5, state="futile")) == "futile"
+    assert course(_Live(0.0, 0.5, state="will_fail")) == "fail"
+    assert course(_Live(0.0, 0.5)) == "open"
+    assert live_lead("nvfp4", _Live(0.0, 0.5, state="futile")) == "nvfp4 can hardly pass any more."
+
+
+@pytest.mark.parametrize(
+    ("now", "reason"),
+    [
+        ({"gap": 0.0095, "step": 700}, "the gap fell from +0.0195 to +0.0095"),
+        ({"gap": 0.0295, "step": 700}, "the gap rose from +0.0195 to +0.0295"),
+        ({"low": 0.0154, "high": 0.0249}, "the forecast narrowed from ±0.0147 to ±0.0047"),
+        ({"margin": 0.0101}, "the margin fell from 0.0171 to 0.0101, as the loss did"),
+    ],
+)
+def test_a_change_of_a_forecast_has_what_moved_the_most_as_its_reason(
+    now: dict[str, Any], reason: str
+) -> None:
+    said = change_words(_Live(0.4, 0.3), _Live(0.9, 0.0, **now))
+    assert said == f"It was still open at step 674; by step {now.get('step', 674)} {reason}."

@@ -1,7 +1,7 @@
 """The time left: the queue played forward by hand."""
 
 from server.database.tables import Run
-from server.documents.progress import last_end, seconds_left, share_done
+from server.documents.progress import last_end, run_times, seconds_left, share_done
 
 
 def _run(name, arm, state, done, speed=None):
@@ -19,6 +19,17 @@ def test_the_queue_fills_slots_in_order():
         _run("e", "y", "queued", 0),  # after d: 15 + 20
     ]
     assert seconds_left(runs, slots=2) == {"a": 0.0, "b": 5.0, "c": 20.0, "d": 15.0, "e": 35.0}
+
+
+def test_a_run_starts_when_the_slot_before_it_is_free():
+    runs = [
+        _run("a", "x", "running", 50, 10.0),
+        _run("b", "x", "queued", 0),
+        _run("c", "y", "queued", 0),
+    ]
+    starts = {name: time and time[0] for name, time in run_times(runs, slots=1).items()}
+    assert starts == {"a": 0.0, "b": 5.0, "c": 15.0}
+    assert run_times([_run("a", "x", "queued", 0)], slots=1) == {"a": None}
 
 
 def test_without_a_measured_speed_nothing_is_promised():

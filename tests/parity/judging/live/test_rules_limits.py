@@ -95,3 +95,27 @@ def test_forecasts_are_due_from_a_tenth_of_the_plan_every_fortieth(
 ) -> None:
     made = list(due_forecasts([looked], [done], 1))
     assert len(made) == due if isinstance(due, int) else made == due
+
+
+@pytest.mark.parametrize(
+    ("change", "sd", "trend"),
+    [
+        (0.0031, 0.001, 0.0031),
+        (-0.0031, 0.001, -0.0031),
+        (0.0029, 0.001, None),  # less than three standard deviations
+        (0.0029, 0.0001, None),  # less than a tenth of the margin
+        (0.0031, None, None),
+        (None, None, None),
+    ],
+)
+def test_a_trend_is_more_than_noise_and_matters_against_the_margin(
+    change: float | None, sd: float | None, trend: float | None
+) -> None:
+    seen = dataclasses.replace(outlook(0.0), change=change, change_sd=sd)
+    assert forecast_at(seen).trend == trend
+
+
+def test_a_forecast_keeps_what_it_counts_on_and_whether_noise_is_measured() -> None:
+    seen = dataclasses.replace(outlook(0.0, drift=0.01, weight=0.15), noise_measured=True)
+    assert forecast_at(seen).goes_on == 0.15
+    assert forecast_at(seen).noise_measured is True

@@ -225,12 +225,13 @@ def test_without_a_gap_both_losses_are_drawn():
     assert not scene.has_gap
     drawn = Drawn(picture(scene, with_points=False))
     assert len(drawn.of("line")) == 2
-    assert [each.find("text").text for each in drawn.of("jl")] == ["fp8", "nvfp4"]
+    assert {each.find("text").text for each in drawn.of("jl")} == {"fp8", "nvfp4"}
     assert drawn.of("zero") == []
     assert len(drawn.of("tri")) == 1
 
 
 class Forecast:
+    state, trend = "open", None
     step, passes, fails, inconclusive, gap, low, high, margin = (
         100,
         0.0,
@@ -436,3 +437,22 @@ def test_the_axis_of_a_live_job_grows_in_steps_and_never_shrinks():
     assert steady_limits([*first, 0.0, 0.03, 0.016]) == (low, high)
     assert steady_limits([*first, 0.09])[1] >= 0.09
     assert steady_limits([])[0] < 0.0 < steady_limits([math.nan, math.inf])[1]
+
+
+def test_the_loss_of_an_arm_that_trains_alone_has_its_name_at_its_end():
+    losses = [Losses(name="fp8", arm=None, points=[(0.0, 2.0), (50.0, 1.5), (100.0, 1.4)])]
+    scene = scene_with([live_trace("nvfp4", None)], end=399, losses=losses)
+    drawn = Drawn(picture(scene, with_points=False))
+    [name] = drawn.of("jl")
+    assert name.find("text").text == "fp8"
+    assert float(name.get("x").rstrip("%")) == pytest.approx(100.0 * 100 / 399, abs=0.1)
+    [what] = drawn.of("what")
+    assert "".join(what.itertext()) == "Loss of fp8, nats per token"
+
+
+def test_several_forecasts_say_once_that_they_are_of_90_percent():
+    traces = [live_trace(name, Forecast()) for name in ("a", "b")]
+    html = picture(scene_with(traces, margin=0.017, end=399, now=100), with_points=False)
+    assert html.count("90 % forecast") == 1
+    alone = picture(scene_with(traces[:1], margin=0.017, end=399, now=100), with_points=False)
+    assert alone.count("90 % forecast") == 1

@@ -144,3 +144,32 @@ def test_an_accepted_verdict_names_who_and_until_when_and_stays_inconclusive(
         "signed off the inconclusive verdict on nvfp4 until"
     )
     _seen(page, "accepted")
+
+
+def test_while_the_baseline_trains_alone_its_loss_is_drawn_and_the_start_of_the_candidate_told(
+    page: Page, database, recorded, register
+):
+    job_id = recorded({"nvfp4": 0.0}, done=600, state="running", replicates=1)
+    register()
+    with database.write() as session:
+        base, candidate = session.get_one(Job, job_id).runs
+        base.steps_per_second = 2.5
+        candidate.state, candidate.steps_done, candidate.attempt_number = "queued", 0, 0
+    page.goto(f"/jobs/{job_id}")
+    expect(page.locator("h1")).to_have_text("The baseline trains first.")
+    expect(page.locator(".meas")).to_have_text(
+        re.compile(
+            r"^fp8_current is at step 600 of 1,500, loss \d\.\d{4}\. nvfp4 starts in about 6 min\.$"
+        )
+    )
+    expect(page.locator(".screen > .pic .what")).to_have_text("Loss of fp8_current, nats per token")
+    expect(page.locator(".screen > .pic .cv .line")).to_have_count(1)
+    expect(page.locator(".screen > .pic .jl")).to_have_text("fp8_current")
+
+
+def test_a_forecast_says_what_it_has_not_seen(page: Page, database, recorded):
+    job_id = recorded({"nvfp4": 0.0}, done=600, state="running")
+    forecasts.watch(database, job_id)
+    page.goto(f"/jobs/{job_id}")
+    expect(page.locator(".int .told")).to_contain_text("Run-to-run noise is not measured here")
+    expect(page.locator(".int .told")).not_to_contain_text("The gap has")
