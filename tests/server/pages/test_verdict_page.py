@@ -63,7 +63,7 @@ GEOMETRY = r"""() => {
   const whisker = box(first + ".j.on .wh");
   return {
     strong: document.querySelector(".meas strong").textContent, label: document.querySelector("[data-judged]").textContent,
-    interval: document.querySelector(".int .told").textContent, table: document.querySelector(".cand tr.on .v-gap")?.textContent ?? null,
+    interval: document.querySelector(".int").textContent, table: document.querySelector(".cand tr.on .v-gap")?.textContent ?? null,
     mark: value(middle(first + ".j.on .mk")), hi: value(whisker.top), lo: value(whisker.bottom),
     band: [Math.min(...ends), Math.max(...ends)], px: Math.abs(value(1) - value(0)),
     bottom: Math.max(...[".ans", ".screen > .pic", ".strip"].map((name) => box(name).bottom)),
@@ -432,7 +432,7 @@ def test_the_comment_has_the_sentences_of_the_page(
         render_markdown(real_case().documents()).replace("**", "").replace("\\", "").split()
     )
     page, _ = shown(context, pages["fail"])
-    for place in ("h1", ".meas", ".int .told"):
+    for place in ("h1", ".meas", ".int"):
         assert page.locator(place).inner_text() in comment
 
 
