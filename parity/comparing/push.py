@@ -21,9 +21,9 @@ from parity.judging.curves.curve import Curve, series_digest
 from parity.judging.document_types import VerdictDocument
 from parity.recipes import OTHER, RECIPES, UNSTATED
 from parity.version import VERSION
-from parity.wording import count
+from parity.wording import count, cut
 
-_LONGEST_NAME = 64
+_LONGEST_NAME, _LONGEST_TITLE = 64, 200
 _ENGINE = "engine"  # in the manifest of a run the server writes it
 _WAIT_SECONDS, _LOOK_SECONDS = 60.0, 0.2
 _ENDED = ("concluded", "failed", "cancelled")
@@ -137,9 +137,8 @@ def _job(case: Case, names: Mapping[str, str]) -> dict[str, Any]:
             *case.candidates.items(),
         )
     ]
-    title = f"{', '.join(case.candidates)} against {case.baseline_name}"
     spec: dict[str, Any] = {
-        "name": "".join(letter if letter.isprintable() else "_" for letter in title)[:200],
+        "name": _title([*case.candidates], case.baseline_name or "baseline"),
         "engine": "external",
         "schedule": {"steps": case.planned_steps, "warmup_steps": 0},
         "baseline": arms[0],
@@ -148,6 +147,23 @@ def _job(case: Case, names: Mapping[str, str]) -> dict[str, Any]:
     if case.families:
         spec["family"] = next(iter(case.families.values()))
     return spec
+
+
+def _title(candidates: Sequence[str], baseline: str) -> str:
+    """The job's name, "mxfp8, nvfp4 and 28 others against fp8": whole names of candidates as far as
+    they fit, and the number of the others.
+    """
+    names = [
+        "".join(letter if letter.isprintable() else "_" for letter in name)
+        for name in (*candidates, baseline)
+    ]
+    *names, against = [cut(name, _LONGEST_NAME) for name in names]
+    for shown in range(len(names), 0, -1):
+        others = len(names) - shown
+        first = ", ".join(names[:shown]) + (f" and {count(others, 'other')}" if others else "")
+        if len(title := f"{first} against {against}") <= _LONGEST_TITLE:
+            break
+    return title
 
 
 def _recipe(run: Curve) -> str:

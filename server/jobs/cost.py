@@ -5,8 +5,9 @@ A run that a scheduler trained counts with the time that its jobs ran, never wit
 waited. Any other run that has ended counts with its recorded step times (a step that is not logged
 lasts as long as the next one that is, a step that was trained again after a crash counts once),
 else with the time of its attempts; each second on as many devices as the run had, 1 where that is
-not known. An open run counts with its steps at the speed last measured. The times of an external
-run are those in its files alone: nobody knows when its trainer began.
+not known. An open run counts with its steps at the speed last measured, which is an estimate. The
+times of an external run are those in its files alone, once it has ended: nobody knows when its
+trainer began, and an estimate before would be followed by none.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,6 +32,7 @@ NO_TIMES_IN_FILES, NO_TIMES = (
     "no step times in these files",
     "no step times and no attempts on record",
 )
+NOT_YET = "known from the step times that your runs log, once they have ended"
 _ended = Cache(4096)  # seconds by run: those of an ended run never change
 
 
@@ -44,8 +46,8 @@ class Price:
 
 @frozen
 class CostDocument:
-    """What a job cost. `missing` says why device seconds are null; `price` is null unless the
-    server knows the price of a device hour.
+    """What a job cost. `missing` says why device seconds are null; `is_estimate` that a run trains,
+    so that they change; `price` is null unless the server knows the price of a device hour.
 
     `reused_device_seconds` are those that other jobs spent on the curves that this one reused; they
     are in no price.
@@ -58,6 +60,7 @@ class CostDocument:
     price: float | None
     currency: str | None
     missing: str | None
+    is_estimate: bool
 
 
 def price_of(settings: Settings) -> Price | None:
@@ -86,7 +89,8 @@ def cost_of(session: Session, job: Job, price: Price | None) -> CostDocument:
         if price is None or total is None
         else total / SECONDS_OF_AN_HOUR * price.device_hour,
         currency=(price.currency or None) if price else None,
-        missing=_why(job, len(unknown), len(trained)) if unknown else None,
+        missing=_why(job, unknown, len(trained)) if unknown else None,
+        is_estimate=any(run.state not in RUN_ENDED for run in trained),
     )
 
 
@@ -99,11 +103,16 @@ def _total(seconds: Iterable[float | None]) -> float | None:
     return total
 
 
-def _why(job: Job, unknown: int, runs: int) -> str:
-    reason = NO_TIMES_IN_FILES if job.engine == "external" else NO_TIMES
-    if unknown == runs:
+def _why(job: Job, unknown: Sequence[Run], runs: int) -> str:
+    if job.engine != "external":
+        reason = NO_TIMES
+    elif any(run.state not in RUN_ENDED for run in unknown):
+        return NOT_YET
+    else:
+        reason = NO_TIMES_IN_FILES
+    if len(unknown) == runs:
         return reason
-    return f"{reason} of {unknown} of {runs} runs"
+    return f"{reason} of {len(unknown)} of {runs} runs"
 
 
 def _device_seconds(session: Session, runs: Sequence[Run]) -> Mapping[str, float | None]:
@@ -113,7 +122,8 @@ def _device_seconds(session: Session, runs: Sequence[Run]) -> Mapping[str, float
         if run.id in found:
             continue
         seconds = _ended.get(_key(run), float)
-        if seconds is None and run.state not in RUN_ENDED and run.steps_per_second:
+        is_estimated = run.state not in RUN_ENDED and run.job.engine != "external"
+        if seconds is None and is_estimated and run.steps_per_second:
             seconds = run.steps_done / run.steps_per_second
         if seconds is not None:
             found[run.id] = seconds

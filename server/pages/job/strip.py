@@ -52,15 +52,20 @@ def cost_fact(cost: CostDocument) -> StripItem:
     trained = f"{count(cost.trained_runs, 'run')} trained"
     reused = f"; {cost.reused_runs} reused" if cost.reused_runs else ""
     if cost.device_seconds is None:
-        return StripItem("Cost", "Not recorded", cost.missing or "no step times on record")
+        known = "Not known yet" if cost.is_estimate else "Not recorded"
+        return StripItem("Cost", known, cost.missing or "no step times on record")
+    device_time = _device_time(cost.device_seconds, is_estimate=cost.is_estimate)
     if cost.price is not None:
-        money = f"{cost.price:,.2f} {cost.currency or ''}".rstrip()
-        return StripItem("Cost", money, f"{_device_time(cost.device_seconds)}; {trained}{reused}")
-    return StripItem("Cost", _device_time(cost.device_seconds), f"{trained}{reused}")
+        about = "about " if cost.is_estimate else ""
+        money = f"{about}{cost.price:,.2f} {cost.currency or ''}".rstrip()
+        return StripItem("Cost", money, f"{device_time}; {trained}{reused}")
+    return StripItem("Cost", device_time, f"{trained}{reused}")
 
 
-def _device_time(seconds: float) -> str:
-    hours = seconds / SECONDS_OF_AN_HOUR
+def _device_time(seconds: float, *, is_estimate: bool) -> str:
+    """Device time; while a run trains about, because it changes with the speed last measured."""
+    hours, digits = seconds / SECONDS_OF_AN_HOUR, 2 if is_estimate else 3
+    about = "about " if is_estimate else ""
     if hours >= 0.01:
-        return f"{hours:.3g} device hours"
-    return f"{seconds:.3g} device seconds"
+        return f"{about}{hours:.{digits}g} device hours"
+    return f"{about}{seconds:.{digits}g} device seconds"

@@ -170,3 +170,24 @@ def test_another_version_makes_another_job(monkeypatch):
 
 def test_the_same_comparison_makes_the_same_job():
     assert _key(_case()) == _key(CASE)
+
+
+@pytest.mark.parametrize(
+    ("names", "title"),
+    [
+        (["mxfp8"], "mxfp8 against fp8"),
+        (["mxfp8", "my nvfp4"], "mxfp8, my nvfp4 against fp8"),
+        (["a\nb"], "a_b against fp8"),
+    ],
+)
+def test_a_pushed_job_is_called_by_its_arms(names, title):
+    assert push._title(names, "fp8") == title
+
+
+def test_the_name_of_many_arms_has_whole_names_and_how_many_others():
+    names = [f"candidate{number:02d}" for number in range(30)]
+    title = push._title(names, "fp8")
+    assert 150 < len(title) <= 200
+    shown, others = title.removesuffix(" others against fp8").split(" and ")
+    assert shown.split(", ") == names[: 30 - int(others)]
+    assert len(push._title(["x" * 500, "y" * 500], "z" * 500)) <= 200

@@ -11,8 +11,9 @@ from parity.judging.policy import policy_from_mapping
 from server.database.metrics import store
 from server.database.tables import Attempt, Job, Run
 from server.documents.jobs import job_document
-from server.jobs.cost import NO_TIMES, NO_TIMES_IN_FILES, Price, cost_of, price_of
+from server.jobs.cost import NO_TIMES, NO_TIMES_IN_FILES, NOT_YET, Price, cost_of, price_of
 from server.jobs.submit import submit_job
+from server.pages.job.strip import cost_fact
 from server.settings import Settings
 
 pytestmark = pytest.mark.both_databases
@@ -119,7 +120,20 @@ def test_an_open_run_counts_at_its_measured_speed(database, recorded):
     with database.write() as session:
         for run in session.query(Run).where(Run.job_id == job_id):
             run.steps_per_second = 5.0
-    assert _cost(database, job_id).device_seconds == pytest.approx(2 * 100 / 5.0)
+    cost = _cost(database, job_id)
+    assert (cost.device_seconds, cost.is_estimate) == (pytest.approx(2 * 100 / 5.0), True)
+    assert cost_fact(cost).value == "about 0.011 device hours"
+
+
+def test_an_open_external_run_gets_no_estimate_that_would_be_gone_at_its_end(database, recorded):
+    job_id = recorded({"nvfp4": 0.0}, steps=200, done=100, state="running", replicates=1)
+    with database.write() as session:
+        session.get_one(Job, job_id).engine = "external"
+        for run in session.query(Run).where(Run.job_id == job_id):
+            run.steps_per_second = 5.0
+    cost = _cost(database, job_id)
+    assert (cost.device_seconds, cost.missing) == (None, NOT_YET)
+    assert cost_fact(cost).value == "Not known yet"
 
 
 def test_files_without_times_say_so(database, recorded):
