@@ -16,6 +16,7 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 from server import full_disk, outages
 from server.database.sessions import Database, cannot_be_used
 from server.readiness import alembic_config
+from tests.faults.matrix import Postgres
 
 WORDS = "the disk of the database is full"
 
@@ -44,20 +45,27 @@ def full_postgresql(database):
         session.execute(text("drop function no_room cascade"))
 
 
-@pytest.fixture
-def small_disk(tmp_path):
-    """A folder on a disk of its own of 4 MB."""
-    folder = tmp_path / "disk"
+@contextmanager
+def mounted(folder, size):
+    """A folder on a disk of its own."""
     folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)]
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
     if subprocess.run(mount, check=False, capture_output=True).returncode:
         pytest.skip("this user may not mount a disk")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    with mounted(tmp_path / "disk", "4m") as folder:
+        yield folder
 
 
 @contextmanager
-def full_sqlite(folder):
+def full_file_system(folder):
     """The rest of a disk is filled by another file."""
     filler = folder / "filler"
     with filler.open("wb", buffering=0) as file, suppress(OSError):
@@ -67,11 +75,21 @@ def full_sqlite(folder):
     filler.unlink()
 
 
+def _submitted_until_full(client, body):
+    """The first answer that is no new job; in PostgreSQL's files a full disk still has room."""
+    for number in range(1000):
+        named = {**body, "policy": {**body["policy"], "question": f"number {number}"}}
+        answer = client.post("/api/v1/jobs", json=named)
+        if answer.status_code != 202:
+            return answer
+    raise AssertionError("the disk is not full")
+
+
 def _check(app, body, full):
     with TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
         assert client.get("/readyz").status_code == 200
         with full:
-            answer = client.post("/api/v1/jobs", json=body)
+            answer = _submitted_until_full(client, body)
             assert (answer.status_code, answer.json()["type"], answer.headers["Retry-After"]) == (
                 503,
                 "urn:parity:problem:disk-full",
@@ -101,7 +119,22 @@ def test_the_service_says_that_the_disk_of_sqlite_is_full(
 ):
     changed = settings.model_copy(update={"state_dir": small_disk})
     alembic.upgrade(alembic_config(changed.database), "head")
-    _check(application(changed), request_body, full_sqlite(small_disk))
+    _check(application(changed), request_body, full_file_system(small_disk))
+
+
+def test_the_service_says_that_the_real_disk_of_postgresql_is_full(
+    settings, request_body, application, tmp_path, monkeypatch
+):
+    """A row can still be updated there, and no file can grow."""
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with mounted(tmp_path / "disk", "160m") as folder:
+        server = Postgres(folder)
+        try:
+            changed = settings.model_copy(update={"database_url": server.url})
+            alembic.upgrade(alembic_config(changed.database), "head")
+            _check(application(changed), request_body, full_file_system(folder))
+        finally:
+            server.stop()
 
 
 def test_a_file_that_sqlite_cannot_make_on_a_full_disk_is_a_full_disk(small_disk):
@@ -110,7 +143,11 @@ def test_a_file_that_sqlite_cannot_make_on_a_full_disk_is_a_full_disk(small_disk
     with database.write() as session:
         session.execute(text("create table t (n)"))
     database.close()
-    with full_sqlite(small_disk), pytest.raises(outages.DiskFullError), database.write() as session:
+    with (
+        full_file_system(small_disk),
+        pytest.raises(outages.DiskFullError),
+        database.write() as session,
+    ):
         session.execute(text("insert into t values (zeroblob(100000))"))
     with database.write() as session:
         session.execute(text("insert into t values (zeroblob(100000))"))
