@@ -21,6 +21,7 @@ from typing import Any
 
 import httpx2
 
+from parity.judging.decision import worst
 from parity.version import VERSION
 from server.concurrency.repeating import Repeating
 from server.database.clock import time_text
@@ -28,7 +29,7 @@ from server.database.sessions import Database
 from server.database.tables import WebhookDelivery
 from server.deliveries import begin_attempt, due, end_attempt, register
 from server.documents.jobs import live_state
-from server.jobs.verdict_rows import verdict_rows, verdict_summary
+from server.jobs.verdict_rows import shown_lead, verdict_rows, verdict_summary
 from server.settings import SECRET_PREFIX, Settings, WebhookSetting
 
 _log = logging.getLogger(__name__)
@@ -149,6 +150,7 @@ def _document(row: WebhookDelivery, base: str) -> dict[str, Any]:
     """What is sent, without the job's message, which may contain the end of a log."""
     job = row.job
     job_url = f"{base}/api/v1/jobs/{job.id}"
+    verdicts = [verdict_summary(verdict) for verdict in verdict_rows(job)]
     return {
         "id": row.id,
         "type": row.kind,
@@ -159,8 +161,10 @@ def _document(row: WebhookDelivery, base: str) -> dict[str, Any]:
             "status": job.status,
             "code": job.code,
             "finished_at": time_text(job.finished_at),
+            "verdict": worst(verdict.verdict for verdict in verdicts) if verdicts else None,
+            "lead": shown_lead(job.lead, verdicts) if verdicts else None,
         },
-        "verdicts": [dataclasses.asdict(verdict_summary(row)) for row in verdict_rows(job)],
+        "verdicts": [dataclasses.asdict(verdict) for verdict in verdicts],
         "forecasts": [
             {"candidate": arm.name} | dataclasses.asdict(live)
             for arm in job.arms

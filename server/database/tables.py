@@ -153,8 +153,8 @@ class Job(Base):
     # The largest gap of its candidates as a share of the baseline's loss, to sort by; set when it
     # is judged.
     worst_gap: Mapped[float | None]
-    # Its one state, the worst of its candidates' verdicts, and the lead of several candidates as
-    # pages show it; set when it is judged. Jobs from before 0042 have no lead.
+    # Its one state, the worst of its candidates' verdicts, and its lead as pages show it; set when
+    # it is judged. Jobs from before 0042 have no lead.
     answer: Mapped[State | None] = mapped_column(String(32))
     lead: Mapped[str | None]
     # A run that trains for longer than this, summed over its attempts, is failed; None: the

@@ -14,7 +14,7 @@ from parity.judging.document_types import PathPointDocument, VerdictDocument
 from parity.judging.gap.chances import chances_of
 from parity.judging.verdict.path import path_of
 from parity.judging.verdict.verdict import Verdict as Judged
-from parity.report.answer import lead_of_all
+from parity.report.answer import answer_words, lead_of_names
 from parity.report.view import view_of, views_of
 from parity.report.words import lead_of, with_words
 from server.database.states import RECORD_DAMAGED
@@ -157,16 +157,32 @@ def lead_or_none(document: Mapping[str, Any]) -> str | None:
 
 
 def job_lead(documents: Sequence[Mapping[str, Any]]) -> str | None:
-    """The lead of a job with several candidates; None for one, whose verdict has it, and where it
-    cannot be told, which is logged.
-    """
-    if len(documents) < 2:
+    """The lead of these verdicts; None without any, and where making it fails, which is logged."""
+    if not documents:
         return None
     try:
-        return lead_of_all(views_of(cast("Sequence[VerdictDocument]", documents)))
+        return answer_words(views_of(cast("Sequence[VerdictDocument]", documents))).lead
     except Exception:  # noqa: BLE001
         _log.exception("the lead of %s verdicts could not be told", len(documents))
         return None
+
+
+def shown_lead(lead: str | None, verdicts: Sequence[VerdictSummary]) -> str:
+    """The lead of a job by the summaries of its verdicts, at least one: that of a damaged verdict
+    if there is one, else the job's own. A job of several candidates from before leads were kept
+    names them with their states.
+    """
+    damaged = next((verdict for verdict in verdicts if verdict.code == RECORD_DAMAGED), None)
+    if damaged is not None:
+        return damaged.lead
+    if len(verdicts) == 1:
+        return verdicts[0].lead
+    if lead is not None:
+        return lead
+    names: dict[str, list[str]] = {}
+    for verdict in verdicts:
+        names.setdefault(verdict.verdict, []).append(verdict.candidate)
+    return lead_of_names(names)
 
 
 def has_its_lead(job: Job) -> bool:

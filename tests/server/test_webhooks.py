@@ -221,6 +221,8 @@ def test_a_verdict_arrives_signed_and_once(
             document["job"].items()
             >= {"id": job, "name": "small", "status": "concluded", "code": None}.items()
         )
+        assert document["job"]["verdict"] == "fail"
+        assert document["job"]["lead"].startswith("nvfp4_no_rht")
         assert [(each["candidate"], each["verdict"]) for each in document["verdicts"]] == [
             ("nvfp4", "pass"),
             ("nvfp4_no_rht", "fail"),

@@ -149,7 +149,9 @@ def _outcome(view: View, check: CheckName) -> tuple[str, str]:
             or (code in _WARNINGS and code != deciding)
         ):
             continue
-        return "failure" if _DECIDED_BY[code] == FAIL else "error", f"{code}: {reason['sentence']}"
+        # nothing fails in a verdict that is open
+        failed = view.state == FAIL and _DECIDED_BY[code] == FAIL
+        return "failure" if failed else "error", f"{code}: {reason['sentence']}"
     if check == "gap against margin" and view.state != "pass" and not _PASSING & {*view.codes}:
         return "skipped", f"not decided: {deciding}"
     reused = []

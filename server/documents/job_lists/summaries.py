@@ -78,7 +78,7 @@ _STEPS = (
 
 @frozen
 class JobSummary:
-    """A job in a list; `lead` is the answer of several candidates in one sentence, `recipes` are
+    """A job in a list; `lead` is the answer of its verdicts in one sentence, `recipes` are
     those of its candidates, `submitted_by` the name of the token, `code` why it has no verdict.
 
     Jobs of one `group` ask one question again: they have the same name, candidates, baseline,

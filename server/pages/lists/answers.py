@@ -13,17 +13,16 @@ from sqlalchemy.orm import Session, load_only
 from parity.frozen import frozen
 from parity.judging.decision import worst
 from parity.judging.live.rules import Forecast
-from parity.report.answer import lead_of_names
 from parity.report.candidates import BEST_FIRST, IN_ANSWERS, decisiveness
 from parity.report.forecast import PROBABLE, live_lead
 from parity.report.view import NO_GAP_CODES
 from parity.report.words import code_in_brief
 from parity.wording import count
-from server.database.states import JOB_OPEN, JUDGING_AGAIN, RECORD_DAMAGED
+from server.database.states import JOB_OPEN, JUDGING_AGAIN
 from server.database.tables import Job
 from server.documents.job_lists.summaries import JobSummary
 from server.jobs.forecasts import latest
-from server.jobs.verdict_rows import VerdictSummary
+from server.jobs.verdict_rows import VerdictSummary, shown_lead
 from server.pages.lists.gap_figures import NO_GAP, ShownGap, drawn_gap, verdict_gap
 
 
@@ -90,27 +89,13 @@ def _judged(job: JobSummary, answer: JobAnswer) -> JobAnswer:
     return replace(
         answer,
         state=state,
-        lead=_lead(job) if several else deciding.lead,
+        lead=shown_lead(job.lead, job.verdicts),
         tally=[(listed, states.count(listed)) for listed in IN_ANSWERS if listed in states]
         if several
         else (),
         gap=verdict_gap(deciding),
         why=code_in_brief(deciding.code or "") or "",
     )
-
-
-def _lead(job: JobSummary) -> str:
-    """The lead of several candidates. A job from before leads were kept has their names alone; one
-    with a damaged verdict says so.
-    """
-    if damaged := next((one for one in job.verdicts if one.code == RECORD_DAMAGED), None):
-        return damaged.lead
-    if job.lead is not None:
-        return job.lead
-    names: dict[str, list[str]] = {}
-    for verdict in job.verdicts:
-        names.setdefault(verdict.verdict, []).append(verdict.candidate)
-    return lead_of_names(names)
 
 
 def _live(job: JobSummary, answer: JobAnswer, forecasts: Mapping[str, Forecast]) -> JobAnswer:

@@ -147,8 +147,8 @@ def test_what_is_no_cursor_of_this_order_and_no_day_is_refused(database, jobs):
                 job_list(session, JobFilters(since=day), "newest", None, 1, counted=False)
 
 
-def test_a_job_has_the_answer_of_its_safest_candidate(database, jobs):
-    found = {"pass": [1, 0], "inconclusive": [], "fail": [], "running": [3, 2], "unfinished": []}
+def test_a_job_has_the_worst_of_its_candidates_verdicts(database, jobs):
+    found = {"pass": [1], "inconclusive": [], "fail": [0], "running": [3, 2], "unfinished": []}
     with database.read() as session:
         for state, numbers in found.items():
             page = job_list(
@@ -161,8 +161,8 @@ def test_a_job_has_the_answer_of_its_safest_candidate(database, jobs):
                 also=[answer_condition(state)],
             )
             assert [jobs.index(job.id) for job in page.items] == numbers, state
-        assert answer_counts(session, JobFilters()) == {"pass": 2, "running": 2}
-        assert answer_counts(session, JobFilters(branch="main")) == {"pass": 1, "running": 1}
+        assert answer_counts(session, JobFilters()) == {"fail": 1, "pass": 1, "running": 2}
+        assert answer_counts(session, JobFilters(branch="main")) == {"fail": 1, "running": 1}
     with database.write() as session:
         session.get_one(Job, jobs[2]).status = "failed"
         session.get_one(Job, jobs[3]).status = "concluded"  # as an analysis ends, without a verdict

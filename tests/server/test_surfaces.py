@@ -1,0 +1,56 @@
+"""A job has one state and one lead on every surface of the server: its page, its row, the filters,
+the badge, and the webhooks.
+"""
+
+import html
+import re
+from types import SimpleNamespace
+
+import pytest
+
+from parity.report.answer import answer_words
+from parity.report.view import views_of
+from parity.report.words import MARKS
+from server.database.tables import Job
+from server.webhooks import _document
+
+
+def part(page: str, pattern: str) -> str:
+    found = re.search(pattern, page, re.DOTALL)
+    assert found, pattern
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", "", found[1])).split())
+
+
+@pytest.mark.parametrize(
+    ("gaps", "state"),
+    [
+        ({"nvfp4": 0.0}, "pass"),
+        ({"nvfp4": 0.05}, "fail"),
+        ({"nvfp4": 0.0137}, "inconclusive"),
+        ({"nvfp4": 0.05, "mxfp8": 0.0}, "fail"),
+        ({"mxfp8": 0.0, "nvfp4": 0.0137}, "inconclusive"),
+    ],
+)
+def test_page_row_filter_badge_and_webhook_show_one_state(gaps, state, api, database, judged):
+    job_id, _ = judged(gaps)
+    said = answer_words(views_of(api.get(f"/api/v1/jobs/{job_id}").json()["verdicts"]))
+    assert said.verdict == state
+
+    page = api.get(f"/jobs/{job_id}").text
+    assert part(page, r'class="chip">(.*?)</p>') == said.chip
+    assert part(page, r"<h1[^>]*>(.*?)</h1>") == said.lead
+
+    rows = api.get("/jobs", params={"state": state}).text
+    assert part(rows, rf'<a href="/jobs/{job_id}">(.*?)</a>') == said.lead
+    for other in {*MARKS} - {state}:
+        assert job_id not in api.get("/jobs", params={"state": other}).text
+
+    message = api.get(f"/api/v1/badges/{job_id}.json").json()["message"]
+    assert message.startswith(MARKS[state])
+    assert f" {state}" in message
+
+    with database.read() as session:
+        job = session.get_one(Job, job_id)
+        row = SimpleNamespace(id="d1", kind="job.ended", created_at=0.0, job=job)
+        sent = _document(row, "https://parity.example")
+    assert (sent["job"]["verdict"], sent["job"]["lead"]) == (state, said.lead)
