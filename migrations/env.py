@@ -13,7 +13,7 @@ from sqlalchemy.engine import create_engine
 
 from server.database.sessions import keep_private
 from server.database.tables import Base
-from server.environment import settings_or_exit
+from server.process_settings import settings_or_exit
 
 BEFORE, FIRST = "0024", "0025"
 

@@ -32,11 +32,11 @@ from server.api.curves import forecast, gap, layers, overlay, run_curves
 from server.api.service import health, job_schema, metrics, tokens, workers
 from server.concurrency.repeating import Repeating
 from server.database.sessions import Database
-from server.environment import USAGE, settings_or_exit
-from server.jobs.gate_rules import RulesError, read_rules
 from server.jobs.judge_thread import Judge
 from server.jobs.listening import Listener
+from server.jobs.pinned_gates import RulesError, read_rules
 from server.pages import dashboard
+from server.process_settings import USAGE, settings_or_exit
 from server.queue import WorkerNotifier, broker
 from server.readiness import Readiness
 from server.settings import Settings

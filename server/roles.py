@@ -13,7 +13,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from server.database.sessions import Database
-from server.environment import settings_or_exit
+from server.process_settings import settings_or_exit
 
 _ROLE = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _LOOK = text(

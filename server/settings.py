@@ -90,7 +90,7 @@ class Settings(BaseSettings):
     """Settings of the server and its workers. Each field is set as `PARITY_<NAME>`; an empty
     variable counts as unset.
 
-    An entry point reads them with `server.environment`, which puts a wrong value in one line.
+    An entry point reads them with `server.process_settings`, which puts a wrong value in one line.
     """
 
     model_config = SettingsConfigDict(

@@ -13,8 +13,8 @@ from parity.inert import inert
 from server.database.clock import time_text
 from server.database.sessions import Database, cannot_be_used
 from server.database.tables import Token
-from server.environment import settings_or_exit
 from server.errors import ServiceError
+from server.process_settings import settings_or_exit
 from server.web.access import api_tokens
 from server.web.access.rules import SCOPES
 

@@ -17,7 +17,7 @@ SERVER = (
     "server.roles",
     "server.tokens",
 )
-WORKER = ("workers.app", "workers.health", "workers.child", "workers.commands.child")
+WORKER = ("workers.app", "workers.health", "workers.child", "workers.commands.commit_trainer")
 # What each container runs, its health check and the operator's commands included.
 ENTRIES = {
     "migrate": ("server.roles", "server.retention.__main__"),

@@ -22,11 +22,11 @@ from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
 
-from training.environment import processes, transformer_engine
+from training.environment import processes, transformer_engine_installed
 from training.environment.maxtext_errors import MaxTextError
 from training.environment.maxtext_installed import installed
 from training.environment.maxtext_options import QUANTIZATION
-from training.environment.transformer_engine import NATIVE_SM
+from training.environment.transformer_engine_installed import NATIVE_SM
 from training.frozen import frozen
 from training.rules import RECIPES
 
@@ -202,12 +202,12 @@ def can_run(
                 f"{device.device_class}"
             ),
         )
-    refused = transformer_engine.sm_refusal(recipe, int(device.sm))
+    refused = transformer_engine_installed.sm_refusal(recipe, int(device.sm))
     if refused is not None:
         return False, refused
     if engine == "maxtext":
         return _maxtext_is_there()
-    return transformer_engine.can_run(recipe)
+    return transformer_engine_installed.can_run(recipe)
 
 
 def _products(device: Device) -> str:

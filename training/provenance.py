@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from training.device import version, versions
-from training.environment import transformer_engine
+from training.environment import transformer_engine_installed
 from training.environment.maxtext_installed import VARIABLE, versions_beside
 
 _NOT_BITS = ("JAX_COMPILATION_CACHE", "JAX_PERSISTENT_CACHE", "JAX_ENABLE_COMPILATION_CACHE")
@@ -25,7 +25,10 @@ def trainer_facts(environment: Mapping[str, str]) -> dict[str, str]:
     """
     facts = {"code_sha256": source_digest(), "trainer_version": version("parity")}
     facts |= {f"version.{name}": version for name, version in versions().items()}
-    facts |= {f"version.{name}": version for name, version in transformer_engine.versions().items()}
+    facts |= {
+        f"version.{name}": version
+        for name, version in transformer_engine_installed.versions().items()
+    }
     if python := environment.get(VARIABLE):
         facts |= {
             f"version.maxtext-python.{name}": version

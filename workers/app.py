@@ -8,7 +8,7 @@ import os
 from celery.signals import setup_logging, worker_init, worker_shutdown, worker_shutting_down
 
 from server import logs
-from server.environment import settings_or_exit
+from server.process_settings import settings_or_exit
 from server.queue import TRAIN_TASK, broker, queue_name
 from workers.commands.launchers import LauncherError
 from workers.runtime import Runtime, WorkerStartError

@@ -8,7 +8,7 @@ its worker's secrets, such as /proc/self/environ, by naming them as training dat
 from collections.abc import Sequence
 from pathlib import Path
 
-from server.jobs.data_roots import lies_in, paths_of
+from server.jobs.registered_roots import lies_in, paths_of
 from server.logs import without_secrets
 from server.settings import CHECKOUT, Settings
 from training.spec import RunSpec

@@ -8,8 +8,8 @@ import sys
 from sqlalchemy.exc import SQLAlchemyError
 
 from server.database.sessions import Database
-from server.environment import settings_or_exit
 from server.jobs.workers import live_workers
+from server.process_settings import settings_or_exit
 
 
 def main() -> int:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from server.settings import Settings
+from workers.commands.launched_trainer import trains_without_its_commit
 from workers.commands.launchers import LauncherError
-from workers.commands.watch import trains_without_its_commit
 
 
 def is_needed(settings: Settings, digest: str, launcher: str, paths: Sequence[str]) -> bool:

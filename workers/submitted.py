@@ -45,6 +45,7 @@ from workers.attempt_record import CODES_OF_FINISHED_RUNS, AttemptRecord
 from workers.commands import script
 from workers.commands.checkout import CheckoutError
 from workers.commands.follow import LogRefusedError, Report, ReportFollower, open_below
+from workers.commands.launched_trainer import EndedError, Watch, tail_of
 from workers.commands.launchers import STDOUT, LauncherError
 from workers.commands.schedulers import (
     LOG,
@@ -54,7 +55,6 @@ from workers.commands.schedulers import (
     SchedulerUnreachableError,
     best_effort,
 )
-from workers.commands.watch import EndedError, Watch, tail_of
 from workers.lease import Claim, LeaseLostError
 from workers.listings import Schedulers, last_change
 from workers.recorder import write_all

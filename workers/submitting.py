@@ -36,10 +36,10 @@ from workers import negative_controls
 from workers.attempt_record import AttemptRecord
 from workers.commands import checkout, script
 from workers.commands.kubernetes import Kubernetes
+from workers.commands.launched_trainer import EndedError, launcher_of, manifest
 from workers.commands.launchers import Limits, ReportSource
 from workers.commands.schedulers import Scheduler, best_effort
 from workers.commands.slurm import Slurm
-from workers.commands.watch import EndedError, launcher_of, manifest
 from workers.lease import Claim, LeaseLostError
 
 

@@ -43,7 +43,7 @@ class TrainingProcess:
 
     def go_ahead(self) -> None:
         """Let a trainer start that waits until its manifest is on record
-        (`workers.commands.child`).
+        (`workers.commands.commit_trainer`).
         """
         assert self._process.stdin is not None  # noqa: S101
         with suppress(BrokenPipeError):
@@ -154,7 +154,7 @@ def started(
         process = subprocess.Popen(
             command(
                 settings,
-                "workers.commands.child" if "launchers" in request else "workers.child",
+                "workers.commands.commit_trainer" if "launchers" in request else "workers.child",
                 *arguments,
             ),
             cwd=CHECKOUT,

@@ -15,7 +15,7 @@ from typing import Any
 
 from parity.client import spool
 from parity.client.delivery import Delivery
-from parity.client.environment import describe_environment
+from parity.client.process_facts import describe_environment
 from parity.client.rest import Client, ClientError
 from parity.client.retry import WRONG_TOKEN, Pauses, may_be_accepted_later, retry
 from parity.client.spool import Spool, SpoolError

@@ -22,7 +22,7 @@ from server.documents.jobs import JobDocument, job_document
 from server.documents.runs import seconds_since
 from server.errors import ForbiddenError, InvalidError
 from server.jobs.cost import price_of
-from server.jobs.gate_rules import PinnedDocument, pinned, pinned_job
+from server.jobs.pinned_gates import PinnedDocument, pinned, pinned_job
 from server.jobs.pinned_question import asked_by
 from server.jobs.requesters import requesters_of
 from server.jobs.reuse import GateAnswer, GateSubmission, answer, look_up, note_lookup

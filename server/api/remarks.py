@@ -15,7 +15,7 @@ from server.jobs import answers, statements
 from server.jobs import notes as job_notes
 from server.jobs import sign_offs as job_sign_offs
 from server.jobs import tags as job_tags
-from server.jobs.gate_rules import check_statements
+from server.jobs.pinned_gates import check_statements
 from server.jobs.statements import StatementRequest
 from server.jobs.tags import MOST_TAGS
 from server.records import Body

@@ -18,7 +18,7 @@ from server.database.states import RUN_ENDED
 from server.database.tables import Run, RunState
 from server.jobs import external, projects
 from server.jobs.external import AttachRequest, Kind, Outcome
-from server.jobs.gate_rules import check_rounding
+from server.jobs.pinned_gates import check_rounding
 from server.jobs.projects import RunRequest
 from server.records import Body, from_attributes
 from server.web.access.authorization import Sender, check_attempt

@@ -15,9 +15,9 @@ from server.check.stored_forms import check_stored_forms
 from server.check.tables import check_tables
 from server.check.verdicts import check_verdicts
 from server.database.sessions import Database, cannot_be_used
-from server.environment import settings_or_exit
 from server.errors import ServiceError
 from server.jobs.conclude import judge_again
+from server.process_settings import settings_or_exit
 
 _PARTS = (
     check_tables,

@@ -830,7 +830,7 @@ class Token(Base):
     # Largest number of runs submitted under this token that train at once; None: no limit.
     max_running: Mapped[int | None]
     # The repository whose gates it asks, for which the operator has pinned rules
-    # (`server.jobs.gate_rules`).
+    # (`server.jobs.pinned_gates`).
     repository: Mapped[str | None]
     created_at: Mapped[float]
     expires_at: Mapped[float | None]

@@ -12,7 +12,7 @@ from server.database import clock
 from server.database.states import JOB_ENDED
 from server.database.tables import Job, Run, Token, Worker
 from server.jobs import submissions
-from server.jobs.data_roots import outside_roots
+from server.jobs.registered_roots import outside_roots
 from training.command import ENGINE as COMMAND
 from training.overrides import recipes
 from training.rules import CAPABILITY_IN_WORDS

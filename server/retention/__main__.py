@@ -9,7 +9,7 @@ import sys
 from sqlalchemy.exc import SQLAlchemyError
 
 from server.database.sessions import Database, cannot_be_used
-from server.environment import settings_or_exit
+from server.process_settings import settings_or_exit
 from server.retention.files import old_files
 from server.retention.keeper import delete_batch, plan
 from server.settings import Settings

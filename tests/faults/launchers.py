@@ -39,7 +39,11 @@ STEPS, QUIET_SECONDS = 150, 180.0
 SLOW = LOOP.replace(
     "            log.write(", "            __import__('time').sleep(0.02)\n            log.write("
 )
-VICTIMS = {"worker": "launchers@", "follower": "workers.commands.child", "trainer": "train/loop.py"}
+VICTIMS = {
+    "worker": "launchers@",
+    "follower": "workers.commands.commit_trainer",
+    "trainer": "train/loop.py",
+}
 
 
 def main() -> int:

@@ -5,7 +5,7 @@ import json
 import pytest
 from pydantic import ValidationError
 
-from server.environment import setting_problems
+from server.process_settings import setting_problems
 from server.settings import Settings
 
 SECRET = "whsec_" + 43 * "A" + "="

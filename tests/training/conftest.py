@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from jax._src.interpreters import mlir
 
-from training.environment import transformer_engine
+from training.environment import transformer_engine_installed
 
 # Each program is lowered in an MLIR context of its own, which takes 3 ms: nearly half of the time
 # of a small program from the cache.
@@ -157,9 +157,11 @@ def stubbed_te(monkeypatch):
         monkeypatch.setattr(jnp, "tile", _repeat)
         monkeypatch.setattr(jax.nn, "scaled_matmul", _scaled_matmul)
         monkeypatch.setattr(
-            transformer_engine, "_import", functools.cache(transformer_engine._import.__wrapped__)
+            transformer_engine_installed,
+            "_import",
+            functools.cache(transformer_engine_installed._import.__wrapped__),
         )
-        return transformer_engine
+        return transformer_engine_installed
 
     with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
         yield with_gpu

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from training.environment import transformer_engine as installed
+from training.environment import transformer_engine_installed as installed
 
 if "transformer_engine_jax" not in installed.versions():
     pytest.skip(
@@ -130,7 +130,8 @@ def test_it_starts_in_a_process_whose_jax_has_loaded_no_library_of_cuda():
     a driver it says so.
     """
     script = (
-        "from training.environment.transformer_engine import can_run, jax_modules; jax_modules(); "
+        "from training.environment.transformer_engine_installed import can_run, jax_modules; "
+        "jax_modules(); "
         "print(can_run('fp8_current', {}))"
     )
     done = subprocess.run(

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from workers import lease, submitted
-from workers.commands import child
+from workers.commands import commit_trainer
 from workers.training_process import _argument
 
 
@@ -62,12 +62,12 @@ def test_it_looks_for_another_run_once_one_of_400_has_ended(worker, running, loo
 
 @pytest.mark.parametrize("size", [99, 100, 101])
 def test_64_mebibytes_of_what_a_trainer_prints_are_copied(tmp_path, monkeypatch, capfdbinary, size):
-    """With a limit of 100 bytes and pieces of 25, by a child and by a worker that follows."""
-    assert child._MOST_LOG_BYTES == submitted._MOST_LOG_BYTES == 64 * 2**20
-    for module, piece in ((child, 25), (submitted, 25)):
+    """With a limit of 100 bytes and pieces of 25, by a launcher's process and by a worker."""
+    assert commit_trainer._MOST_LOG_BYTES == submitted._MOST_LOG_BYTES == 64 * 2**20
+    for module, piece in ((commit_trainer, 25), (submitted, 25)):
         monkeypatch.setattr(module, "_MOST_LOG_BYTES", 100)
         monkeypatch.setattr(module, "_PIECE", piece)
-    printed = child._Printed(tmp_path / "printed")
+    printed = commit_trainer._Printed(tmp_path / "printed")
     (tmp_path / "printed").write_bytes(b"x" * size)
     printed.copy()
     os.close(printed.descriptor)

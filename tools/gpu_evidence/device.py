@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.gpu_evidence.results import write_facts
-from training.environment.transformer_engine import driver
+from training.environment.transformer_engine_installed import driver
 
 _PACKAGES = re.compile(
     r"jax|jaxlib|numpy|optax|flax|orbax-checkpoint|transformer[-_]engine.*|nvidia-(cu|nccl).*|jax-cuda.*|ml[-_]dtypes"

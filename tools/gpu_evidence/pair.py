@@ -40,8 +40,8 @@ from parity.report.words import words
 from server.database.metrics import store
 from server.database.sessions import Database
 from server.database.tables import Job
-from server.environment import settings_or_exit
 from server.jobs.conclude import settled
+from server.process_settings import settings_or_exit
 from server.settings import Settings
 from tools.gpu_evidence.results import write_atomically, write_facts
 from tools.gpu_evidence.steps import STEPS

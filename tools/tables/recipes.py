@@ -6,7 +6,7 @@ from tools.tables.generated import DOCS, GeneratedTable
 from training.arithmetic.quantize import Quantizer
 from training.arithmetic.recipes import linear_recipe
 from training.environment.maxtext_options import QUANTIZATION
-from training.environment.transformer_engine import NATIVE_SM
+from training.environment.transformer_engine_installed import NATIVE_SM
 from training.rules import RECIPES
 from training.switches import SWITCH_CHOICES, SWITCH_RANGES, features, switches_of
 

@@ -35,7 +35,7 @@ from training.arithmetic.linear import Channel
 from training.arithmetic.quantize import nonfinite
 from training.arithmetic.random_bits import Key
 from training.arithmetic.recipes import LinearRecipe
-from training.environment.transformer_engine import jax_modules
+from training.environment.transformer_engine_installed import jax_modules
 
 # Transformer Engine's update puts the newest amax last; a history of one would lose it.
 _HISTORY = 2

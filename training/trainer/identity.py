@@ -9,7 +9,7 @@ import json
 import os
 
 from training import device
-from training.environment import transformer_engine
+from training.environment import transformer_engine_installed
 from training.overrides import phrase
 from training.provenance import trainer_facts
 from training.segments import not_te_parity_of
@@ -39,7 +39,7 @@ def manifest(spec: RunSpec, corpus: Corpus) -> dict[str, str]:
     if spec.engine == "transformer_engine":
         facts |= {
             f"transformer_engine.{name}": value
-            for name, value in transformer_engine.facts().items()
+            for name, value in transformer_engine_installed.facts().items()
         }
     # Under keys with the arm's recipe: a fact of one arm alone does not confound a pair.
     if spec.overrides:

@@ -33,10 +33,10 @@ from sqlalchemy.exc import OperationalError, SQLAlchemyError
 from parity.client.rest import Client, ClientError, UnreachableError
 from parity.judging.document_types import VerdictDocument
 from server.database.sessions import Database
-from server.environment import SettingsError, misspelt_variables, read_settings
 from server.jobs.conclude import settled
-from server.jobs.gate_rules import RulesError, read_rules
+from server.jobs.pinned_gates import RulesError, read_rules
 from server.jobs.workers import live_workers
+from server.process_settings import SettingsError, misspelt_variables, read_settings
 from server.queue import redis_client
 from server.readiness import alembic_config
 from server.settings import Settings

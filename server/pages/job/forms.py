@@ -17,7 +17,7 @@ from server.documents.jobs import JobDocument
 from server.errors import ForbiddenError, InvalidError
 from server.jobs import notes, sign_offs, statements, tags
 from server.jobs.added_runs import AddedRunRequest
-from server.jobs.gate_rules import check_statements
+from server.jobs.pinned_gates import check_statements
 from server.pages.form_fields import parsed_number
 from server.pages.rendering import pages_router
 from server.web.access.authorization import check_rule

@@ -13,7 +13,7 @@ from training.arithmetic import random_bits
 from training.arithmetic.linear import quiet_channel
 from training.arithmetic.recipes import linear_recipe
 from training.engines import transformer_engine
-from training.environment.transformer_engine import jax_modules
+from training.environment.transformer_engine_installed import jax_modules
 from training.gemm_sizes import GemmSize, misfit
 from training.overrides import GEMMS
 from training.segments import Arithmetic

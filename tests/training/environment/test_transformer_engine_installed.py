@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from training.engines import transformer_engine
-from training.environment import transformer_engine as transformer_engine_installed
-from training.environment.transformer_engine import can_run, driver, sm_refusal
+from training.environment import transformer_engine_installed
+from training.environment.transformer_engine_installed import can_run, driver, sm_refusal
 
 
 @pytest.fixture

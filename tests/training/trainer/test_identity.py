@@ -7,7 +7,7 @@ import pytest
 
 from tests.changed import called, indifferent, leaves
 from training import device
-from training.environment import transformer_engine
+from training.environment import transformer_engine_installed
 from training.overrides import Override
 from training.spec import Arm, Data, JobSpec
 from training.trainer import identity as identity_module
@@ -37,7 +37,7 @@ def same_machine(monkeypatch):
     machine = device.describe()
     monkeypatch.setattr(device, "describe", lambda: machine)
     monkeypatch.setattr(identity_module, "trainer_facts", lambda _: dict(FACTS))
-    monkeypatch.setattr(transformer_engine, "facts", dict)
+    monkeypatch.setattr(transformer_engine_installed, "facts", dict)
     monkeypatch.setattr(identity_module, "not_te_parity_of", lambda _: None)
     monkeypatch.setattr(identity_module, "not_te_parity", lambda *_: None)
     monkeypatch.setattr(RUN.__class__, "segments", ())

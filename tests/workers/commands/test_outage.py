@@ -17,7 +17,7 @@ from server.documents.jobs import job_document
 from tests.workers.commands.conftest import STEPS, head_of
 from tests.workers.commands.schedulers import PlayKubernetes, PlaySlurm, Stepping
 from workers import listings, submitted
-from workers.commands import watch
+from workers.commands import launched_trainer
 
 pytestmark = pytest.mark.both_databases
 CODE, ROUNDS = "SCHEDULER_UNREACHABLE", 12
@@ -80,7 +80,7 @@ def clock(monkeypatch):
         thread_time=time.thread_time,
         sleep=time.sleep,
     )
-    for module in (submitted, listings, watch):
+    for module in (submitted, listings, launched_trainer):
         monkeypatch.setattr(module, "time", moved)
     return SimpleNamespace(forward=forward)
 

@@ -2,7 +2,7 @@
 
 import os
 
-from workers.commands.child import _Printed
+from workers.commands.commit_trainer import _Printed
 
 
 def test_what_a_trainer_prints_is_copied_once_from_its_first_byte(tmp_path, capfdbinary):

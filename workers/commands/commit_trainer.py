@@ -1,7 +1,7 @@
 """The process that trains a commit by a launcher: it checks the commit out, starts the trainer,
-follows its report (`watch`, which says how it ended) and passes on what it reports.
+follows its report (`launched_trainer`, which says how it ended) and passes on what it reports.
 
-    python -m workers.commands.child      its request on standard input, as `workers.child` has it
+    python -m workers.commands.commit_trainer   its request on standard input, as of `workers.child`
 
 It speaks the messages of `workers.protocol`, so the supervisor treats it like any training process:
 its process group, which the trainer is in, is killed at the end, and a watcher ends it if the
@@ -39,8 +39,7 @@ from training.spec import Data, Model, RunSpec, Schedule
 from workers.commands import checkout
 from workers.commands.checkout import CheckoutError
 from workers.commands.follow import LogRefusedError, Report, ReportFollower
-from workers.commands.launchers import STDOUT, Launcher, LauncherError
-from workers.commands.watch import (
+from workers.commands.launched_trainer import (
     EndedError,
     Watch,
     launcher_of,
@@ -48,6 +47,7 @@ from workers.commands.watch import (
     tail_of,
     trains_without_its_commit,
 )
+from workers.commands.launchers import STDOUT, Launcher, LauncherError
 from workers.protocol import CRASHED, CommandRequest, claim_stdout
 
 _POLL_SECONDS = 0.25

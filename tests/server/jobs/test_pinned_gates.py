@@ -12,8 +12,8 @@ from fastapi.testclient import TestClient
 
 from parity.judging.policy import policy_from_mapping
 from server.errors import InvalidError
-from server.jobs import gate_rules
-from server.jobs.gate_rules import RULES, PinnedRules, RulesError, pinned, read_rules
+from server.jobs import pinned_gates
+from server.jobs.pinned_gates import RULES, PinnedRules, RulesError, pinned, read_rules
 from server.jobs.pinned_question import AskedQuestion
 from server.settings import CHECKOUT
 from server.web.access import api_tokens
@@ -150,7 +150,7 @@ def test_every_key_has_a_rule_or_is_one_of_the_exit_code():
     assert {*RULES} == set(PinnedRules.__dataclass_fields__) - {
         *("on_inconclusive", "on_infra", "advisory", "job", "free", "external", "statements")
     }
-    assert {*gate_rules._READ} == {*PinnedRules.__dataclass_fields__}
+    assert {*pinned_gates._READ} == {*PinnedRules.__dataclass_fields__}
 
 
 def test_a_repository_without_rules_passes_nothing(file, tmp_path):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from server.environment import SettingsError, misspelt_variables, read_settings
+from server.process_settings import SettingsError, misspelt_variables, read_settings
 from server.setting_lists import is_list
 from server.settings import CHECKOUT, SECRET_SETTINGS, Settings
 from tests.faults.matrix import git
@@ -87,7 +87,7 @@ def test_every_command_reads_its_settings_at_the_one_place():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.Call) and ast.unparse(node) == "Settings()"
     ]
-    assert bare == ["server/environment.py"]
+    assert bare == ["server/process_settings.py"]
 
 
 @pytest.mark.parametrize("field", [n for n, f in Settings.model_fields.items() if is_list(f)])
