@@ -111,7 +111,7 @@ def run_noise(
         df=known.df,
         end=end,
         margin=determine_margin(policy, level, today[0]),
-        is_measured=all(floor.measured_df > 0 for floor in today),
+        is_measured=all(noise.measured_df > 0 for noise in today),
     )
 
 
