@@ -9,6 +9,7 @@ from typing import Any, cast
 from parity.effective_recipe import title
 from parity.frozen import frozen
 from parity.judging.codes import BY_CODE, IDENTICAL, NUMBERS_ALONE
+from parity.judging.curves.window import ends_early
 from parity.judging.document_types import (
     ChancesDocument,
     MarginDocument,
@@ -140,6 +141,28 @@ class TrainingView(CommonView):
         if not schedule:
             return "this point"
         return f"step {schedule['step']:,}"
+
+    @property
+    def shorter_log(self) -> tuple[str, int] | None:
+        """The arm whose log ends before the other's, and the last step of the other's; None where
+        both reach as far.
+        """
+        inputs = self.document["inputs"]
+        logs = [
+            (
+                max((run["completeness"]["last"] for run in runs), default=0),
+                max((run["completeness"]["stride"] or 1 for run in runs), default=1),
+                arm.title,
+            )
+            for arm, runs in (
+                (self.baseline, inputs["baseline"]),
+                (self.candidate, inputs["candidate"]),
+            )
+        ]
+        (last, stride, name), (end, other_stride, _) = sorted(logs)
+        if ends_early(last, end, max(stride, other_stride), end):
+            return name, end
+        return None
 
     @property
     def window(self) -> tuple[int, int] | None:

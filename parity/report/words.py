@@ -175,10 +175,21 @@ def measure_of(view: View, *, named: bool = False) -> str:
     if view.finished:
         where = f"{name if named else 'It'} ends {at}"
     else:
-        where = f"As of {view.point} {name if named else 'it'} is {at}"
+        where = f"As of {view.point}{_end_of_log(view)} {name if named else 'it'} is {at}"
     return (
         f"{where} {view.baseline.title}{_margin_multiple(size, margin) if float(digits) else ''}."
     )
+
+
+def _end_of_log(view: View) -> str:
+    """Why a training is compared up to this point: ", where mxfp8's log ends (fp8's: 1,499),"."""
+    shorter = view.shorter_log if isinstance(view, TrainingView) else None
+    if shorter is None:
+        return ""
+    name, end = shorter
+    arms = (view.baseline.title, view.candidate.title)
+    other = next((arm for arm in arms if arm != name), name)
+    return f", where {name}'s log ends ({other}'s: {end:,}),"
 
 
 def _equal_runs(view: TrainingView, whose: str) -> str:

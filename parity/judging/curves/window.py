@@ -126,11 +126,18 @@ def plan_window(
     end = origin + planned_steps - 1
     shortest = min((last for _, last in spans), default=end)
     stride = max((run.completeness.stride or 1 for run in runs), default=1)
-    if end - shortest <= max(stride, MISSING_SHARE * planned_steps):
+    if not ends_early(shortest, end, stride, planned_steps):
         return make_window(planned_steps, origin, fraction, plan)
     share = max(shortest - origin + 1, 0) / planned_steps
     words = f"a run stops at step {shortest:,} of {planned_steps:,} ({percent(share)} of the plan)"
     return make_window(planned_steps, origin, fraction, plan, max(shortest, origin), words)
+
+
+def ends_early(last: int, end: int, stride: int, steps: int) -> bool:
+    """Whether a log whose last step is `last`, logged every `stride` steps, ends before `end` by
+    more than what counts as reached, of a training of so many steps.
+    """
+    return end - last > max(stride, MISSING_SHARE * steps)
 
 
 def decay_phase(window: Window, run: Curve, min_points: int) -> Window:

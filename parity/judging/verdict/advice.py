@@ -27,6 +27,7 @@ from parity.judging.codes import AS_OF, BY_CODE, CONFOUNDED
 from parity.judging.curves.context import ENGINE, PARAMETERS, RECIPE
 from parity.judging.curves.curve import Curve
 from parity.judging.curves.step_noise import StandardError
+from parity.judging.curves.window import ends_early
 from parity.judging.decision import FAIL, INCONCLUSIVE, PASS, Decision
 from parity.judging.document_types import STOPPED, OfferDocument, VerdictDocument
 from parity.judging.gap.interval import Interval, interval
@@ -156,6 +157,8 @@ def _without_offers(
     to_pass, detectable = max(abs(lo), abs(hi)), statistics.margin.nats - half
     if decision.deciding.code != "CI_STRADDLES_MARGIN":
         sentences = _steps_by_code(m, decision, layer_policy, layer_snr_db, end_is_asked)
+        if decision.state == INCONCLUSIVE:
+            sentences = (*_rest_of_log(m), *sentences)
         return Advice(
             sentences=sentences, margin_to_pass=to_pass, minimum_detectable_gap=detectable
         )
@@ -167,6 +170,7 @@ def _without_offers(
     no_look = () if m.multiplicity.left or not any((runs, steps, stride)) else (NO_LOOK_LEFT,)
     return Advice(
         sentences=(
+            *_rest_of_log(m),
             *_denser_log(stride),
             _straddle_sentence(m, runs, steps, stride, end_is_asked),
             *no_look,
@@ -297,6 +301,30 @@ def _straddle_sentence(
     words = " or ".join(f"{verb} {what}" for _, verb, what in options)
     look = f"(look {m.multiplicity.look + 1} of {m.multiplicity.looks})"
     return f"{words[0].upper()}{words[1:]} to decide {look}{tail}"
+
+
+def _rest_of_log(m: Measurements) -> tuple[str, ...]:
+    """The rest of a log that ends before the other arm's, before runs that would be trained on. A
+    service has recorded all that there is.
+    """
+    if m.multiplicity.registered:
+        return ()
+    ends = [
+        (
+            max((int(run.steps[-1]) for run in arm.runs if len(run.steps)), default=0),
+            max((run.completeness.stride or 1 for run in arm.runs), default=1),
+            arm.name,
+        )
+        for arm in m.arms.both
+    ]
+    (last, stride, name), (end, other_stride, other) = sorted(ends)
+    if not ends_early(last, end, max(stride, other_stride), end):
+        return ()
+    sentence = (
+        f"Give the rest of {name}'s log, if it exists: it ends at step {last:,}, {other}'s at "
+        f"{end:,}."
+    )
+    return (sentence,)
 
 
 def _denser_log(stride: int | None) -> tuple[str, ...]:

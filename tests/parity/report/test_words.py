@@ -341,3 +341,39 @@ def test_a_verdict_has_at_most_15_lines_of_80_columns(documents: dict[str, Any])
         assert len(lines) <= MOST_LINES
         assert max(map(len, lines)) <= 80
         assert len(_text(document, verbose=True).split("\n")) > MOST_LINES
+
+
+def cut_pair(
+    make_run: MakeRun, policy: Policy, candidate_steps: int, baseline_steps: int = 2000
+) -> VerdictDocument:
+    """A verdict on a candidate that is hardly worse, whose log may end before the baseline's."""
+    (verdict,) = judge(
+        [make_run(baseline_steps, recipe="fp8_current")],
+        {"mxfp8": [make_run(candidate_steps, seed=2, gap=0.0265, recipe="mxfp8")]},
+        policy,
+        planned_steps=2000,
+        baseline_name="fp8",
+    )
+    return verdict.document()
+
+
+@pytest.mark.parametrize(
+    ("candidate_steps", "baseline_steps", "end"),
+    [
+        (1200, 2000, "where mxfp8's log ends (fp8's: 1,999),"),
+        (2000, 1200, "where fp8's log ends (mxfp8's: 1,999),"),
+        (1200, 1200, ""),
+        (1995, 2000, ""),  # as good as reached
+    ],
+)
+def test_a_log_that_ends_before_the_others_is_named_in_the_first_lines(
+    make_run: MakeRun, one_percent: Policy, candidate_steps: int, baseline_steps: int, end: str
+) -> None:
+    document = cut_pair(make_run, one_percent, candidate_steps, baseline_steps)
+    told = words(view_of(document))
+    assert ("log ends" in told.measure) == bool(end)
+    assert end in told.measure
+    asks = [one for one in document["advice"]["sentences"] if one.startswith("Give the rest of")]
+    assert bool(asks) == bool(end)
+    if end:
+        assert document["advice"]["sentences"].index(asks[0]) == len(document["advice"]["offers"])
