@@ -1,6 +1,4 @@
-"""The binned gap of a verdict, as its charts show it: its bins, its limits, its level."""
-
-import math
+"""The binned gap of a verdict, as its charts show it: its bins and its level."""
 
 import numpy as np
 
@@ -10,8 +8,6 @@ from parity.judging.document_types import VerdictDocument
 from parity.judging.live.gap_chart import WHOLE, BinnedGap, StepRange, binned_gap
 from parity.judging.noise.arm_noise import Prior
 from parity.judging.verdict.deciding_interval import recorded_interval
-
-EARLY_SHARE = 0.03  # of the steps: the fall of the first ones would flatten all that follows
 
 
 def verdict_gap(document: VerdictDocument, case: Case, steps: StepRange = WHOLE) -> BinnedGap:
@@ -51,33 +47,6 @@ def interval_level(document: VerdictDocument) -> float | None:
         return recorded_interval(document, gap)["level"]
     shared = document.get("multiplicity")
     return shared["confidence"] if shared else None
-
-
-def gap_limits(document: VerdictDocument, gap: BinnedGap, pad: float) -> tuple[float, float]:
-    """Limits that hold zero, the margin, the interval and the window's band, and the early gap as
-    far as it does not dwarf them.
-
-    `pad` is the room left at both ends, as a share of the height.
-    """
-    middle = (gap.first_step + gap.last_step) / 2
-    inside = middle >= gap.window[0]
-    if not inside.any():
-        inside[:] = True
-    values = [0.0, gap.margin_nats or 0.0, *gap.lo[inside].tolist(), *gap.hi[inside].tolist()]
-    if recorded := document["gap"]:
-        interval = recorded_interval(document, recorded)
-        values += [interval["lo"], interval["hi"]]
-    finite = [value for value in values if math.isfinite(value)]
-    low, high = min(finite), max(finite)
-    reach = high - low or 1e-6
-    early = gap.mean[(middle >= EARLY_SHARE * middle[-1:]) & np.isfinite(gap.mean)]
-    if len(early):
-        low, high = (
-            max(min(low, float(early.min())), low - reach),
-            min(max(high, float(early.max())), high + reach),
-        )
-    room = pad * (high - low or 1e-6)
-    return low - room, high + room
 
 
 def verdict_priors(document: VerdictDocument) -> tuple[Prior, Prior] | None:

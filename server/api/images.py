@@ -31,7 +31,7 @@ from server.database.sessions import Database
 from server.database.tables import Job, is_id
 from server.errors import NotFoundError
 from server.jobs.judge_input import case_of
-from server.jobs.verdict_rows import verdict_documents
+from server.jobs.verdict_rows import shown_documents, verdict_documents
 from server.settings import Settings
 from server.web.context import InContext
 from server.web.requests.entity_tags import ClientCopy
@@ -76,8 +76,8 @@ def verdict_figure(
     ] = None,
     if_none_match: Annotated[str, Header()] = "",
 ) -> Response:
-    """The one-page figure of a verdict: losses, gap with its band and the margin, noise. Drawn
-    once, then stored.
+    """The figure of a verdict: its first lines and the picture of its page. Drawn once, then
+    stored.
     """
     with context.database.read() as session:
         job = find_job(session, job_id)
@@ -108,7 +108,8 @@ def figure(settings: Settings, database: Database, job_id: str, candidate: str |
     with database.read() as session:
         job = find_job(session, job_id)
         documents = {
-            str(document["candidate"]["name"]): document for document in verdict_documents(job)
+            str(document["candidate"]["name"]): document
+            for document in shown_documents(session, job)
         }
         name = candidate or next(iter(documents), None)
         if name is None or name not in documents:

@@ -97,18 +97,23 @@ def compare(
 
     Exits with the worst verdict: 1 fail, 3 inconclusive, 0 pass.
     """
-    requests = comparison_requests(
-        ComparisonRequest(
-            runs=runs,
-            stated=stated,
-            table=table,
-            policy_options=policy_options,
-            evidence=evidence,
-            look=look,
-        )
+    request = ComparisonRequest(
+        runs=runs,
+        stated=stated,
+        table=table,
+        policy_options=policy_options,
+        evidence=evidence,
+        look=look,
     )
+    with reports.unwritten_files_named():
+        return exit_code(_judge_all(request, reports, server))
+
+
+def _judge_all(whole: ComparisonRequest, reports: Reports, server: Server) -> Sequence[AnyDocument]:
+    """Judge each comparison of a request; the verdicts."""
+    runs, requests = whole.runs, comparison_requests(whole)
     if len(requests) == 1:
-        return exit_code(judge(next(iter(requests.values())), reports, server, typed_command()))
+        return judge(next(iter(requests.values())), reports, server, typed_command())
     if one := next(
         iter(reports.given("junit", "figure", "bundle", "html", "open_page", "push").values()), None
     ):
@@ -124,7 +129,7 @@ def compare(
         documents += judge(request, replace(reports, is_silent=reports.as_json), server, command)
     if reports.as_json:
         reports.show_verdicts(documents)
-    return exit_code(documents)
+    return documents
 
 
 def judge(
@@ -199,7 +204,7 @@ def judge(
         check_push(case)
     verdicts = case.verdicts()
     documents = [verdict.document() for verdict in verdicts]
-    reports.write(case, documents, lambda paths: _draw(paths, documents, case))
+    reports.write(case, documents, lambda paths: _draw(paths, with_path(verdicts), case))
     if reports.html is not None or reports.open_page:
         placed = typed(with_path(verdicts), command)
         write_page(case_report(case, placed), reports.html, show=reports.open_page)

@@ -1,6 +1,9 @@
 """The comparison of held-out losses on the command line: what it refuses, judges and reports."""
 
-from collections.abc import Callable, Collection, Sequence
+import sys
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
 from parity.cli.inputs.table_arms import TableOptions
 from parity.cli.inputs.table_times import read_times
@@ -61,6 +64,22 @@ class Reports(Printing, panel=OUTPUT):
         rich_help_panel=SERVER,
     )
 
+    @contextmanager
+    def unwritten_files_named(self) -> Iterator[None]:
+        """Where an error ends the comparison, say first which files were not written, and that one
+        that is there is of an earlier call. The error follows, with the reason.
+        """
+        wanted = [path for path in (self.html, self.figure, self.junit, self.bundle) if path]
+        before = {path: _written_at(path) for path in wanted}
+        try:
+            yield
+        except Exception:
+            missing = [path for path in wanted if _written_at(path) == before[path]]
+            for path in missing:
+                older = "" if before[path] is None else "; the file there is of an earlier call"
+                print(f"parity: {path}: not written, see the next line{older}", file=sys.stderr)
+            raise
+
     def write(
         self,
         case: Case | EvaluationCase,
@@ -80,6 +99,14 @@ class Reports(Printing, panel=OUTPUT):
             )
         if self.junit:
             write_file(self.junit, render_junit(documents).encode())
+
+
+def _written_at(path: str) -> int | None:
+    """When a file was written; None where it is not there."""
+    try:
+        return Path(path).stat().st_mtime_ns
+    except OSError:
+        return None
 
 
 def holds_held_out_losses(loss_is: str | None, columns: Collection[str | None]) -> bool:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 from parity.frozen import frozen
 from parity.report.evaluation_tables import token_unit
@@ -49,6 +50,18 @@ class Axes:
             f"{short_number(10.0 * self.x(step), self.places)} "
             f"{short_number(10.0 * self.far_y(nats), self.places)}"
         )
+
+
+@frozen
+class XTick:
+    """A number along the horizontal axis: its place, % of the width, which side of it stands there,
+    and whether a narrow screen leaves it out.
+    """
+
+    x: float
+    words: str
+    anchor: Literal["left", "center", "right"]
+    is_minor: bool = False
 
 
 def axes_of(scene: Scene) -> Axes:
@@ -166,6 +179,21 @@ def y_axis(axes: Axes, *, is_signed: bool) -> str:
 
 
 def x_axis(scene: Scene, axes: Axes) -> str:
+    """The numbers along the horizontal axis."""
+    parts = []
+    for tick in x_ticks(scene, axes):
+        look = {"left": ' class="start"', "right": ' class="end"'}.get(
+            tick.anchor, ' class="minor"' if tick.is_minor else ""
+        )
+        parts.append(f'<text{look} x="{_across(tick.x)}" y="15">{tick.words}</text>')
+    return "".join(parts)
+
+
+def _across(x: float) -> str:
+    return "0" if x == 0.0 else percent_text(x)
+
+
+def x_ticks(scene: Scene, axes: Axes) -> list[XTick]:
     """First and last step in full, round ones between them where these leave room."""
     scale, unit = 1.0, ""
     if scene.tokens_per_step and math.isfinite(scene.tokens_per_step):
@@ -179,9 +207,9 @@ def x_axis(scene: Scene, axes: Axes) -> str:
     )
     first = ends[0] if scene.tokens_per_step else f"step {ends[0]}"
     last = f"{ends[1]} {unit}".rstrip() + " tokens" if scene.tokens_per_step else ends[1]
-    parts = [
-        f'<text class="start" x="0" y="15">{first}</text>',
-        f'<text class="end" x="100%" y="15">{last}</text>',
+    shown = [
+        XTick(x=0.0, words=first, anchor="left"),
+        XTick(x=100.0, words=last, anchor="right"),
     ]
     between = [(axes.x(value / scale), value) for value in values]
     between = [
@@ -192,6 +220,7 @@ def x_axis(scene: Scene, axes: Axes) -> str:
     # the one that a narrow screen shows
     middle = min((abs(x - 50.0) for x, _ in between), default=0.0)
     for x, value in between:
-        look = "" if abs(x - 50.0) == middle else ' class="minor"'
-        parts.append(f'<text{look} x="{percent_text(x)}" y="15">{value:,.{places}f}</text>')
-    return "".join(parts)
+        is_minor = abs(x - 50.0) != middle
+        words = f"{value:,.{places}f}"
+        shown.append(XTick(x=x, words=words, anchor="center", is_minor=is_minor))
+    return shown

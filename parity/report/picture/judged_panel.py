@@ -85,16 +85,7 @@ def judged_svg(scene: Scene, axes: Axes) -> str:
     several = not scene.is_dense and len(scene.traces) > 1
     with_notes = len(scene.traces) <= _NOTED or scene.is_dense
     drawn = [place for place, trace in enumerate(scene.traces) if trace.judged]
-    tops = [
-        axes.y(scene.traces[place].judged[0].mean)
-        if math.isfinite(scene.traces[place].judged[0].mean)
-        else 50.0
-        for place in drawn
-    ]
-    if several:
-        places = spread(tops, 10.6 if with_notes else 7.0, (5.0, 91.0 if with_notes else 95.0))
-    else:
-        places = [min(85.0, max(5.0, top)) for top in tops]
+    places = judged_places(scene, axes, drawn)
     parts = [_rug(scene, axes)] if scene.is_dense else []
     for place, top in zip(drawn, places, strict=True):
         trace = scene.traces[place]
@@ -112,6 +103,21 @@ def judged_svg(scene: Scene, axes: Axes) -> str:
             )
         parts.append(_judged_label(scene, place, top, several=several, with_notes=with_notes))
     return "".join(parts)
+
+
+def judged_places(scene: Scene, axes: Axes, drawn: Sequence[int]) -> list[float]:
+    """Where the numbers of these candidates stand, % of the height, none over another."""
+    tops = [
+        axes.y(scene.traces[place].judged[0].mean)
+        if math.isfinite(scene.traces[place].judged[0].mean)
+        else 50.0
+        for place in drawn
+    ]
+    if scene.is_dense or len(scene.traces) == 1:
+        return [min(85.0, max(5.0, top)) for top in tops]
+    if len(scene.traces) <= _NOTED:
+        return spread(tops, 10.6, (5.0, 91.0))
+    return spread(tops, 7.0, (5.0, 95.0))
 
 
 def _whisker(axes: Axes, judged: JudgedInterval, position: int) -> str:

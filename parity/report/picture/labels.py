@@ -78,9 +78,27 @@ def _loss_names(scene: Scene, axes: Axes) -> Iterator[str]:
         )
 
 
+def level_words(scene: Scene, level: float) -> str:
+    """A margin's name, with its nats."""
+    return minus(f"margin {signed(level, max(scene.decimals, nats_decimals(level)))}")
+
+
+def window_words(scene: Scene) -> tuple[str, str]:
+    """Whether the window was judged or will be, and its steps; "" for those of an axis of
+    tokens.
+    """
+    first, last = scene.window or (0, 0)
+    if any(trace.judged for trace in scene.traces) and scene.now is None:
+        what = "judged"
+    else:
+        what = "to be judged"
+    steps = f" {first:,} to {last:,}" if last > first else f" {last:,}"
+    return what, "" if scene.tokens_per_step else steps
+
+
 def _level_labels(scene: Scene, axes: Axes) -> Iterator[str]:
     for level in margin_levels(scene):
-        words = minus(f"margin {signed(level, max(scene.decimals, nats_decimals(level)))}")
+        words = level_words(scene, level)
         if level >= 0.0:
             if scene.margin_note:
                 note = f'<tspan class="minor"> ({escape(scene.margin_note)})</tspan>'
@@ -108,13 +126,9 @@ def _window_label(scene: Scene, axes: Axes, y: int) -> str:
     """At the window's beginning; a narrow window's label runs on into the panel, which continues
     the shade.
     """
-    first, last = scene.window or (0, 0)
-    if any(trace.judged for trace in scene.traces) and scene.now is None:
-        what = "judged"
-    else:
-        what = "to be judged"
-    steps = f" {first:,} to {last:,}" if last > first else f" {last:,}"
-    steps = "" if scene.tokens_per_step else f'<tspan class="minor">{steps}</tspan>'
+    first, _ = scene.window or (0, 0)
+    what, words = window_words(scene)
+    steps = f'<tspan class="minor">{words}</tspan>' if words else ""
     margin = axes.far_y(scene.margin) if scene.margin is not None and scene.has_gap else 100.0
     # below the margin's own label
     top = f'y="{percent_text(margin)}" dy="{y}"' if 0.0 < margin < _HIGH else f'y="{y}"'

@@ -99,11 +99,13 @@ def _caption(scene: Scene) -> str:
         named = f'<b class="c-{selected.state} tinted name">{name}</b>: gap'
     else:
         named = "<b>Gap</b>"
+    what = f'<span class="what">{named} to {base}, nats per token; up is worse</span>'
+    return f'<figcaption>{what}<span class="r">{escape(legend_words(scene))}</span></figcaption>'
+
+
+def legend_words(scene: Scene) -> str:
+    """What line, band, dots and marks are."""
     marks = [trace.marks for trace in scene.traces]
     keys = [" · ▲ spike"] if any(any(trace_marks.spikes) for trace_marks in marks) else []
     keys += [" · △ NaN"] if any(any(trace_marks.nonfinite) for trace_marks in marks) else []
-    what = f'<span class="what">{named} to {base}, nats per token; up is worse</span>'
-    return (
-        f"<figcaption>{what}<span "
-        f'class="r">{escape(scene.legend)}{"".join(keys)}</span></figcaption>'
-    )
+    return f"{scene.legend}{''.join(keys)}"

@@ -27,14 +27,3 @@ def test_losses_in_bits_are_converted_where_that_is_stated(
         assert "0.0040 nats" in out, kind
     code, _, err = run(*call, "--loss-unit", "bit")
     assert (code, "loss-unit" in err) == (2, True)
-
-
-def test_held_out_losses_are_not_pushed_and_the_refusal_says_what_is_written_instead(
-    tmp_path: Path, run: Callable[..., tuple[int, str, str]]
-) -> None:
-    page = tmp_path / "page.html"
-    call = ("compare", "bf16=2.242", "fp8=2.276", "--tokens", "23e9", "--html", str(page))
-    code, _, err = run(*call, "--push")
-    assert (code, "--html FILE" in err, page.exists()) == (2, True, False)
-    assert run(*call)[0] == 3
-    assert "fp8" in page.read_text()

@@ -1,4 +1,7 @@
+import dataclasses
+import re
 from collections.abc import Callable
+from html import unescape
 from pathlib import Path
 
 import numpy as np
@@ -6,13 +9,14 @@ import pytest
 
 from parity.judging.bundles.evidence import Case
 from parity.judging.curves.curve import Curve, curve_from_arrays
-from parity.judging.live.gap_chart import binned_gap
 from parity.judging.policy import Policy
-from parity.judging.verdict.verdict import judge
-from parity.report.figures.figure_file import PAD, FigureError
-from parity.report.figures.verdict_figure import _grouped_steps, _spread_heights, draw_figure
+from parity.judging.verdict.path import with_path
+from parity.report.figures.figure_file import FigureError
+from parity.report.figures.verdict_figure import draw_figure, verdict_figure
+from parity.report.picture.axes import axes_of
 from parity.report.picture.buckets import loss_buckets
-from parity.report.verdict_gap import gap_limits
+from parity.report.picture.case_scene import case_scene
+from parity.report.picture.picture import picture
 
 MakeRun = Callable[..., Curve]
 
@@ -67,34 +71,65 @@ def test_figures_of_every_kind_of_verdict(
             assert path.read_bytes() == first
 
 
-@pytest.mark.parametrize("gap", [0.08, 0.0, -0.1])
-def test_the_gap_panel_holds_what_matters_and_little_more(
-    gap: float, make_run: MakeRun, one_percent: Policy
+def _texts(drawn: object) -> set[str]:
+    """All that a figure says."""
+    from matplotlib.text import Text
+
+    found = drawn.findobj(Text)  # type: ignore[attr-defined]
+    return {text.get_text() for text in found if text.get_text()}
+
+
+@pytest.mark.parametrize(
+    ("gap", "state"), [(0.003, "pass"), (0.08, "fail"), (0.025, "inconclusive"), (None, "no gap")]
+)
+def test_the_figure_is_the_picture_of_the_page(
+    gap: float | None, state: str, make_run: MakeRun, one_percent: Policy
 ) -> None:
-    base, cand = [make_run()], [make_run(seed=2, gap=gap)]
-    document = judge(base, {"c": cand}, one_percent, planned_steps=2000)[0].document()
-    bins = binned_gap(base, cand, one_percent, planned_steps=2000)
-    bottom, top = gap_limits(document, bins, PAD)
-    needed = [0.0, document["margin"]["nats"], document["gap"]["lo"], document["gap"]["hi"]]
-    assert bottom < min(needed)
-    assert max(needed) < top
-    assert top - bottom < 1.5 * (max(needed) - min(needed))
+    """Its numbers and names are those of the page's picture, and so are the places of its line."""
+    pytest.importorskip("matplotlib")
+    if gap is None:
+        cand = curve_from_arrays(np.arange(2000), np.full(2000, np.nan))
+    else:
+        cand = make_run(seed=2, gap=gap)
+    policy = dataclasses.replace(one_percent, schedule="decayed")
+    case = Case(
+        baseline=[make_run()],
+        candidates={"nvfp4": [cand]},
+        policy=policy,
+        planned_steps=2000,
+        baseline_name="fp8",
+    )
+    (verdict,) = case.verdicts()
+    (document,) = with_path([verdict])
+    assert state in ("no gap", document["verdict"])
+    figure = verdict_figure(document, case)
+    scene = case_scene(case, [document])
+    page = re.findall(r"<(?:text|figcaption)[^>]*>(.*?)</(?:text|figcaption)>", picture(scene))
+    said = {unescape(re.sub("<[^>]+>", "", words)) for words in page}
+    printed = "".join(_texts(figure))
+    of_script = {"", "fp8"}  # a second, shorter name for narrow screens
+    missing = {words for words in said - of_script if words not in printed}
+    assert {words for words in missing if "nats per token" not in words} == set()
+    if gap is not None:
+        axes = axes_of(scene)
+        last = document["path"][-1]
+        (line,) = (line for line in figure.axes[0].lines if line.get_linewidth() == 1.6)
+        assert line.get_xydata()[-1].tolist() == [axes.x(last["step"]), axes.far_y(last["mean"])]
 
 
-def test_an_early_transient_does_not_dwarf_the_window(
-    make_run: MakeRun, one_percent: Policy
+def test_a_document_without_its_path_gets_the_same_figure(
+    make_run: MakeRun, one_percent: Policy, tmp_path: Path
 ) -> None:
-    cand = make_run(seed=2)
-    early = curve_from_arrays(cand.steps, cand.loss + np.where(cand.steps < 300, 3.0, 0.0))
-    document = judge([make_run()], {"c": [early]}, one_percent, planned_steps=2000)[0].document()
-    bins = binned_gap([make_run()], [early], one_percent, planned_steps=2000)
-    assert gap_limits(document, bins, PAD)[1] < 0.2
-
-
-def test_labels_keep_apart_and_near_events_become_one() -> None:
-    high, low = _spread_heights([0.51, 0.50])
-    assert high - low == pytest.approx(0.072)
-    assert _spread_heights([0.2, 0.9]) == [0.2, 0.9]
-    assert _spread_heights([1.4, -3.0]) == [0.98, 0.02]
-    assert _grouped_steps(np.array([3, 4, 5, 40, 90, 91]), 2.0) == [(3, 5), (40, 40), (90, 91)]
-    assert _grouped_steps(np.empty(0, np.int64), 2.0) == []
+    pytest.importorskip("matplotlib")
+    case = Case(
+        baseline=[make_run()],
+        candidates={"c": [make_run(seed=2)]},
+        policy=one_percent,
+        planned_steps=2000,
+    )
+    verdicts = case.verdicts()
+    files = []
+    for number, document in enumerate((verdicts[0].document(), *with_path(verdicts))):
+        files.append(tmp_path / f"{number}.svg")
+        draw_figure(str(files[-1]), document, case)
+    assert files[0].read_bytes() == files[1].read_bytes()
