@@ -137,7 +137,7 @@ class Comparison:
         return plain_text([self._placed], _WIDTH, verbose=verbose, more=".report(verbose=True)")
 
     def figure(self) -> Any:
-        """The one-page figure of `parity compare --figure`, as a matplotlib Figure. Raises
+        """The figure of `parity compare --figure`, as a matplotlib Figure. Raises
         FigureError without matplotlib.
         """
         return verdict_figure(self.document, self.case)
