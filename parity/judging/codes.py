@@ -386,8 +386,8 @@ BETTER_THAN_BASELINE = ReasonCode(
     "gap against margin",
     means="the candidate is better by the margin or more",
     detail="a lower precision seldom is: the arms may be swapped, or differ in data, model or loss",
-    next_step="Check that the arms are not swapped, then look for a difference in data, model or "
-    "evaluation between them.",
+    next_step="Check that the arms are not swapped, and that data, model and evaluation are the "
+    "same; a rerun of each arm tells whether the gain stays.",
 )
 START_OFFSET = ReasonCode(
     "START_OFFSET",
@@ -761,8 +761,8 @@ POLICY_UNUSUAL = ReasonCode(
 BETTER_THAN_NOISE = ReasonCode(
     "BETTER_THAN_NOISE",
     means="the candidate is better than the baseline by more than noise explains",
-    next_step="Look for a difference in data, model or evaluation: lower precision does not "
-    "improve a model, so something else may have changed, and may hide a real loss.",
+    next_step="Check that the arms are not swapped, and that data, model and evaluation are the "
+    "same; a rerun of each arm tells whether the gain stays.",
 )
 PAIRING_UNPROVEN = ReasonCode(
     "PAIRING_UNPROVEN",

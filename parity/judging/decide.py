@@ -1,8 +1,8 @@
 """The decision about training losses: the first rule that holds decides, and what else holds.
 
 The pass is non-inferiority: the upper end of the interval is below the margin. A candidate that is
-better than the baseline by more than the margin does not pass either: something other than the
-precision has changed. Afterwards `checks` may take back a pass.
+better than the baseline by more than the margin does not pass either: the arms may be swapped, or
+differ in more than is on record. Afterwards `checks` may take back a pass.
 """
 
 from parity.judging import ruling

@@ -30,7 +30,7 @@ from parity.cli.inputs.table_arms import NEEDS_ARM_BY, NO_COLUMN, TableOptions, 
 from parity.cli.terminal.option_words import POLICY
 from parity.cli.terminal.options import argument, basic, flat, option, refuse
 from parity.cli.terminal.shared_options import Server
-from parity.cli.terminal.typed_command import typed_command
+from parity.cli.terminal.typed_command import typed_command, without_page
 from parity.cli.terminal.wrong_calls import UsageError
 from parity.comparing.arms import Arm, check_parameters, stated_arms
 from parity.comparing.case import check_arm, complete_case
@@ -206,7 +206,7 @@ def judge(
     documents = [verdict.document() for verdict in verdicts]
     reports.write(case, documents, lambda paths: _draw(paths, with_path(verdicts), case))
     if reports.html is not None or reports.open_page:
-        placed = typed(with_path(verdicts), command)
+        placed = typed(with_path(verdicts), without_page(command))
         write_page(case_report(case, placed), reports.html, show=reports.open_page)
     documents = _with_worth(documents, evidence)
     reports.show_verdicts(documents if reports.as_json else typed(documents, command))

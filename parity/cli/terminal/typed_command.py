@@ -5,6 +5,7 @@ import sys
 from collections.abc import Sequence
 from contextvars import ContextVar
 
+_PAGE, _OPEN = "--html", "--open"
 _WORDS: ContextVar[tuple[str, ...]] = ContextVar("words")
 
 
@@ -19,3 +20,16 @@ def typed_command(instead: tuple[str, str] | None = None) -> str:
     if instead is not None and instead[0] in words:
         words[words.index(instead[0])] = instead[1]
     return shlex.join(["parity", *words])
+
+
+def without_page(command: str) -> str:
+    """The command without the options that write and open a page: what it says there is read
+    elsewhere, too.
+    """
+    words, kept = iter(shlex.split(command)), list[str]()
+    for word in words:
+        if word == _PAGE:
+            next(words, None)
+        elif word != _OPEN and not word.startswith(f"{_PAGE}="):
+            kept.append(word)
+    return shlex.join(kept)

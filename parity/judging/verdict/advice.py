@@ -23,7 +23,14 @@ import numpy as np
 
 from parity.canonical_json import json_value
 from parity.frozen import frozen
-from parity.judging.codes import AS_OF, BY_CODE, CONFOUNDED
+from parity.judging.codes import (
+    AS_OF,
+    BY_CODE,
+    CANDIDATE_UNSTABLE,
+    CONFOUNDED,
+    DIVERGED,
+    NONFINITE_CAND,
+)
 from parity.judging.curves.context import ENGINE, PARAMETERS, RECIPE
 from parity.judging.curves.curve import Curve
 from parity.judging.curves.step_noise import StandardError
@@ -80,6 +87,19 @@ _LAUNCHER_WORDS = (
     "Look at the first step where the arms diverge, then train a recipe of the launcher that keeps "
     "the first and last blocks in bf16."
 )
+_COMPARE_REST = (
+    "compare software, kernels, data order and initial weights at the first step where the arms "
+    "diverge."
+)
+_BROKEN: Mapping[str, str] = {
+    NONFINITE_CAND.code: "Look at the first step with NaN or infinity: its batch, its gradient "
+    "norm and its learning rate.",
+    DIVERGED.code: "Look at the step from which the losses part, or lower the learning rate; more "
+    "steps will not help.",
+    CANDIDATE_UNSTABLE.code: "Look at batch and gradient norm where the spikes start, or lower the "
+    "learning rate.",
+}
+"""After a fail by something else than the gap, of a candidate whose recipe is not on record."""
 _ATTENTION = frozenset({"query", "key", "value", "out"})
 STEP_FACTORS = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 
@@ -398,10 +418,11 @@ def _steps_by_code(
             (entry for entry in entries if entry.explains_a_fail),
             key=lambda entry: entry is CONFOUNDED,
         )
-        first = [step for entry in confounds if (step := entry.next_for(job=job)) is not None]
+        causes = [step for entry in confounds if (step := entry.next_for(job=job)) is not None]
+        if causes:  # no layer is blamed while another cause is on record
+            return tuple(causes)
         return (
-            *first,
-            _step_after_fail(m, layer_policy),
+            _step_after_fail(m, decision.deciding.code, layer_policy),
             *worst_layers(layer_snr_db or {}),
             *_state_recipe(m),
         )
@@ -497,20 +518,23 @@ def _steps_after_a_stop(m: Measurements, decision: Decision) -> dict[str, str]:
     }
 
 
-def _step_after_fail(m: Measurements, layer_policy: str | None) -> str:
+def _step_after_fail(m: Measurements, code: str, layer_policy: str | None) -> str:
     """The next experiments in order of cost, without those that the candidate's stated recipe has
-    made already.
+    made already; of layers only where a quantized candidate fails against another recipe.
     """
     if m.compares != RECIPE:
         return _BISECT[m.compares]
+    recipe = (m.arms.candidate.recipe or "").lower()
+    if recipe and m.arms.baseline.recipe == m.arms.candidate.recipe:
+        return f"Both arms train with {m.arms.candidate.recipe}: {_COMPARE_REST}"
+    if _is_in_bf16(recipe):
+        return f"{m.arms.candidate.name} computes in {recipe}: {_COMPARE_REST}"
+    if code in _BROKEN:
+        return (BY_CODE[code].remedy or _BROKEN[code]) if recipe else _BROKEN[code]
     if any(run.context.get(ENGINE) == _COMMAND for run in m.arms.candidate.runs):
         return _LAUNCHER_WORDS
-    recipe = (m.arms.candidate.recipe or "").lower()
-    if _is_in_bf16(recipe):
-        return (
-            "Compare software, kernels, data order and initial weights at the first step where the "
-            "arms diverge: both compute in bf16."
-        )
+    if not recipe:
+        return "Look at the first step where the arms diverge."
     changes = changes_after_fail(recipe, layer_policy)
     if "fp4" not in recipe:
         what = f"rerun with the {_CHANGES[changes[0]]}" if changes else "look at the layers there"
@@ -547,7 +571,8 @@ def changes_after_fail(recipe: str, layer_policy: str | None) -> list[Change]:
 
 def named_change(document: VerdictDocument, layer_policy: str | None) -> Change | None:
     """What the first step after a fail of recipes changes; None where that step is another, because
-    a check failed, the arms differ in more than the recipe, or nothing is left to try.
+    a check failed, the arms differ in more than the recipe or not in it, the candidate broke, or
+    nothing is left to try.
     """
     entries = [BY_CODE[code] for code in document["codes"] if code in BY_CODE]
     if any(
@@ -555,7 +580,11 @@ def named_change(document: VerdictDocument, layer_policy: str | None) -> Change 
         for entry in entries
     ):
         return None
-    return next(iter(changes_after_fail(document["candidate"]["recipe"] or "", layer_policy)), None)
+    recipe = document["candidate"]["recipe"]
+    by_itself = entries[0].code in (NONFINITE_CAND.code, CANDIDATE_UNSTABLE.code)
+    if not recipe or recipe == document["baseline"]["recipe"] or by_itself:
+        return None
+    return next(iter(changes_after_fail(recipe, layer_policy)), None)
 
 
 def _is_in_bf16(recipe: str) -> bool:
@@ -572,7 +601,7 @@ def _state_recipe(m: Measurements) -> tuple[str, ...]:
     else:
         how = f"--recipe {shlex.quote(arm.name + '=RECIPE')}"
     return (
-        f"The recipe of {arm.name} is not on record, so this advice is general: state it ({how}).",
+        f"The recipe of {arm.name} is not on record: state it ({how}) for a step that fits it.",
     )
 
 

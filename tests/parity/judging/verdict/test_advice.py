@@ -16,6 +16,7 @@ from parity.judging.policy import Policy, policy_from_mapping
 from parity.judging.verdict.advice import (
     NO_LOOK_LEFT,
     SLOPE_NEEDED,
+    named_change,
     predicted,
     runs_that_decide,
     sparse_log_that_decides,
@@ -358,3 +359,90 @@ def test_after_a_pass_with_its_size_on_record_nothing_is_left_to_do(
     verdict = judge_pair(*runs)
     assert verdict.verdict == "pass"
     assert verdict.advice.sentences == ()
+
+
+def _fail(make_run: MakeRun, recipes: tuple[str | None, str | None], **about: object) -> Verdict:
+    """A candidate that is 0.1 nats worse, with what is recorded of it alone."""
+    policy = policy_from_mapping({"margin": "1%", "schedule": "decayed"})
+    (verdict,) = judge(
+        [make_run(recipe=recipes[0])],
+        {"cand": [make_run(seed=2, gap=0.1, recipe=recipes[1], **about)]},
+        policy,
+        planned_steps=2000,
+        baseline_name="base",
+    )
+    assert verdict.verdict == "fail"
+    return verdict
+
+
+@pytest.mark.parametrize(
+    ("recipes", "layers"),
+    [
+        (("bf16", "nvfp4"), True),
+        (("bf16", "mxfp8"), True),
+        (("nvfp4", "nvfp4"), False),
+        (("bf16", "bf16"), False),
+        (("fp8", "bf16"), False),
+        (("bf16", None), False),
+    ],
+)
+def test_layers_are_named_only_where_a_quantized_candidate_fails_against_another_recipe(
+    recipes: tuple[str | None, str | None], layers: bool, make_run: MakeRun
+) -> None:
+    verdict = _fail(make_run, recipes)
+    advice = " ".join(verdict.advice.sentences)
+    assert ("blocks" in advice) is layers
+    assert ("weights at the first step" in advice) is (not layers and recipes[1] is not None)
+    assert (named_change(verdict.document(), None) is not None) is layers
+
+
+def test_another_cause_on_record_is_the_step_and_no_layer_is_blamed(make_run: MakeRun) -> None:
+    """Another driver explains no gap of this size, so it fails; the step is about it. Its twin
+    ran on one.
+    """
+    confounded = _fail(make_run, ("bf16", "nvfp4"), context={"version.driver": "580"})
+    assert "CONFOUNDED" not in confounded.codes  # the baseline recorded nothing
+    policy = policy_from_mapping({"margin": "1%", "schedule": "decayed"})
+    base = make_run(recipe="bf16", context={"version.driver": "570"})
+
+    def judged(driver: str) -> Verdict:
+        cand = make_run(seed=2, gap=0.1, recipe="nvfp4", context={"version.driver": driver})
+        (verdict,) = judge([base], {"cand": [cand]}, policy, planned_steps=2000)
+        return verdict
+
+    other, same = judged("580"), judged("570")
+    assert (other.verdict, same.verdict) == ("fail", "fail")
+    assert "CONFOUNDED" in other.codes
+    assert "blocks" not in " ".join(other.advice.sentences)
+    assert other.advice.sentences == (BY_CODE["CONFOUNDED"].next_step,)
+    assert "blocks" in " ".join(same.advice.sentences)
+
+
+@pytest.mark.parametrize(("recipe", "layers"), [("nvfp4", True), ("bf16", False), (None, False)])
+def test_after_nan_the_step_is_about_the_first_of_them(
+    recipe: str | None, layers: bool, make_run: MakeRun
+) -> None:
+    cand = make_run(seed=2, recipe=recipe)
+    loss = cand.loss.copy()
+    loss[-30:] = np.nan
+    cand = dataclasses.replace(cand, loss=loss)
+    policy = policy_from_mapping({"margin": "1%", "schedule": "decayed"})
+    (verdict,) = judge([make_run(recipe="fp8")], {"cand": [cand]}, policy, planned_steps=2000)
+    assert verdict.codes[0] == "NONFINITE_CAND"
+    advice = " ".join(verdict.advice.sentences)
+    assert ("layers that overflow" in advice) is layers
+    assert "last blocks" not in advice
+    assert named_change(verdict.document(), None) is None
+
+
+def test_a_gain_blames_nothing_that_was_not_measured(make_run: MakeRun) -> None:
+    """Every recorded fact agrees: what is left is a swap, or chance, which a rerun tells."""
+    facts = {"engine": "maxtext", "device_class": "h100"}
+    policy = policy_from_mapping({"margin": "1%", "schedule": "decayed"})
+    base, cand = make_run(context=facts), make_run(seed=2, gap=-0.06, context=facts)
+    (verdict,) = judge([base], {"cand": [cand]}, policy, planned_steps=2000)
+    assert verdict.codes[0] == "BETTER_THAN_BASELINE"
+    said = " ".join([verdict.decision.deciding.sentence, *verdict.advice.sentences])
+    assert "All 2 recorded facts agree" in said
+    assert "changed" not in said
+    assert "rerun" in said
