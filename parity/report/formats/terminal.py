@@ -31,6 +31,7 @@ _LABEL = 18  # columns of the strip's names
 # columns of a candidate's name at most, and of the numbers behind its interval
 _NAME, _NUMBERS = 22, 30
 _NEXT_LINES = 4
+_SAY_NOTHING = ("Not recorded", "Unknown: no ")  # how facts begin that may go for want of lines
 _COMMAND = re.compile(r"(?P<question>.*) Then (?:type|call) `(?P<command>[^`]+)`: (?P<promise>.*)")
 
 
@@ -265,11 +266,13 @@ def _fitted(parts: Sequence[RenderableType], width: int) -> list[RenderableType]
         return sum(len(console.render_lines(part, pad=False)) for part in shown)
 
     fitted = list(parts)
-    for part in parts:
+    texts = [part for part in parts if isinstance(part, Text)]
+    blank = [part for part in texts if not part.plain]
+    empty = [part for part in texts if part.plain[_LABEL:].startswith(_SAY_NOTHING)]
+    for part in (*blank, *empty):
         if height(fitted) <= MOST_LINES:
             break
-        if isinstance(part, Text) and not part.plain:
-            fitted.remove(part)
+        fitted = [other for other in fitted if other is not part]
     return fitted
 
 
