@@ -91,8 +91,12 @@ def kept_for_others(*by_whom: ColumnElement[bool]) -> ColumnElement[bool]:
     begins where its curve is.
     """
     named = select(BaselineRun.run_id).where(BaselineRun.run_id == Run.id).exists()
-    uses = or_(REUSING_RUN.reused_from == Run.id, REUSING_RUN.forked_from == Run.id)
-    return or_(named, select(REUSING_RUN.id).where(uses, *by_whom).exists())
+    # One condition each: with both in one, PostgreSQL reads all runs for each run.
+    uses = (
+        select(REUSING_RUN.id).where(source == Run.id, *by_whom).exists()
+        for source in (REUSING_RUN.reused_from, REUSING_RUN.forked_from)
+    )
+    return or_(named, *uses)
 
 
 def _unneeded(cutoff: float) -> Select[str, str]:

@@ -148,7 +148,7 @@ def _unneeded_jobs(cutoff: float) -> Select[str]:
         or_(~_IS_A_LOOK, has_curves.exists()),
         Job.status.in_(JOB_ENDED),
         Job.finished_at < cutoff,
-        ~run_ids.where(kept_for_others(REUSING_RUN.job_id != Job.id)).exists(),
+        ~run_ids.where(kept_for_others(REUSING_RUN.job_id != Run.job_id)).exists(),
         ~to_send.exists(),
         *(~is_needed for is_needed in needed),
     )

@@ -281,6 +281,20 @@ def test_a_job_and_the_one_that_reuses_it_go_together(database, kept, judged, de
         assert session.scalar(select(func.count()).select_from(Arm)) == 0
 
 
+def test_a_job_whose_run_reuses_a_curve_of_its_own_goes_while_other_jobs_stay(
+    database, kept, judged, recorded, deleted
+):
+    """Its condition read all jobs: such a job stayed, and each deletion took as long as the record
+    has runs.
+    """
+    (job_id, runs), young = judged(), recorded({"nvfp4": 0.0})
+    with database.write() as session:
+        session.get_one(Run, runs[1]).reused_from = runs[0]
+    assert [of for what, of, rows in deleted(kept) if what == "job" and rows] == [job_id]
+    with database.read() as session:
+        assert [*session.scalars(select(Job.id))] == [young]
+
+
 def test_a_look_stays_on_record_without_its_curves(api, database, kept, judged, deleted):
     (first, runs), (second, others) = judged(is_a_look=True), judged(0.01, is_a_look=True)
     with database.write() as session:
