@@ -225,18 +225,19 @@ def _version_lines(document: Document) -> Iterator[str]:
 
 
 def _noise_words(noise: Document | None) -> str:
+    """What its reruns show; what a verdict makes of that, with what it borrows or assumes, is the
+    verdict's own.
+    """
     if noise is None:
         return "run-to-run noise: unknown, because its runs have no step in common in the window"
-    tau = (
-        f"run-to-run noise: {noise['tau_nats']:.4f} nats ({percent(noise['tau_rel'])} of the loss)"
-    )
     if noise["measured"] is None:
-        return f"{tau}, assumed: attach controls to measure it"
-    reruns = (
-        f"its reruns give {noise['measured']:.4f} ({count(noise['measured_df'], 'degree')} of "
-        "freedom)"
+        return "run-to-run noise: not measured by one run; a verdict borrows or assumes it"
+    share = percent(noise["measured"] / noise["tau_nats"] * noise["tau_rel"])
+    return (
+        f"run-to-run noise: its reruns differ by {noise['measured']:.4f} nats ({share} of the "
+        f"loss, {count(noise['measured_df'], 'degree')} of freedom); a verdict combines this with "
+        "what it borrows or assumes"
     )
-    return f"{tau}; {reruns}, the prior {noise['prior_nats']:.4f}"
 
 
 def _called(document: Document) -> str:

@@ -76,8 +76,8 @@ class BaselineRunDocument:
 
 @frozen
 class RunNoise:
-    """How much reruns of a baseline differ: tau in nats and as a share of the loss, as the judge
-    uses it in a job with this baseline.
+    """How much reruns of a baseline differ: tau in nats and as a share of the loss, with the prior
+    that its recipe alone gives. A verdict may borrow another prior; its own tau is in its document.
 
     `measured` (nats) is None if there is only one run; tau is then the prior.
     """

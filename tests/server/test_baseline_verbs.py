@@ -80,7 +80,7 @@ def test_a_baseline_from_its_promotion_to_its_end(
     )
     assert (code, output.split(":")[0]) == (0, "fp8@1")
     assert f"2 runs of job {first}, 0 controls; expires 20" in output
-    assert "reruns give" in output
+    assert "reruns differ by" in output
     assert "promoted by this machine: release 1" in output
     code, _, err = parity("baseline", "promote", "fp8", first, "--reason", "again")
     assert (code, "these runs already are fp8 version 1" in err) == (2, True)

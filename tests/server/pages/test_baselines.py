@@ -61,7 +61,7 @@ def test_from_the_list_to_a_version_to_what_differs(page: Page, named):
     page.goto("/baselines")
     expect(page.get_by_role("row", name="llama3-fp8 2")).to_contain_text("newest")
     page.get_by_role("link", name="llama3-fp8 1").click()
-    expect(page.locator("main")).to_contain_text("the measured 0.0")
+    expect(page.locator("main")).to_contain_text("reruns differ by 0.0")
     expect(page.locator("main")).to_contain_text("3 degrees of freedom")
     expect(page.get_by_role("region", name="Audit trail")).to_contain_text(
         "an A/A pair of the same week"
