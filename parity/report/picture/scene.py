@@ -170,9 +170,7 @@ def scene_of(
         window=window,
         margin=margin["nats"] if margin and math.isfinite(number(margin["nats"])) else None,
         margin_note=_margin_note(margin, first.candidate.name if mixed else "") if margin else "",
-        legend=_legend(first, dots, several=several)
-        if any(view.gap for view in ordered)
-        else "no gap is judged",
+        legend=_legend(ordered, dots) if any(view.gap for view in ordered) else "no gap is judged",
         note=_NOTE,
         losses=[
             Losses(name=arm.name, arm=places.get(arm.name, arm.arm), points=arm.points)
@@ -239,7 +237,11 @@ def _notes(view: View, *, several: bool) -> list[str]:
     return [*intervals, f"{signed(100.0 * share, 2)} % of the loss"]
 
 
-def _legend(view: View, dots: Mapping[str, Dots], *, several: bool) -> str:
+def _legend(views: Sequence[View], dots: Mapping[str, Dots]) -> str:
+    """What line, band and dots are. Passes and fails of several candidates have intervals of other
+    levels: the judged panel and the sentences name those.
+    """
+    view = views[0]
     level = level_percent(view.confidence)
     if isinstance(view, EvaluationView):  # its bands are over runs and over clusters
         gap = view.document["gap"]
@@ -249,11 +251,15 @@ def _legend(view: View, dots: Mapping[str, Dots], *, several: bool) -> str:
                 f"line: mean gap · inner band: over runs · outer: over {clusters['key']}s ({level})"
             )
         return f"line: mean gap · band: {level} interval"
-    has_gap = view.recorded_gap is not None
-    band = f" · band: {level} interval" if has_gap else ""
+    levels = {shown.confidence for shown in views if shown.recorded_gap is not None}
+    band = " · band: the interval that decided"
+    if len(levels) == 1:
+        band = f" · band: {level_percent(levels.pop())} interval"
+    elif not levels:
+        band = ""
     blocks = max((candidate.steps for candidate in dots.values()), default=0)
     shown = f" · dots: {blocks:,} step{'s' if blocks > 1 else ''}" if blocks else ""
     return (
         f"line: gap over the last {short_percent(view.document['window']['fraction'])} so "
-        f"far{band if several or has_gap else ''}{shown}"
+        f"far{band}{shown}"
     )

@@ -29,7 +29,7 @@ from parity.report.picture.picture import picture
 from parity.report.picture.scene import JudgedInterval, Losses, Marks, Scene, Trace, scene_of
 from parity.report.picture.spread import spread
 from parity.report.view import views_of
-from parity.wording import cut, minus
+from parity.wording import cut, level_percent, minus
 from tests.parity.conftest import synthetic
 from tests.parity.report.conftest import evaluated
 
@@ -456,3 +456,11 @@ def test_several_forecasts_say_once_that_they_are_of_90_percent():
     assert html.count("90 % forecast") == 1
     alone = picture(scene_with(traces[:1], margin=0.017, end=399, now=100), with_points=False)
     assert alone.count("90 % forecast") == 1
+
+
+def test_the_legend_has_a_level_only_where_all_intervals_have_it(three):
+    documents, scene = three
+    assert "band: the interval that decided" in scene.legend
+    for document in documents:
+        level = level_percent(document["gap"]["deciding"]["level"])
+        assert f"band: {level} interval" in scene_of([document]).legend
