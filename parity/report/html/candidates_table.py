@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from html import escape
 
-from parity.report.candidates import safest_first
+from parity.report.candidates import deciding, safest_first
 from parity.report.number_words import mean_words
 from parity.report.picture.forest import GapAxis, axis_of, estimate_of
 from parity.report.picture.scene import MANY
@@ -52,7 +52,11 @@ def candidates_table(documents: Sequence[AnyDocument], selected: int = 0) -> str
         '<table role="grid" aria-label="Candidates, safest '
         f'first"><thead>{head}</thead><tbody>{"".join(rows)}</tbody></table>'
     )
-    return f'<section class="cand{crowd}" aria-label="Candidates">{table}</section>'
+    decides = escape(deciding(ordered).candidate.name)
+    return (
+        f'<section class="cand{crowd}" aria-label="Candidates" data-decides="{decides}">'
+        f"{table}</section>"
+    )
 
 
 def _filler(gap: str, places: int) -> str:

@@ -7,6 +7,7 @@ the caller's HTML.
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from html import escape
 from typing import NamedTuple
 
@@ -15,9 +16,9 @@ from parity.judging.document_types import State
 from parity.report.answer import answer_words
 from parity.report.candidates import safest_first, tally
 from parity.report.forecast import Outlook, live_interval, live_lead, live_measure
-from parity.report.picture.scene import MANY, TraceState
+from parity.report.picture.scene import MANY, TraceState, answer_in_words
 from parity.report.strip import StripItem, candidate_items
-from parity.report.view import AnyDocument, views_of
+from parity.report.view import AnyDocument, View, views_of
 from parity.report.words import MARKS, words
 from parity.wording import cut, minus
 
@@ -49,6 +50,7 @@ class DetailsRow(NamedTuple):
 class ScreenAnswer:
     """The answer in words; `counts` is how many candidates have each verdict, of many.
 
+    `of_all` is the chip of all candidates together, where this is the answer of a selected one.
     `about` is whose the facts of the strip are, apart from the cost; "" of one candidate alone.
     """
 
@@ -61,6 +63,7 @@ class ScreenAnswer:
     strip: Sequence[StripItem]
     counts: Sequence[tuple[State, int]] = ()
     about: str = ""
+    of_all: str = ""
 
 
 @frozen
@@ -99,6 +102,21 @@ def answer_of(
         strip=words(chosen, cost).strip,
         about=chosen.candidate.title if len(ordered) > 1 else "",
         counts=tally(ordered) if len(ordered) > MANY else (),
+    )
+
+
+def selected_answer(everyone: ScreenAnswer, view: View) -> ScreenAnswer:
+    """The answer of a selected candidate of several, `everyone` that of all."""
+    said = answer_in_words(words(view))
+    return replace(
+        everyone,
+        state=said.state,
+        chip=f"{said.chip} · {cut(view.candidate.title, _NAME_CHARACTERS)}",
+        lead=said.lead,
+        measure=said.measure,
+        interval=said.interval,
+        next=said.next,
+        of_all=everyone.chip,
     )
 
 
@@ -147,9 +165,12 @@ def _answer(screen: Screen) -> str:
     counted = f'<p class="tally">{counts}</p>' if counts else ""
     interval = f'<p class="int">{escape(answer.interval)}</p>' if answer.interval else ""
     long = ' class="long"' if len(answer.lead) > _LONG else ""
+    of_all = (
+        f'<a class="of-all" href="?">{escape(answer.of_all)} in all</a>' if answer.of_all else ""
+    )
     return (
         f'<section class="ans c-{answer.state}" aria-label="Answer"><p '
-        f'class="chip">{escape(answer.chip)}</p>'
+        f'class="chip"><span>{escape(answer.chip)}</span>{of_all}</p>'
         f"<h1{long}>{escape(answer.lead)}</h1>{accepted}<p "
         f'class="meas">{_bold_number(answer.measure)}</p>{interval}{counted}</section>'
     )

@@ -8,11 +8,17 @@ from parity.report.evaluation_tables import token_unit
 from parity.report.picture.axes import Axes
 from parity.report.picture.labels import mark_kinds, near_steps
 from parity.report.picture.lines import is_finite
-from parity.report.picture.scene import Scene
+from parity.report.picture.scene import Scene, Trace
 from parity.report.picture.svg_parts import NAME_CHARACTERS
 from parity.wording import cut, minus
 
 _TOLD = 0.05  # % of the width: marks nearer than that stay one however far the script zooms in
+
+
+def _arm(trace: Trace) -> dict[str, str]:
+    """The arm's name, where it is not what is printed."""
+    arm = trace.arm or trace.name
+    return {"full": arm} if arm != cut(trace.name, NAME_CHARACTERS) else {}
 
 
 def cursor_numbers(scene: Scene, axes: Axes) -> str:
@@ -26,11 +32,11 @@ def cursor_numbers(scene: Scene, axes: Axes) -> str:
     candidates = [
         {
             "name": cut(trace.name, NAME_CHARACTERS),
-            **({"full": trace.name} if cut(trace.name, NAME_CHARACTERS) != trace.name else {}),
+            **_arm(trace),
             "state": trace.state,
-            "line": trace.line,
             "decimals": trace.decimals,
             "facts": [facts.index(fact) for fact in trace.facts],
+            **({"answer": trace.answer.texts} if trace.answer else {}),
             "marks": {
                 f"{look}.{side}": [
                     [group[0], group[-1], len(group)] for group in near_steps(steps, axes, _TOLD)
@@ -59,6 +65,7 @@ def cursor_numbers(scene: Scene, axes: Axes) -> str:
         "scale": (scene.tokens_per_step or 1.0) / size,
         "unit": f"{letter} tokens" if scene.tokens_per_step else "step",
         "candidates": candidates,
+        **({"answer": scene.answer.texts} if scene.answer else {}),
         "facts": [[minus(fact.value), minus(fact.why)] for fact in facts],
     }
     text = json.dumps(document, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")

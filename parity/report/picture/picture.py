@@ -44,11 +44,7 @@ def picture(scene: Scene, *, with_points: bool = True) -> str:
         keys = " Arrow keys move the cursor, plus and minus zoom, 0 shows the whole run."
     else:
         keys = ""
-    if _has_lines(scene):
-        note = f'<p class="note says">{escape(scene.traces[scene.selected].line or scene.note)}</p>'
-    else:
-        note = ""
-    note = note or (f'<p class="note">{escape(scene.note)}</p>' if scene.note and is_gap else "")
+    note = f'<p class="note">{escape(scene.note)}</p>' if scene.note and is_gap else ""
     return (
         f'<figure class="{" ".join(looks)}">{_caption(scene)}'
         f'<div class="plot" tabindex="0" role="group" aria-label="{escape(_spoken(scene))}{keys}">'
@@ -61,10 +57,6 @@ def picture(scene: Scene, *, with_points: bool = True) -> str:
         f'class="jx">{panel_title(scene)}</div></div>'
         f"{note}{cursor_numbers(scene, axes) if with_points and is_gap else ''}</figure>"
     )
-
-
-def _has_lines(scene: Scene) -> bool:
-    return len(scene.traces) > 1 and any(trace.line for trace in scene.traces)
 
 
 def _spoken(scene: Scene) -> str:

@@ -11,11 +11,12 @@ from typing import Literal
 
 from parity.frozen import frozen
 from parity.judging.document_types import MarginDocument, PathPointDocument, State
+from parity.report.answer import answer_words
 from parity.report.candidates import safest_first
 from parity.report.number_words import ends_words, mean_words
 from parity.report.strip import StripItem, candidate_items
 from parity.report.view import AnyDocument, EvaluationView, View, number, views_of
-from parity.report.words import words
+from parity.report.words import Words, words
 from parity.wording import (
     DECIMALS,
     cut,
@@ -69,13 +70,31 @@ class Dots:
 
 
 @frozen
+class Answer:
+    """What the page says of one candidate, or of all together, as people read it."""
+
+    state: TraceState
+    chip: str
+    lead: str
+    measure: str
+    interval: str
+    next: str
+
+    @property
+    def texts(self) -> Sequence[str]:
+        """Its words in the order of the page, behind its state."""
+        return self.state, self.chip, self.lead, self.measure, self.interval, self.next
+
+
+@frozen
 class Trace:
     """One candidate: its path, what was judged (the interval that decides first), and the words
     beside it.
 
     `label` is the gap, `notes` the lines below it, `line` the verdict in words. A live one has
     `judged` for the forecast's 90 % and its `gap` so far, from which the forecast starts.
-    `decimals` are those of its nats, `facts` what the strip says of it alone.
+    `decimals` are those of its nats, `facts` what the strip says of it alone, `answer` what the
+    page says once it is selected, where there are several; `arm` is its arm's name.
     """
 
     name: str
@@ -91,6 +110,8 @@ class Trace:
     gap: float | None = None
     facts: Sequence[StripItem] = ()
     decimals: int = DECIMALS
+    answer: Answer | None = None
+    arm: str = ""
 
 
 @frozen
@@ -109,7 +130,8 @@ class Scene:
     """All that a picture shows. `margin_note` is what the margin is worth, `legend` what line, band
     and dots are, `note` is said below.
 
-    `end` is the end of the axis: of the plan, or the last step. `now` is the step that a live job
+    `answer` is that of all candidates together, where there are several. `end` is the end of the
+    axis: of the plan, or the last step. `now` is the step that a live job
     has reached. `limits` are the ends of the axis in nats, for a live job whose axis stays
     (`picture.steady_limits`).
     """
@@ -128,6 +150,7 @@ class Scene:
     tokens_per_step: float | None = None
     now: int | None = None
     limits: tuple[float, float] | None = None
+    answer: Answer | None = None
 
     @property
     def is_dense(self) -> bool:
@@ -177,6 +200,19 @@ def scene_of(
             for arm in losses
         ],
         tokens_per_step=first.tokens_per_step,
+        answer=answer_in_words(answer_words(ordered)) if several else None,
+    )
+
+
+def answer_in_words(said: Words) -> Answer:
+    """The answer of a candidate, or of all, with the true minus sign."""
+    return Answer(
+        state=said.verdict,
+        chip=said.chip,
+        lead=said.lead,
+        measure=minus(said.measure),
+        interval=minus(said.interval),
+        next=minus(said.next),
     )
 
 
@@ -201,7 +237,9 @@ def _trace(view: View, dots: Dots, *, several: bool, mixed: bool) -> Trace:
             minus(f"to {cut(view.baseline.name, _SHORT_NAME)}: {note}" if mixed else note)
             for note in _notes(view, several=several)
         ],
+        arm=view.candidate.name,
         line=minus(said.line),
+        answer=answer_in_words(said) if several else None,
         facts=candidate_items(said.strip) if several else (),
         decimals=view.decimals,
         path=inner,

@@ -8,6 +8,7 @@ const TOGETHER = 0.04; // of the width: nearer marks become one, as in picture.p
 const EDGE = 0.08; // of the width, where a label in the middle would stand out
 const BINS = 150;
 const SETTLED_MS = 150;
+const LONG = 80; // characters of a lead, as in screen.py
 const whole = (value) => Math.round(value).toLocaleString("en");
 const signs = (value, decimals) => `${value < 0 ? "\u2212" : "+"}${Math.abs(value).toFixed(decimals)}`;
 let figure = null;
@@ -32,14 +33,91 @@ function take() {
   const cursor = at;
   at = null;
   keepRest();
-  if (place >= 0 && place !== selected) choose(place);
+  keepRoom();
+  if (place >= 0 && place !== selected && data.candidates[place].answer) mark(place);
   if (range) zoomTo(...range);
   if (cursor !== null) read(cursor);
 }
 
-/** Show the candidate of this place; the others stay as thin lines. */
+/** Show the candidate of this place: answer, next step, table, picture, strip and address; the others stay as thin lines. */
 function choose(place) {
-  if (!data?.candidates[place]) return;
+  const candidate = data?.candidates[place];
+  if (!candidate) return;
+  const { name, full = name, answer } = candidate;
+  const live = document.querySelector(`a[data-select="${CSS.escape(full)}"]`);
+  if (!answer && live) return live.click(); // a forecast's words are the server's
+  if (answer) tell(answer, name);
+  mark(place);
+  document.dispatchEvent(new CustomEvent("parity:chosen", { detail: full }));
+}
+
+/** Show the answer of all candidates again; the picture shows the one that decides. */
+function chooseAll() {
+  if (!data?.answer) return;
+  tell(data.answer, null);
+  const decides = data.candidates.findIndex(({ name, full = name }) => full === document.querySelector(".v .cand")?.dataset.decides);
+  if (decides >= 0) mark(decides);
+  document.dispatchEvent(new CustomEvent("parity:chosen", { detail: null }));
+}
+
+/** Say an answer: of the candidate with this name, or, without one, of all. */
+function tell([state, chip, lead, measure, interval, next], name) {
+  const screen = document.querySelector(".v .screen");
+  const place = screen.querySelector(".ans");
+  place.className = `ans c-${state}`;
+  const head = place.querySelector(".chip");
+  head.replaceChildren(Object.assign(document.createElement("span"), { textContent: name === null ? chip : `${chip} · ${name}` }));
+  if (name !== null) head.append(Object.assign(document.createElement("a"), { className: "of-all", href: "?", textContent: `${data.answer[1]} in all` }));
+  sayAnswer(place, lead, measure, interval);
+  let step = screen.querySelector(".next > p:not(.said)");
+  if (!step && next) {
+    step = document.createElement("p");
+    screen.querySelector(".next > h2:last-of-type")?.after(step);
+  }
+  if (!step) return;
+  step.textContent = next;
+}
+
+/** Lead, measure with its number of nats bold, and interval. */
+function sayAnswer(place, lead, measure, interval) {
+  const title = place.querySelector("h1");
+  title.textContent = lead;
+  title.classList.toggle("long", lead.length > LONG);
+  const [before, nats, ...after] = measure.split(/(\d+\.\d+ nats)(.*)/s);
+  const bold = nats ? [Object.assign(document.createElement("strong"), { textContent: nats }), ...after] : [];
+  place.querySelector(".meas").replaceChildren(before, ...bold);
+  const told = place.querySelector(".int");
+  if (told) told.textContent = interval;
+}
+
+/** Room for the longest answer, so that another choice moves nothing below it. */
+function keepRoom() {
+  const place = document.querySelector(".v .ans");
+  if (!data?.answer || !place) return;
+  place.style.minHeight = "";
+  const like = place.cloneNode(true);
+  place.after(like);
+  let most = place.offsetHeight;
+  for (const { answer } of data.candidates) {
+    if (answer) sayAnswer(like, answer[2], answer[3], answer[4]);
+    most = Math.max(most, like.offsetHeight);
+  }
+  like.remove();
+  place.style.minHeight = `${most}px`;
+  const step = document.querySelector(".v .screen .next > p:not(.said)");
+  if (!step) return;
+  step.style.minHeight = "";
+  const shown = step.textContent;
+  const heights = [shown, ...data.candidates.map(({ answer }) => answer?.[5] ?? "")].map((words) => {
+    step.textContent = words;
+    return step.offsetHeight;
+  });
+  step.textContent = shown;
+  step.style.minHeight = `${Math.max(...heights)}px`;
+}
+
+/** Mark the candidate of this place in table and picture. */
+function mark(place) {
   read(null);
   selected = place;
   for (const part of document.querySelectorAll(".v .screen > .pic [data-c], .v .cand tr[data-c]")) {
@@ -52,14 +130,12 @@ function choose(place) {
   const line = figure.querySelector(`.cv[data-c="${place}"]`);
   line?.parentNode.insertBefore(line, line.parentNode.querySelector(":scope > .zero"));
   if (line) complete(line, place);
-  const { name, state, line: words } = data.candidates[place];
+  const { name, state } = data.candidates[place];
   const head = figure.querySelector("figcaption .name");
   if (head) {
     head.textContent = name;
     head.className = `c-${state} tinted name`;
   }
-  const note = figure.querySelector(".note.says");
-  if (note) note.textContent = words;
   tellFacts(data.candidates[place]);
   if (range) askForDots();
 }
@@ -407,6 +483,7 @@ function onKey(event) {
   } else if (key === "Escape") {
     read(null);
     if (help) help.hidden = true;
+    if (document.querySelector(".v .of-all")) chooseAll();
   } else if (key === "Enter" && !event.target.closest("a, button, summary, [role=button]")) {
     document.querySelector(".v .acts .btn:has(kbd)")?.click();
   } else if (data && (key === "+" || key === "=" || key === "-")) {
@@ -437,6 +514,10 @@ document.addEventListener("keydown", onKey);
 document.addEventListener("click", (event) => {
   const row = event.target.closest(".v .cand tr[data-c]");
   if (row) choose(Number(row.dataset.c));
+  const all = event.target.closest(".v .of-all");
+  if (!all || event.ctrlKey || event.metaKey || event.shiftKey || !data?.answer) return;
+  event.preventDefault();
+  chooseAll();
 });
 document.addEventListener("pointermove", (event) => {
   if (pointers.has(event.pointerId)) move(event);
@@ -457,5 +538,6 @@ document.addEventListener("wheel", (event) => {
 }, { passive: false });
 document.addEventListener("parity:drawn", take);
 addEventListener("hashchange", openNamed);
+addEventListener("resize", keepRoom);
 take();
 openNamed();

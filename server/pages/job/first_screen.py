@@ -26,6 +26,7 @@ from parity.report.html.screen import (
     chances_html,
     live_answer,
     screen_html,
+    selected_answer,
 )
 from parity.report.picture.axes import steady_limits
 from parity.report.picture.buckets import loss_buckets
@@ -186,9 +187,12 @@ def _judged(
     selected = places.index(candidate if candidate in places else deciding(ordered).candidate.name)
     scene = scene_of(documents, dots, end=job.planned_steps - 1 if job.planned_steps else None)
     scene = replace(scene, selected=selected)
+    answer = answer_of(documents, cost_fact(job.cost), selected)
+    if len(places) > 1 and candidate in places:
+        answer = selected_answer(answer, ordered[selected])
     return Screen(
         context=_context(job),
-        answer=answer_of(documents, cost_fact(job.cost), selected),
+        answer=answer,
         picture=picture(scene),
         buttons=buttons,
         table=candidates_table(documents, selected),

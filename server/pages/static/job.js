@@ -96,6 +96,14 @@ article.addEventListener("click", (event) => {
   });
 });
 
+/** A candidate that is chosen in the screen, or none: the charts and the address follow. */
+document.addEventListener("parity:chosen", ({ detail }) => {
+  view.candidate = detail;
+  if (detail && !view.lit.has(detail)) view.toggle(detail);
+  view.set({ candidate: detail });
+  view.write();
+});
+
 function say(text, lost = false) {
   connection.textContent = text;
   connection.classList.toggle("lost", lost);

@@ -54,7 +54,7 @@ def test_an_empty_list_says_what_to_do(page: Page):
 def test_the_list_shows_verdicts_in_words(page: Page, database, recorded):
     _conclude(database, recorded({"nvfp4": 0.05, "mxfp8": 0.0}))
     page.goto("/jobs")
-    expect(page.get_by_role("link", name="You may switch to mxfp8.")).to_be_visible()
+    expect(page.get_by_role("link", name="nvfp4 fails. You may switch to mxfp8.")).to_be_visible()
     expect(page.locator(".tally").get_by_role("img", name="fail")).to_be_visible()
     expect(page.get_by_text("small · 2 candidates against fp8_current")).to_be_visible()
     _fits(page)
@@ -64,7 +64,7 @@ def test_a_concluded_job(page: Page, database, recorded):
     job_id = recorded({"nvfp4": 0.05, "mxfp8": 0.0})
     _conclude(database, job_id)
     page.goto(f"/jobs/{job_id}")
-    expect(page.locator("h1")).to_have_text("You may switch to mxfp8.")
+    expect(page.locator("h1")).to_have_text("nvfp4 fails. You may switch to mxfp8.")
     table = page.get_by_role("grid", name="Candidates, safest first")
     expect(table.get_by_role("row", name="nvfp4")).to_contain_text("fail")
     expect(table.get_by_role("row", name="mxfp8")).to_contain_text("pass")
@@ -73,7 +73,7 @@ def test_a_concluded_job(page: Page, database, recorded):
     )
     table.get_by_role("row", name="nvfp4").click()
     expect(page.locator(".screen > .pic figcaption .name")).to_have_text("nvfp4")
-    expect(page.locator(".screen > .pic .says")).to_contain_text("Do not switch to nvfp4.")
+    expect(page.locator("h1")).to_have_text("Do not switch to nvfp4.")
     expect(page.locator("figure[data-gaps] .note").first).to_contain_text("of 1,500 common steps")
     assert _ink(page, "figure canvas") > 5
     page.locator("figure[data-gaps] summary").click()

@@ -224,8 +224,8 @@ def key_flaws(page: Page, *, several: bool) -> Iterator[str]:
     page.keyboard.press("r")
     if page.evaluate(is_open) == before:
         yield "r"
-    box = page.locator(".screen > .pic .plot").bounding_box()
     page.locator(".screen > .pic .plot").focus()
+    box = page.locator(".screen > .pic .plot").bounding_box()
     page.keyboard.press("ArrowLeft")
     reading = page.locator(".screen > .pic .r").inner_text()
     label = page.locator("[data-judged]").text_content() or ""
@@ -238,17 +238,17 @@ def key_flaws(page: Page, *, several: bool) -> Iterator[str]:
         yield "help"
     page.keyboard.press("Escape")
     if several:
-        page.keyboard.press("j")
-        if page.evaluate(
-            "document.querySelector('tr[aria-selected=true]').dataset.c"
-        ) != "1" or set(drawing_of_second(page)):
-            yield "j"
+        chosen = "Number(document.querySelector('tr[aria-selected=true]').dataset.c)"
+        place = page.evaluate(chosen)
+        page.keyboard.press("k")
+        if page.evaluate(chosen) != place - 1 or set(drawing_of_chosen(page)):
+            yield "k"
     if page.locator(".screen > .pic .plot").bounding_box() != box:
         yield "moves"
 
 
-def drawing_of_second(page: Page) -> Iterator[str]:
-    """The flaws of the second candidate's drawing, once it is chosen."""
+def drawing_of_chosen(page: Page) -> Iterator[str]:
+    """The flaws of another candidate's drawing, once it is chosen."""
     geometry = page.evaluate(GEOMETRY)
     if (
         number(geometry["label"]) != number(geometry["table"])
@@ -327,10 +327,10 @@ def changed(old: str, new: str) -> Callable[[str], str]:
 MOVES = """new MutationObserver(() => { document.querySelector(".ctx").style.marginBottom = "300px"; })
   .observe(document.querySelector(".cand"), { attributes: true, subtree: true })"""  # noqa: E501
 FLAWS: dict[str, Callable[[str], str]] = {
-    "headline": changed(r'(data-judged="1">[+−]\d\.\d\d)\d', r"\g<1>9"),
-    "table": changed(r'(v-gap">[+−]\d\.\d\d)\d', r"\g<1>9"),
-    "mark": changed(r'(<svg y=")([\d.]+%"><g class="k k0">)', r"\g<1>1\g<2>"),
-    "whisker": changed(r'(class="wh" x1="0" x2="0" y1=")[\d.]+%', r"\g<1>1%"),
+    "headline": changed(r'(data-judged="1">[+−])\d', r"\g<1>9"),
+    "table": changed(r'(aria-selected="true".*?v-gap">[+−])\d', r"\g<1>9"),
+    "mark": changed(r'(<svg y=")([\d.]+%"><g class="k k2">)', r"\g<1>9\g<2>"),
+    "whisker": changed(r'(class="j c-fail on".*?x2="0" y1=")[\d.]+%', r"\g<1>1%"),
     "band": styled(".v .pic .area svg.s{transform:translateY(8px)}"),
     "low": styled(".v h1{margin-bottom:500px!important}"),
     "sideways": styled(".v .strip{width:2000px!important}"),
@@ -379,7 +379,7 @@ def test_a_flaw_that_a_script_plants_is_found(
         ("cursor", "document.querySelector('.cursor').remove()"),
         ("help", "document.querySelector('.keys').style.visibility = 'hidden'"),
         (
-            "j",
+            "k",
             "document.querySelectorAll('.cand tr').forEach((one) => one.removeAttribute('data-c'))",
         ),
         ("moves", MOVES),
@@ -414,15 +414,16 @@ def test_the_strip_says_whose_facts_it_shows_and_follows_the_choice(
     strip = page.locator(".strip > div")
     assert [text.partition(" · ")[2] for text in strip.locator("dt").all_inner_texts()] == [
         "",
-        *["mxfp8"] * 4,
+        *["nvfp4"] * 4,
     ]
-    before, height = strip.last.locator("dd").inner_text(), page.locator(".more").bounding_box()
-    page.keyboard.press("j")
+    before = strip.last.locator("dd").inner_text()
+    page.keyboard.press("k")
     assert strip.last.locator("dt").inner_text().endswith("nvfp4-wgrad16")
     assert strip.last.locator("dd").inner_text() != before
-    assert page.locator(".more").bounding_box() == height
-    page.keyboard.press("k")
+    height = page.locator(".more").bounding_box()  # with room for the longest answer
+    page.keyboard.press("j")
     assert strip.last.locator("dd").inner_text() == before
+    assert page.locator(".more").bounding_box() == height
 
 
 def test_the_comment_has_the_sentences_of_the_page(

@@ -1,0 +1,84 @@
+"""A selected candidate: headline, measure, next step, strip, table, picture and address change
+together, with a script and without.
+"""
+
+import re
+
+import numpy as np
+from playwright.sync_api import Page, expect
+
+from parity.report.view import view_of
+from parity.report.words import words
+from parity.wording import minus
+from server.database.metrics import store
+from server.database.tables import Job
+from server.jobs.conclude import conclude
+
+LOOKS = ["light"]
+
+
+def _said(api, job_id: str, name: str):
+    verdicts = api.get(f"/api/v1/jobs/{job_id}").json()["verdicts"]
+    return words(view_of(next(one for one in verdicts if one["candidate"]["name"] == name)))
+
+
+def _shows(page: Page, said, name: str) -> None:
+    """Whether every part of the screen is about this candidate."""
+    expect(page.locator(".ans .chip > span")).to_have_text(f"{said.chip} \u00b7 {name}")
+    expect(page.locator(".ans")).to_have_class(re.compile(rf"\bc-{said.verdict}\b"))
+    expect(page.locator("h1")).to_have_text(said.lead)
+    expect(page.locator(".meas")).to_have_text(minus(said.measure))
+    expect(page.locator(".int")).to_have_text(minus(said.interval))
+    expect(page.locator(".cand tr[aria-selected=true] .nm")).to_have_text(name)
+    expect(page.locator(".screen > .pic figcaption .name")).to_have_text(name)
+    expect(page.locator(".strip .own .of").last).to_have_text(f" \u00b7 {name}")
+    if said.next:
+        expect(page.locator(".next > p")).to_have_text(minus(said.next))
+
+
+def test_a_choice_changes_all_parts_and_the_address_leads_to_it_again(
+    page: Page, api, database, recorded
+):
+    job_id = recorded({"nvfp4": 0.05, "mxfp8": 0.0})
+    conclude(database, job_id)
+    page.goto(f"/jobs/{job_id}")
+    everyone = page.locator(".ans").inner_text()
+    expect(page.locator(".ans .chip")).to_have_text("\u25a0 FAIL")
+    page.locator(".cand tr[data-c]", has_text="mxfp8").click()
+    _shows(page, _said(api, job_id, "mxfp8"), "mxfp8")
+    expect(page.locator(".of-all")).to_have_text("\u25a0 FAIL in all")
+    expect(page).to_have_url(re.compile(r"candidate=mxfp8"))
+    page.reload()  # as the server draws it
+    _shows(page, _said(api, job_id, "mxfp8"), "mxfp8")
+    expect(page.locator(".of-all")).to_have_text("\u25a0 FAIL in all")
+    page.locator(".of-all").click()
+    expect(page).not_to_have_url(re.compile("candidate="))
+    assert page.locator(".ans").inner_text() == everyone
+    expect(page.locator(".cand tr[aria-selected=true] .nm")).to_have_text("nvfp4")
+
+
+def test_keys_choose_and_escape_goes_back_to_all(page: Page, api, database, recorded):
+    job_id = recorded({"nvfp4": 0.05, "mxfp8": 0.0})
+    conclude(database, job_id)
+    page.goto(f"/jobs/{job_id}")
+    page.keyboard.press("k")
+    _shows(page, _said(api, job_id, "mxfp8"), "mxfp8")
+    page.keyboard.press("j")
+    _shows(page, _said(api, job_id, "nvfp4"), "nvfp4")
+    page.keyboard.press("Escape")
+    expect(page.locator("h1")).to_have_text("nvfp4 fails. You may switch to mxfp8.")
+    expect(page.locator(".of-all")).to_have_count(0)
+
+
+def test_a_candidate_with_nan_can_be_selected(page: Page, api, database, recorded):
+    job_id = recorded({"nvfp4": 0.05, "mxfp8": 0.0})
+    with database.write() as session:
+        for run in session.get_one(Job, job_id).arms[1].runs:
+            store.append(session, run.id, "train", 1, np.array([1500]), {"lm_loss": [np.nan]})
+            run.steps_done = 1501
+    conclude(database, job_id)
+    said = _said(api, job_id, "nvfp4")
+    page.goto(f"/jobs/{job_id}?candidate=mxfp8")
+    page.locator(".cand tr[data-c]", has_text="nvfp4").click()
+    _shows(page, said, "nvfp4")
+    expect(page).to_have_url(re.compile("candidate=nvfp4"))
