@@ -57,8 +57,8 @@ from server.jobs.stale_runs import mark_or_fail_stale
 from server.jobs.submit import Order, submit_job
 from server.readiness import alembic_config
 from server.settings import Settings
+from training.spec import SPEC_VERSION, Data, JobSpec, Schedule
 from training.spec import Arm as ArmSpec
-from training.spec import Data, JobSpec, Schedule
 from workers import duty, lease, reconcile
 
 _MARKS = {"pass": 0.050, "claim": 0.010, "claim by a worker that fits none": 0.015}
@@ -167,7 +167,11 @@ def processor_seconds(
 
 def worker(device_class: str) -> Worker:
     """A registered worker of this class."""
-    device = {"device_class": device_class, "threads_per_run": 1}
+    device = {
+        "device_class": device_class,
+        "threads_per_run": 1,
+        "spec_version": SPEC_VERSION,
+    }
     return Worker(
         id=new_id("w"),
         name="w",
