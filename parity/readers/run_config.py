@@ -15,11 +15,11 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import Any, cast, get_args
+from typing import Any
 
 from parity.frozen import frozen
 from parity.judging.curves.context import ARCHITECTURE, PARAMETERS
-from parity.judging.curves.curve import PLANNED_STEPS, Curve, Rounding
+from parity.judging.curves.curve import PLANNED_STEPS, ROUNDINGS, Curve, Rounding
 from parity.readers.columns.names import listed
 from parity.readers.errors import ReadError
 from parity.recipes import (
@@ -233,15 +233,15 @@ def _rounding(word: str | None, switch: str | None, notes: list[str]) -> Roundin
     """The stated rounding. A switch that is off states nothing: it may be that of the optimizer,
     and nearest is the smaller noise.
     """
-    if word is not None and word not in get_args(Rounding):
+    if word is not None and word not in ROUNDINGS:
         notes.append(
             f"the run's config states rounding {word!r}, which is neither "
-            f"{' nor '.join(get_args(Rounding))}: not taken"
+            f"{' nor '.join(ROUNDINGS)}: not taken"
         )
         word = None
     if switch is not None and switch.lower() in _TRUE:
         return "stochastic"
-    return cast("Rounding | None", word)
+    return next((rounding for rounding in ROUNDINGS if rounding == word), None)
 
 
 def _one_value(values: Mapping[str, set[str]], keys: Sequence[str], notes: list[str]) -> str | None:

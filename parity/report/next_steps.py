@@ -94,7 +94,7 @@ def _placed(
     ]
     others = [rewritten(sentence) for sentence in advice["sentences"][len(offers) :]]
     placed: Any = {**document, "advice": {**advice, "sentences": [*first, *others]}}
-    return cast("Document", placed)
+    return cast("Document", placed)  # a copy of `document`, of its type
 
 
 def _statements(offer: OfferDocument) -> list[Statement]:

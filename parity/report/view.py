@@ -289,15 +289,15 @@ class EvaluationView(CommonView):
 View = TrainingView | EvaluationView
 
 
-def view_of(document: AnyDocument) -> View:
+def view_of(document: Mapping[str, Any]) -> View:
     """The view of a stored document."""
-    # a TypedDict cannot be told from another by its schema
+    # the one place where JSON of a record becomes a typed document
     if document["schema"] == EVALUATION_SCHEMA:
         return evaluation_view(cast("EvaluationDocument", document))
     return training_view(cast("VerdictDocument", document))
 
 
-def views_of(documents: Sequence[AnyDocument]) -> list[View]:
+def views_of(documents: Sequence[Mapping[str, Any]]) -> list[View]:
     """The views of documents, in their order."""
     return [view_of(document) for document in documents]
 

@@ -23,6 +23,7 @@ def measure(
     """
     folders = Path(request["checkpoints"]["folder"]).parent
     measured = request["measure"] or {}
+    # mypy does not tell a TypedDict from another by a key
     if "plan" in measured:
         train_forks(cast("ForkRequest", measured), folders, read, send)
     else:

@@ -11,7 +11,7 @@ import json
 import re
 import secrets
 import time
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 from sqlalchemy import (
     JSON,
@@ -100,7 +100,7 @@ class Base(DeclarativeBase):
 
 def table_of(model: type[Base]) -> Table:
     """The table of a model, for statements that the mapper would slow down."""
-    return cast(Table, model.__table__)
+    return Base.metadata.tables[model.__tablename__]
 
 
 class Job(Base):

@@ -4,7 +4,7 @@ import json
 import logging
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from sqlalchemy import Row, select
 from sqlalchemy.orm import Session
@@ -148,7 +148,7 @@ def verdict_summary(
 def lead_or_none(document: Mapping[str, Any]) -> str | None:
     """The lead of a verdict; None where it cannot be told, which is logged."""
     try:
-        return lead_of(view_of(cast("VerdictDocument", document)))
+        return lead_of(view_of(document))
     except Exception:  # noqa: BLE001
         _log.exception(
             "the lead of the verdict on %s could not be told", document["candidate"]["name"]
@@ -161,7 +161,7 @@ def job_lead(documents: Sequence[Mapping[str, Any]]) -> str | None:
     if not documents:
         return None
     try:
-        return answer_words(views_of(cast("Sequence[VerdictDocument]", documents))).lead
+        return answer_words(views_of(documents)).lead
     except Exception:  # noqa: BLE001
         _log.exception("the lead of %s verdicts could not be told", len(documents))
         return None

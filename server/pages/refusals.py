@@ -17,6 +17,7 @@ def install_refusals(app: FastAPI) -> None:
     installed.
     """
     for kind in HANDLED:
+        # Starlette's type allows plain functions and WebSockets, too; those of `problems` are async
         app.add_exception_handler(kind, _page_handler(cast(Handler, app.exception_handlers[kind])))
 
 

@@ -3,7 +3,7 @@ application's state.
 """
 
 from dataclasses import field
-from typing import Annotated, cast
+from typing import Annotated
 
 from fastapi import Depends, Request
 
@@ -35,7 +35,8 @@ class Context:
 
 
 async def _context(request: Request) -> Context:  # FastAPI would call a plain function in a thread
-    return cast(Context, request.app.state.context)
+    context: Context = request.app.state.context
+    return context
 
 
 InContext = Annotated[Context, Depends(_context)]

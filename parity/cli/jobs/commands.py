@@ -194,6 +194,7 @@ def report(
         if html and document["verdicts"]:
             from parity.report.html.page import ConcludedJob, job_report  # noqa: PLC0415
 
+            # a server's answer is JSON
             write_file(html, job_report(cast(ConcludedJob, document), client.page(job)).encode())
         return _finish(document, at)
 

@@ -16,7 +16,7 @@ import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from itertools import islice
-from typing import Any, cast
+from typing import Any
 
 from parity.canonical_json import canonical_json, fields_of, json_value
 from parity.frozen import frozen
@@ -245,7 +245,7 @@ def verify(path: str) -> Verification:
             f"{path}: the manifest does not describe a case ({type(error).__name__}: "
             f"{_short(error)}){judges}"
         ) from None
-    recorded = _json(files, VERDICT, path).get("verdicts")
+    recorded: Any = _json(files, VERDICT, path).get("verdicts")
     if made_by == JUDGE_VERSION:
         wrong = tuple(
             islice(compare_documents(recorded, json_value(today), "verdicts"), MAX_DIFFERENCES)
@@ -254,7 +254,7 @@ def verify(path: str) -> Verification:
         wrong = tuple(_not_of_another_judge(recorded, today, made_by))
     stated = _sign_offs(files, path)
     wrong += tuple(_strangers(stated, recorded))
-    both = () if wrong else zip(cast(Sequence[AnyDocument], recorded), today, strict=True)
+    both = () if wrong else zip(recorded, today, strict=True)
     rejudged = tuple(
         Rejudged(
             candidate=new["candidate"]["name"],

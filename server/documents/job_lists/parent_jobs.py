@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import cast
 
 from sqlalchemy import ColumnElement, Subquery, func, select
 from sqlalchemy.orm import Session
@@ -16,7 +15,8 @@ def child_jobs() -> Subquery | None:
     tables = lab().part("tables")
     if tables is None:
         return None
-    return cast("Subquery", tables.belonging())
+    jobs: Subquery = tables.belonging()
+    return jobs
 
 
 def parent_jobs(session: Session, ids: Sequence[str]) -> Mapping[str, str]:

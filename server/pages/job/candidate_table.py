@@ -3,7 +3,6 @@ axis.
 """
 
 from collections.abc import Sequence
-from typing import cast
 from urllib.parse import urlencode
 
 from markupsafe import Markup
@@ -61,7 +60,7 @@ def candidate_table(job: JobDocument, candidate: str = "") -> CandidateTable:
     """
     arms = job.arms[1:]
     chosen = arms[0].name if len(arms) == 1 else candidate
-    views = safest_first(views_of(cast("Sequence[VerdictDocument]", job.verdicts or ())))
+    views = safest_first(views_of(job.verdicts or ()))
     verdicts = {
         view.candidate.name: view.document for view in views if isinstance(view, TrainingView)
     }

@@ -181,6 +181,7 @@ def _judged(
     sign_offs: Sequence[SignOffEntry],
     buttons: Sequence[str],
 ) -> Screen:
+    # a job's answer holds them as JSON, which its schema does not describe
     documents = cast("Sequence[VerdictDocument]", job.verdicts)
     ordered = safest_first(views_of(documents))
     places = [view.candidate.name for view in ordered]
