@@ -145,6 +145,8 @@ SEEDS_UNSTATED = ReasonCode(
     means="the runs have no stated seeds, and their batches do not show which runs belong together",
     next_step="State the seed of each run (--seeds 0,1,2): runs of both arms with one seed read "
     "the same batches.",
+    next_step_of_job="State the seeds of each arm on the job's page, in the order of its runs: "
+    "runs of both arms with one seed read the same batches.",
     suppresses_others=True,
     gap_means_nothing=True,
 )

@@ -1,5 +1,5 @@
 """The next steps of a verdict as they are written where the reader stands: the command that was
-typed with the options added, the call in Python, or what the owner of a job does.
+typed with the options added, or the call in Python.
 
 A document has them in options of the command line, or in the words of jobs where a server's ledger
 counted its look. Here they are rewritten for one place, before anything is shown there; what is
@@ -10,14 +10,12 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
-from parity.judging.codes import BY_CODE
 from parity.judging.document_types import OfferDocument
 from parity.judging.verdict.advice import promise_words
 from parity.judging.verdict.statement_words import (
     Statement,
     as_arguments,
     as_options,
-    for_owner,
     python_literal,
 )
 from parity.report.view import AnyDocument
@@ -74,22 +72,15 @@ def called(document: Document, call: Callable[[Mapping[str, object]], str]) -> D
     return _placed(document, written, in_arguments)
 
 
-def owned(documents: Sequence[Document]) -> list[Document]:
-    """Documents of a job, for its owner."""
-    return [_placed(document, for_owner, _of_job, job=True) for document in documents]
-
-
 def _placed(
     document: Document,
     written: Callable[[Sequence[Statement]], str],
     rewritten: Callable[[str], str],
-    *,
-    job: bool = False,
 ) -> Document:
     advice = document["advice"]
     offers = cast("Sequence[OfferDocument]", advice.get("offers", ()))
     first = [
-        f"{offer['question']} Then {written(_statements(offer))}: {promise_words(offer, job=job)}"
+        f"{offer['question']} Then {written(_statements(offer))}: {promise_words(offer)}"
         for offer in offers
     ]
     others = [rewritten(sentence) for sentence in advice["sentences"][len(offers) :]]
@@ -105,12 +96,4 @@ def in_arguments(sentence: str) -> str:
     """A sentence with arguments of `parity.compare` in place of options."""
     for pattern, write in _AS_ARGUMENTS:
         sentence = re.sub(pattern, write, sentence)
-    return sentence
-
-
-def _of_job(sentence: str) -> str:
-    """The words for jobs of a step that has its own."""
-    for entry in BY_CODE.values():
-        if entry.next_step == sentence and entry.next_step_of_job is not None:
-            return entry.next_step_of_job
     return sentence

@@ -30,6 +30,8 @@ from parity.judging.codes import (
     CONFOUNDED,
     DIVERGED,
     NONFINITE_CAND,
+    ROUNDED,
+    SMOOTHED,
 )
 from parity.judging.curves.context import ENGINE, PARAMETERS, RECIPE
 from parity.judging.curves.curve import Curve
@@ -87,6 +89,7 @@ _LAUNCHER_WORDS = (
     "Look at the first step where the arms diverge, then train a recipe of the launcher that keeps "
     "the first and last blocks in bf16."
 )
+_BY_REMEDY = (ROUNDED.code, SMOOTHED.code)  # a warning of these asks for nothing
 _COMPARE_REST = (
     "compare software, kernels, data order and initial weights at the first step where the arms "
     "diverge."
@@ -432,6 +435,9 @@ def _steps_by_code(
         | _steps_after_a_stop(m, decision)
     )
     sentences = [step for step in steps.values() if step is not None]
+    deciding = BY_CODE[decision.deciding.code]
+    if decision.state == INCONCLUSIVE and deciding.code in _BY_REMEDY and deciding.remedy:
+        sentences.insert(0, deciding.remedy)
     statistics = m.statistics
     if decision.state == PASS and "RUN_NOISE_ASSUMED" in decision.codes:
         sentences += _state_size(m)

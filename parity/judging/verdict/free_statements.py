@@ -9,6 +9,7 @@ contradicted  planned length   a source states another one, or a learning rate m
                                as at a constant rate (`decline.shows_no_decay`)
               recipe           a run has one on record; only a name that is a recipe is asked about
               nearest rounding another one is on record, or the arm's name is of four bits
+              same order       some part of the runs shows it, and another one does not
               one quantity     the losses of the pair differ from the first step on
               loaded weights   a start is on record, or the first loss is that of an untrained model
 
@@ -143,7 +144,7 @@ def _allowed(question: PairQuestion, judged: JudgedPair) -> list[_Free]:
         _rounding(m),
         _loaded(m) if START_DIFFERS.code in codes or not m.schedule.finished else None,
         _seeds(question) if SEEDS_UNSTATED.code in codes else None,
-        _same_order() if ORDER_UNSHOWN.code in codes else None,
+        _same_order() if ORDER_UNSHOWN.code in codes and not m.batches_proven else None,
         _other_order() if DATA_ORDER_MISMATCH.code == codes[0] else None,
         _one_quantity(m) if LOSSES_DIFFER.code in codes else None,
         _other_loss(m) if LOSS_NOT_NATS.code in codes else None,

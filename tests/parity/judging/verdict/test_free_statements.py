@@ -15,6 +15,8 @@ from parity.judging.verdict.free_statements import Offer
 from parity.judging.verdict.verdict import Verdict, judge
 from parity.readers import read_run
 from tests.parity.conftest import DATA, synthetic
+from tests.parity.judging.precedence.changes import CHANGES
+from tests.parity.judging.precedence.pair import Pair
 
 STEPS = 2000
 COSINE = 0.1 + 0.9 * 0.5 * (1.0 + np.cos(np.pi * np.arange(STEPS) / STEPS))
@@ -236,21 +238,27 @@ def _first(offers: tuple[Offer, ...]) -> str:
 
 
 def test_an_order_that_cannot_be_shown_may_be_stated_and_other_batches_may_not() -> None:
-    """The batch noise of the first pair is its runs' own; that of the second shows other data."""
-    hidden = [
-        synthetic(STEPS, seed=seed, batch_sd=0.003, pair_sd=0.006, offset_sd=0.0) for seed in (1, 2)
-    ]
+    """The batch noise of the first pair is its runs' own; that of the others shows other data, of
+    one of them in the last third alone.
+    """
+    hidden, in_part = Pair(), Pair()
+    CHANGES["batches so large that no part shows them"](hidden)
+    CHANGES["candidate read other batches in the last third"](in_part)
     other = [synthetic(STEPS, seed=seed, batch_seed=seed) for seed in (1, 2)]
 
     def judged(runs: list[Curve], **policy: str) -> Verdict:
         stated = policy_from_mapping({"margin": "1%", "schedule": "decayed", **policy})
-        (verdict,) = judge([runs[0]], {"cand": [runs[1]]}, stated, planned_steps=STEPS)
+        (verdict,) = judge([runs[0]], {"cand": [runs[1]]}, stated, assume_complete=True)
         return verdict
 
-    unshown = judged(hidden)
+    unshown, elsewhere = judged(hidden.runs), judged(in_part.runs)
+    assert elsewhere.codes[0] == "ORDER_UNSHOWN"
+    assert _offered(elsewhere) == []
     assert unshown.codes[0] == "ORDER_UNSHOWN"
     assert _offered(unshown) == [("pairing", None, "stated")]
-    assert judged(hidden, pairing="stated").verdict == unshown.advice.offers[0].verdict == "pass"
+    assert (
+        judged(hidden.runs, pairing="stated").verdict == unshown.advice.offers[0].verdict == "pass"
+    )
     mismatch = judged(other)
     assert mismatch.codes[0] == "DATA_ORDER_MISMATCH"
     assert ("pairing", None, "stated") not in _offered(mismatch)
