@@ -16,6 +16,7 @@ from parity.cli.terminal.options import Options, argument, flat, option, repeata
 from parity.cli.terminal.output import WIDTH, print_json, print_lines, print_rows
 from parity.cli.terminal.wrong_calls import UsageError
 from parity.client.rest import Document
+from parity.judging.decision import worst
 from parity.report.formats.terminal import answer_parts
 from parity.wording import age_in_words, count, did_you_mean, version_words
 
@@ -216,12 +217,22 @@ def _list_jobs(jobs: Sequence[Document], *, filtered: bool) -> None:
         return
     rows = []
     for job in jobs:
-        verdicts = ", ".join(
-            f"{verdict['candidate']} {_STATES[verdict['verdict']]}" for verdict in job["verdicts"]
-        )
         if job["status"] == "running":
             state = f"{job['status']} {job['share_done']:.0%}"
         else:
             state = job["status"]
-        rows.append((job["id"], job["name"], state, verdicts, " ".join(job.get("tags", ()))))
-    print_rows(("job", "name", "status", "verdicts", "tags"), rows)
+        rows.append((job["id"], job["name"], state, _answer(job), " ".join(job.get("tags", ()))))
+    print_rows(("job", "name", "status", "answer", "tags"), rows)
+
+
+def _answer(job: Document) -> str:
+    """The one state of a job with its lead, "FAIL: nvfp4 fails."; a server before leads were kept
+    gives the verdicts by candidate. "" without any.
+    """
+    verdicts = job["verdicts"]
+    if not verdicts:
+        return ""
+    lead = job.get("lead") or ", ".join(
+        f"{verdict['candidate']} {_STATES[verdict['verdict']]}" for verdict in verdicts
+    )
+    return f"{_STATES[worst(verdict['verdict'] for verdict in verdicts)]}: {lead}"

@@ -16,7 +16,7 @@ from server.database.tables import Arm, Job, JobStatus, JobTag, Run, Verdict, ta
 from server.documents.job_lists.parent_jobs import parent_jobs
 from server.documents.principals import principal_names
 from server.jobs.ledger import QUESTION_DIGITS
-from server.jobs.verdict_rows import VerdictSummary, verdict_summary
+from server.jobs.verdict_rows import VerdictSummary, shown_lead, verdict_summary
 from server.json_digest import digest
 from server.records import from_attributes
 
@@ -153,6 +153,7 @@ def job_summaries(session: Session, ids: Sequence[str]) -> list[JobSummary]:
                 tags=tags[job.id],
                 share_done=done.get(job.id, 0.0),
                 submitted_by=names.get(job.submitted_by or ""),
+                lead=shown_lead(job.lead, verdicts[job.id]) if verdicts[job.id] else None,
                 verdicts=sorted(verdicts[job.id], key=lambda verdict: position[verdict.candidate]),
             )
         )

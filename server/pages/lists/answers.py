@@ -22,7 +22,7 @@ from server.database.states import JOB_OPEN, JUDGING_AGAIN
 from server.database.tables import Job
 from server.documents.job_lists.summaries import JobSummary
 from server.jobs.forecasts import latest
-from server.jobs.verdict_rows import VerdictSummary, shown_lead
+from server.jobs.verdict_rows import VerdictSummary
 from server.pages.lists.gap_figures import NO_GAP, ShownGap, drawn_gap, verdict_gap
 
 
@@ -89,7 +89,7 @@ def _judged(job: JobSummary, answer: JobAnswer) -> JobAnswer:
     return replace(
         answer,
         state=state,
-        lead=shown_lead(job.lead, job.verdicts),
+        lead=job.lead or deciding.lead,
         tally=[(listed, states.count(listed)) for listed in IN_ANSWERS if listed in states]
         if several
         else (),

@@ -73,7 +73,7 @@ def test_a_report_in_one_file(served, database, job, tmp_path, capsys):
     assert ended.value.code == 1, capsys.readouterr().err
     text = file.read_text()
     assert text.count('<figure class="pic') == 1
-    assert "● PASS" in text
+    assert "■ FAIL" in text
     assert '<td class="st">fail</td>' in text
     assert "<script" not in text
     assert "default-src 'none'" in text
@@ -88,8 +88,8 @@ def test_the_status_of_a_concluded_job_begins_with_its_verdict(served, job, caps
         cli.main(["status", job, "--server", served])
     assert ended.value.code == 0
     first, measure, *_ = capsys.readouterr().out.splitlines()
-    assert first == "● PASS  You may switch to mxfp8."
-    assert measure.startswith("It ends ")
+    assert first == "■ FAIL  nvfp4 fails. You may switch to mxfp8."
+    assert measure.startswith("nvfp4 ends ")
 
 
 def test_who_waits_for_a_drawing_keeps_nobody_from_a_connection_and_only_few_wait(api, job):

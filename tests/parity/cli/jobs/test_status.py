@@ -28,7 +28,11 @@ JOBS = [
         "name": "done",
         "status": "concluded",
         "share_done": 1.0,
-        "verdicts": [{"candidate": "nvfp4", "verdict": "fail"}],
+        "lead": "nvfp4 fails. You may switch to mxfp8.",
+        "verdicts": [
+            {"candidate": "mxfp8", "verdict": "pass"},
+            {"candidate": "nvfp4", "verdict": "fail"},
+        ],
         "tags": ["nightly", "llama3"],
     },
 ]
@@ -63,7 +67,13 @@ def test_in_a_pipe_a_job_is_one_line_of_tab_separated_cells(
     assert (code, err, queries) == (0, "", [{"limit": 20}])
     assert [line.split("\t") for line in out.splitlines()] == [
         ["j2", " ".join(LONG.split()), "running 25%", "", ""],
-        ["j1", "done", "concluded", "nvfp4 FAIL", "nightly llama3"],
+        [
+            "j1",
+            "done",
+            "concluded",
+            "FAIL: nvfp4 fails. You may switch to mxfp8.",
+            "nightly llama3",
+        ],
     ]
 
 
