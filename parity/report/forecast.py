@@ -13,14 +13,14 @@ COURSES: Mapping[Course, str] = {
     "pass": "on course to pass",
     "fail": "on course to fail",
     "futile": "hardly able to pass",
-    "inconclusive": "probably undecided",
+    "inconclusive": "probably inconclusive",
     "open": "still open",
 }
 """What a forecast says of a candidate, in a table and after "It was"."""
 _LEADS: Mapping[Course, str] = {
     **{name: f"is {words}" for name, words in COURSES.items()},
     "futile": "can hardly pass any more",
-    "inconclusive": "will probably stay undecided",
+    "inconclusive": "will probably stay inconclusive",
 }
 
 

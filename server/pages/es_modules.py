@@ -9,7 +9,7 @@ from pathlib import Path
 
 # charts and style; the verdict's are also in the page that `parity compare --open` writes
 CHARTS = ("parity.report", "static")
-_IMPORT = re.compile(r"""^import .*from "\./([a-z_]+\.js)";$""", re.MULTILINE)
+_IMPORT = re.compile(r"""^import (?:.*from )?"\./([a-z_]+\.js)";$""", re.MULTILINE)
 
 
 def imported_by(name: str, *folders: Path) -> list[str]:

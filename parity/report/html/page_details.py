@@ -116,8 +116,9 @@ def curves_row(scene: Scene) -> list[DetailsRow]:
     )
     alone = replace(alone, legend="first run of each arm")
     names = [arm.name for arm in scene.losses]
-    last = ", ".join(f"{arm.name} {arm.points[-1][1]:.4f}" for arm in scene.losses[:3])
-    answer = f"loss at the end: {last}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
+    shown = ", ".join(names[:3])
+    # no losses of last points: they are noise beside the gap of the window, and may contradict it
+    answer = f"losses of {shown}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
     return [
         DetailsRow("c", "Curves", escape(answer), picture(alone, with_points=False), is_open=True)
     ]

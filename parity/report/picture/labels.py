@@ -88,7 +88,7 @@ def window_words(scene: Scene) -> tuple[str, str]:
     tokens.
     """
     first, last = scene.window or (0, 0)
-    if any(trace.judged for trace in scene.traces) and scene.now is None:
+    if all(trace.state != "live" for trace in scene.traces) and scene.now is None:
         what = "judged"
     else:
         what = "to be judged"

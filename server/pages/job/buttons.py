@@ -13,6 +13,9 @@ from server.documents.jobs import JobDocument
 from server.jobs.proposal import Proposal
 from server.jobs.sign_offs import MOST_REASON
 
+# a script shows it: without one there is nothing to copy with
+_COPY = '<button type="button" class="btn q" data-do="copy-link" hidden>Copy link</button>'
+
 
 @frozen
 class Actions:
@@ -31,17 +34,15 @@ class Actions:
 
 
 def buttons_of(job: JobDocument, actions: Actions) -> list[str]:
-    """What the visitor can do next, the likeliest first, as HTML; at most two, because the rest is
-    a detail.
+    """What the visitor can do next as HTML. The step that the verdict advises is the one filled
+    button; what else there is stands under "More", and a sign-off, which lets a gate through, last.
     """
-    made = []
+    made, more = list[str](), list[str]()
     if actions.proposal is not None:
         fields = {"patch": json.dumps(actions.proposal.patch), "key": actions.key}
         made.append(_form(f"/jobs/{job.id}/again", actions.proposal.label, fields))
-    if actions.acceptable:
-        made.append(_accept_form(job.id, actions.acceptable, is_first=not made))
     if actions.add_run:
-        made.append(
+        (more if made else made).append(
             _form(
                 f"/jobs/{job.id}/add-run",
                 "Add a run to each arm",
@@ -51,8 +52,16 @@ def buttons_of(job: JobDocument, actions: Actions) -> list[str]:
             )
         )
     if job.verdicts:
-        made.append(button("Evidence", job.links["evidence"], is_first=not made))
-    return made[:2]
+        made.append(button("Evidence", job.links["evidence"], is_first=False))
+    made.append(_COPY)
+    if actions.acceptable:
+        more.append(_accept_form(job.id, actions.acceptable))
+    if more:
+        made.append(
+            f'<details class="more-acts"><summary class="btn q">More</summary>{"".join(more)}'
+            "</details>"
+        )
+    return made
 
 
 def _form(
@@ -72,7 +81,7 @@ def _form(
     )
 
 
-def _accept_form(job_id: str, names: Sequence[str], *, is_first: bool) -> str:
+def _accept_form(job_id: str, names: Sequence[str]) -> str:
     """A button that opens the form in which a person accepts an undecided verdict for some days,
     with the reason.
     """
@@ -81,10 +90,8 @@ def _accept_form(job_id: str, names: Sequence[str], *, is_first: bool) -> str:
     chosen = f'<input type="hidden" name="candidate" value="{escape(names[0])}">'
     if len(names) > 1:
         chosen = f'<label>candidate <select name="candidate">{options}</select></label>'
-    look, enter = ("btn", " <kbd>↵</kbd>") if is_first else ("btn q", "")
     return (
-        f'<details class="accept"><summary class="{look}">Accept {escape(what)} for N '
-        f"days{enter}</summary>"
+        f'<details class="accept"><summary class="btn q">Accept {escape(what)} for N days</summary>'
         f'<form method="post" action="/jobs/{escape(job_id)}/sign-offs">'
         "<p>A gate then lets the verdict through until that ends, and says that you accepted it. "
         "The verdict stays inconclusive.</p>"

@@ -273,7 +273,7 @@ def _live_scene(job: JobDocument, live: LiveCurves, shown: ArmDocument | None) -
         if outlook
         else nats_decimals(margin),
         end=job.planned_steps - 1 if job.planned_steps else max([1, *steps]),
-        window=window,
+        window=None if has_ended else window,
         margin=margin,
         margin_note="of today’s loss" if margin else "",
         legend="line: gap over the last part so far · band: its interval · fan: forecast"

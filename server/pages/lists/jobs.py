@@ -23,7 +23,7 @@ JOBS_A_PAGE = 50
 _CHIPS: Mapping[AnswerState | Literal[""], str] = {
     "": "All",
     "fail": "Fail",
-    "inconclusive": "Undecided",
+    "inconclusive": "Inconclusive",
     "pass": "Pass",
     "running": "Running",
     "unfinished": "Did not finish",

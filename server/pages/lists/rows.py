@@ -29,7 +29,7 @@ class ListRow:
         """How the repeats ended: "5 of 6 pass."."""
         states = [repeat.state for repeat in self.repeats]
         state = states[0] if len(set(states)) == 1 else "pass"
-        word = "stay undecided" if state == "inconclusive" else state
+        word = "stay inconclusive" if state == "inconclusive" else state
         return f"{states.count(state)} of {len(states)} {word}."
 
     @property

@@ -23,7 +23,7 @@ class _Live:
     [
         (0.85, 0.05, "nvfp4 is on course to pass."),
         (0.0, 0.99, "nvfp4 is on course to fail."),
-        (0.01, 0.04, "nvfp4 will probably stay undecided."),
+        (0.01, 0.04, "nvfp4 will probably stay inconclusive."),
         (0.4, 0.3, "nvfp4 is still open."),
     ],
 )

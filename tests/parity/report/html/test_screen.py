@@ -187,7 +187,7 @@ def test_the_answer_of_a_forecast_has_its_words_and_chances():
     )
     page = Page(html)
     assert page.texts["chip"] == ["▸ NO VERDICT YET · 25 % OF THE STEPS"]
-    assert page.texts["h1"] == ["nvfp4 will probably stay undecided."]
+    assert page.texts["h1"] == ["nvfp4 will probably stay inconclusive."]
     assert page.texts["said"] == ["pass 0 %inconclusive 96 %fail 4 %"]
     assert page.texts["dt"] == ["Progress"]
 

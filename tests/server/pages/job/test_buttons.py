@@ -10,6 +10,10 @@ from playwright.sync_api import Browser, Page, expect
 from server.database.tables import Job
 from server.jobs.conclude import conclude
 
+LOOKS = ["light"]
+# the browser reports what a form is refused
+PROVOKED = "status of 4"
+
 
 @pytest.fixture
 def unscripted(browser: Browser, served: str):
@@ -36,7 +40,7 @@ def test_the_button_of_a_fail_makes_the_job_that_the_sentence_names(
     page = unscripted
     page.goto(f"/jobs/{failed}")
     expect(page.locator(".next p").first).to_contain_text("Keep the last blocks in bf16")
-    page.locator(".acts button").click()
+    page.locator(".acts button.btn:not(.q)").click()
     expect(page.locator(".ctx")).to_contain_text("nvfp4-last1-bf16 against fp8_current")
     with database.read() as session:
         made = session.query(Job).filter(Job.id != failed).one()
@@ -51,12 +55,13 @@ def test_an_undecided_verdict_is_accepted_on_the_first_screen(unscripted: Page, 
     page, job_id = unscripted, recorded({"nvfp4": 0.013})
     conclude(database, job_id)
     page.goto(f"/jobs/{job_id}")
-    page.locator(".acts summary").click()
+    page.get_by_text("More", exact=True).click()
+    page.locator(".acts .accept > summary").click()
     page.locator(".acts input[name=reason]").fill("the reruns are queued")
     page.locator(".acts input[name=days]").fill("7")
     page.get_by_role("button", name="Accept", exact=True).click()
     expect(page.locator(".ans .acc")).to_contain_text("the reruns are queued")
-    expect(page.locator(".acts details")).to_have_count(0)
+    expect(page.locator(".acts .accept")).to_have_count(0)
 
 
 def test_a_run_is_added_while_the_job_waits_and_enter_does_not_do_it(
@@ -68,9 +73,48 @@ def test_a_run_is_added_while_the_job_waits_and_enter_does_not_do_it(
     page.keyboard.press("Enter")
     with database.read() as session:
         assert len(session.get_one(Job, job_id).runs) == 2
-    page.locator(".acts button").click()
-    expect(page.locator(".acts button")).to_be_visible()
+    page.locator(".acts form button").click()
+    expect(page.locator(".acts form button")).to_be_visible()
     expect(page.locator("#history > summary")).to_contain_text("1 note")
     with database.read() as session:
         runs = session.get_one(Job, job_id).runs
         assert len(runs) == 4, [(run.arm.name, run.replicate) for run in runs]
+
+
+def test_what_is_refused_is_said_beside_the_field_and_what_was_typed_stays(
+    page: Page, database, recorded
+):
+    job_id = recorded({"nvfp4": 0.013})
+    conclude(database, job_id)
+    page.goto(f"/jobs/{job_id}")
+    page.get_by_text("More", exact=True).click()
+    page.locator(".acts .accept > summary").click()
+    form = page.locator(".acts .accept form")
+    form.evaluate("(form) => { form.noValidate = true; }")
+    form.locator("[name=reason]").fill("the reruns are queued")
+    form.locator("[name=days]").fill("400")
+    form.get_by_role("button", name="Accept").click()
+    expect(form.get_by_role("alert")).to_contain_text("400")
+    expect(form.locator("[name=reason]")).to_have_value("the reruns are queued")
+    expect(form.locator("[name=days]")).to_be_focused()
+    form.locator("[name=days]").fill("7")
+    form.get_by_role("button", name="Accept").click()
+    expect(page.locator(".ans .acc")).to_contain_text("the reruns are queued")
+
+
+def test_only_the_advised_step_is_filled(page: Page, failed, database, recorded):
+    page.goto(f"/jobs/{failed}")
+    expect(page.locator(".acts .btn:not(.q):visible")).to_have_text("Try nvfp4, last 1 block in bf16")
+    undecided = recorded({"nvfp4": 0.013})
+    conclude(database, undecided)
+    page.goto(f"/jobs/{undecided}")
+    expect(page.locator(".acts .btn:not(.q):visible")).to_have_count(0)
+    expect(page.locator(".acts .accept")).not_to_be_visible()
+
+
+def test_the_link_that_is_copied_has_what_is_chosen(page: Page, failed):
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.goto(f"/jobs/{failed}?from=300&to=900")
+    page.get_by_role("button", name="Copy link").click()
+    expect(page.get_by_role("button", name="Link copied")).to_be_visible()
+    assert "from=300&to=900" in page.evaluate("navigator.clipboard.readText()")

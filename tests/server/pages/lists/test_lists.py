@@ -220,7 +220,7 @@ def test_a_job_without_a_verdict_says_how_it_stands(database, recorded):
         )
     answers = {row.answer.job.name: row.answer for row in _rows(database)}
     assert {name: (answer.state, answer.lead) for name, answer in answers.items()} == {
-        "a": ("live", "nvfp4 will probably stay undecided."),
+        "a": ("live", "nvfp4 will probably stay inconclusive."),
         "b": ("live", "Training; no forecast yet."),
         "c": ("queued", "Queued."),
         "d": ("queued", "Waiting for its trainer."),
