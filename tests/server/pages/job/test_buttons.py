@@ -104,11 +104,12 @@ def test_what_is_refused_is_said_beside_the_field_and_what_was_typed_stays(
 
 def test_only_the_advised_step_is_filled(page: Page, failed, database, recorded):
     page.goto(f"/jobs/{failed}")
-    expect(page.locator(".acts .btn:not(.q):visible")).to_have_text("Try nvfp4, last 1 block in bf16")
+    filled = page.locator(".acts .btn:not(.q):visible")
+    expect(filled).to_have_text("Try nvfp4, last 1 block in bf16")
     undecided = recorded({"nvfp4": 0.013})
     conclude(database, undecided)
     page.goto(f"/jobs/{undecided}")
-    expect(page.locator(".acts .btn:not(.q):visible")).to_have_count(0)
+    expect(filled).to_have_count(0)
     expect(page.locator(".acts .accept")).not_to_be_visible()
 
 
