@@ -29,6 +29,7 @@ from parity.cli.inputs.statements import stated_facts
 from parity.cli.inputs.table_arms import NEEDS_ARM_BY, NO_COLUMN, TableOptions, read_table_arms
 from parity.cli.terminal.option_words import POLICY
 from parity.cli.terminal.options import argument, basic, flat, option, refuse
+from parity.cli.terminal.output import paths_by_name
 from parity.cli.terminal.shared_options import Server
 from parity.cli.terminal.typed_command import typed_command, without_page
 from parity.cli.terminal.wrong_calls import UsageError
@@ -105,7 +106,7 @@ def compare(
         evidence=evidence,
         look=look,
     )
-    with reports.unwritten_files_named():
+    with reports.unwritten_page_named():
         return exit_code(_judge_all(request, reports, server))
 
 
@@ -243,8 +244,12 @@ def _judge_held_out(
         for arms in comparisons
     ]
     report_evaluations(judged, reports)
-    if reports.html is not None or reports.open_page:
-        write_page(evaluation_report(*judged[0]), reports.html, show=reports.open_page)
+    if reports.html is not None:  # a page per size
+        names = [documents[0]["candidate"]["name"] for _, documents in judged]
+        for path, (case, documents) in zip(paths_by_name(reports.html, names), judged, strict=True):
+            write_page(evaluation_report(case, documents), path, show=reports.open_page)
+    elif reports.open_page:
+        write_page(evaluation_report(*judged[0]), None, show=True)
     return [document for _, judged_documents in judged for document in judged_documents]
 
 

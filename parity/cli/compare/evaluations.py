@@ -1,5 +1,6 @@
 """The comparison of held-out losses on the command line: what it refuses, judges and reports."""
 
+import glob
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -65,19 +66,21 @@ class Reports(Printing, panel=OUTPUT):
     )
 
     @contextmanager
-    def unwritten_files_named(self) -> Iterator[None]:
-        """Where an error ends the comparison, say first which files were not written, and that one
-        that is there is of an earlier call. The error follows, with the reason.
+    def unwritten_page_named(self) -> Iterator[None]:
+        """Where an error ends the comparison, say first that the page was not written, and whether
+        one that is there is of an earlier call. The error follows, with the reason.
         """
-        wanted = [path for path in (self.html, self.figure, self.junit, self.bundle) if path]
-        before = {path: _written_at(path) for path in wanted}
+        before = _written_at(self.html)
         try:
             yield
+        except BrokenPipeError:  # the reader of the report has gone
+            raise
         except Exception:
-            missing = [path for path in wanted if _written_at(path) == before[path]]
-            for path in missing:
-                older = "" if before[path] is None else "; the file there is of an earlier call"
-                print(f"parity: {path}: not written, see the next line{older}", file=sys.stderr)
+            if self.html is not None and _written_at(self.html) == before:
+                older = "" if before is None else "; the file there is of an earlier call"
+                print(
+                    f"parity: {self.html}: not written, see the next line{older}", file=sys.stderr
+                )
             raise
 
     def write(
@@ -101,10 +104,16 @@ class Reports(Printing, panel=OUTPUT):
             write_file(self.junit, render_junit(documents).encode())
 
 
-def _written_at(path: str) -> int | None:
-    """When a file was written; None where it is not there."""
+def _written_at(path: str | None) -> int | None:
+    """When a file was written, or the newest of those that several names make of it
+    (`paths_by_name`); None where there is none.
+    """
+    if path is None:
+        return None
+    target = Path(path)
     try:
-        return Path(path).stat().st_mtime_ns
+        files = [target, *target.parent.glob(f"{glob.escape(target.stem)}-*{target.suffix}")]
+        return max((file.stat().st_mtime_ns for file in files if file.exists()), default=None)
     except OSError:
         return None
 
@@ -181,9 +190,7 @@ def report_evaluations(
 ) -> None:
     """Print the documents as text, canonical JSON or Markdown, and write the reports."""
     documents = [document for _, case_documents in judged for document in case_documents]
-    if len(judged) > 1 and (
-        one := next(iter(reports.given("bundle", "html", "open_page").values()), None)
-    ):
+    if len(judged) > 1 and (one := next(iter(reports.given("bundle", "open_page").values()), None)):
         raise UsageError(f"{one} holds the comparison at one size; choose one with --where")
 
     def draw(paths: Sequence[str]) -> None:

@@ -202,8 +202,8 @@ def test_sizes_in_one_run_are_refused(write: Callable[[str], str], run: Run) -> 
         (
             "fp8,30M,2\n",
             "params",
-            ("--html", "out.html"),
-            "--html holds the comparison at one size",
+            ("--open",),
+            "--open holds the comparison at one size",
         ),
         (
             "fp8,60M,2\n",

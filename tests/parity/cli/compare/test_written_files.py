@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 Run = Callable[..., tuple[int, str, str]]
 NUMBERS = ("compare", "bf16=2.242", "fp8=2.276", "--tokens", "23e9")
 
@@ -20,27 +18,50 @@ def test_held_out_losses_are_not_pushed_and_the_refusal_says_what_is_written_ins
     assert "fp8" in page.read_text()
 
 
-@pytest.mark.parametrize("option", ["--html", "--junit", "--bundle"])
-def test_on_an_error_of_input_each_file_that_was_not_written_is_named(
-    option: str, tmp_path: Path, run: Run
+def test_on_an_error_of_input_the_page_that_was_not_written_is_named(
+    tmp_path: Path, run: Run
 ) -> None:
-    file = tmp_path / "out"
-    code, _, err = run("compare", "nowhere.csv", "fp8.csv", option, str(file))
+    page = tmp_path / "out.html"
+    call = ("compare", "nowhere.csv", "fp8.csv", "--html", str(page))
+    code, _, err = run(*call)
     named, why = err.splitlines()[-2:]
-    assert (code, named, "nowhere.csv" in why, file.exists()) == (
+    assert (code, named, "nowhere.csv" in why, page.exists()) == (
         2,
-        f"parity: {file}: not written, see the next line",
+        f"parity: {page}: not written, see the next line",
         True,
         False,
     )
-    file.write_text("old")
-    _, _, err = run("compare", "nowhere.csv", "fp8.csv", option, str(file))
-    assert "not written, see the next line; the file there is of an earlier call" in err
+    page.write_text("old")
+    assert "not written, see the next line; the file there is of an earlier call" in run(*call)[2]
 
 
-def test_a_file_that_was_written_is_not_called_missing(tmp_path: Path, run: Run) -> None:
-    page, table = tmp_path / "page.html", tmp_path / "no" / "junit.xml"
-    _, _, err = run(*NUMBERS, "--junit", str(table), "--html", str(page))
-    assert f"{table}: not written" in err
-    assert (f"{page}: not written" in err) == (not page.exists())
-    assert "not written" not in run(*NUMBERS, "--html", str(page))[2]
+def test_a_page_that_was_written_is_not_called_missing(tmp_path: Path, run: Run) -> None:
+    assert "not written" not in run(*NUMBERS, "--html", str(tmp_path / "page.html"))[2]
+
+
+def test_each_model_size_has_a_page_of_its_own(tmp_path: Path, run: Run) -> None:
+    table = tmp_path / "sizes.csv"
+    rows = [f"{arm},{size},{loss}" for size in (30, 60) for arm, loss in (("a", 3.1), ("b", 3.2))]
+    table.write_text("\n".join(["arm,params,loss", *rows]) + "\n")
+    call = (
+        "compare",
+        str(table),
+        "--baseline",
+        "a",
+        "--arm-by",
+        "arm",
+        "--run-by",
+        "arm",
+        "--size-by",
+        "params",
+    )
+    page = tmp_path / "out.html"
+    code, _, err = run(*call, "--loss-is", "validation", "--html", str(page))
+    assert (code in (1, 3), "not written" in err) == (True, False), err
+    pages = sorted(file.name for file in tmp_path.glob("out*.html"))
+    assert [name for name in pages if "30" in name or "60" in name] == pages
+    assert len(pages) == 2
+    for file in tmp_path.glob("out*.html"):
+        file.unlink()
+    _, _, err = run("compare", str(tmp_path / "no.csv"), *call[2:], "--html", str(page))
+    assert f"{page}: not written" in err
