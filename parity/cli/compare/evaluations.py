@@ -75,8 +75,9 @@ class Reports(Printing, panel=OUTPUT):
             yield
         except BrokenPipeError:  # the reader of the report has gone
             raise
-        except Exception:
-            if self.html is not None and _written_at(self.html) == before:
+        except Exception as error:
+            is_missing = self.html is not None and _written_at(self.html) == before
+            if is_missing and str(self.html) not in str(error):  # which says it itself
                 older = "" if before is None else "; the file there is of an earlier call"
                 print(
                     f"parity: {self.html}: not written, see the next line{older}", file=sys.stderr

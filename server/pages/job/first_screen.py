@@ -264,6 +264,10 @@ def _live_scene(job: JobDocument, live: LiveCurves, shown: ArmDocument | None) -
     places = {arm.name: place for place, arm in enumerate(arms)}
     losses = [replace(one, arm=places.get(one.name)) for one in live.losses]
     steps = [int(step) for trace in traces for step, _ in trace.dots]
+    if outlook:
+        legend = "line: gap over the last part so far · band: its interval · fan: forecast"
+    else:
+        legend = "the first run of each arm so far" if losses else "the plan’s axes"
     note = _PLAN_NOTE if any(trace.dots or trace.path for trace in traces) else _NO_GAP_SO_FAR
     reach = [end for live_path in live.paths.values() for end in live_path.reach]
     return Scene(
@@ -276,9 +280,7 @@ def _live_scene(job: JobDocument, live: LiveCurves, shown: ArmDocument | None) -
         window=None if has_ended else window,
         margin=margin,
         margin_note="of today’s loss" if margin else "",
-        legend="line: gap over the last part so far · band: its interval · fan: forecast"
-        if outlook
-        else ("the first run of each arm so far" if losses else "the plan’s axes"),
+        legend=legend,
         note=f"A forecast is never a verdict. {note}" if outlook else note,
         selected=next((place for place, arm in enumerate(arms) if arm is shown), 0),
         losses=losses,

@@ -91,12 +91,11 @@ def test_the_report_is_that_of_the_command_line(result):
     assert max(map(len, result.report().splitlines())) <= 80
 
 
-def test_the_figure_is_a_matplotlib_figure_with_the_panels_of_the_file(result):
+def test_the_figure_is_a_matplotlib_figure_of_the_pages_picture(result):
     figure = result.figure()
-    assert [axes.get_ylabel() for axes in figure.axes[:2]] == [
-        "loss, nats",
-        "gap, nats (+ = candidate worse)",
-    ]
+    plot, judged = figure.axes
+    assert "judged" in plot.texts[0].get_text()
+    assert "verdict" in [text.get_text() for text in judged.texts]
     assert "FAIL" in figure.texts[0].get_text()
 
 
