@@ -67,7 +67,7 @@ class Power:
 
 
 @frozen
-class RunNoise:
+class PlannedNoise:
     """The run-to-run noise that is planned with in one arm: a share of the loss worth `df`, its
     basis, and why a named family is not used.
     """
@@ -116,7 +116,7 @@ class Plan:
     decides: bool
     every_step_decides: bool
     no_pass: str
-    run_noise: tuple[RunNoise, RunNoise]
+    run_noise: tuple[PlannedNoise, PlannedNoise]
     noise_basis: NoiseBasis
     run_steps: int
     gpu_hours: float | None
@@ -308,11 +308,13 @@ def _why_no_pass(design: Design, policy: Policy, outlook: Chances) -> str:
     return ""
 
 
-def _run_noise(design: Design, policy: Policy, outlook: Chances) -> tuple[RunNoise, RunNoise]:
+def _run_noise(
+    design: Design, policy: Policy, outlook: Chances
+) -> tuple[PlannedNoise, PlannedNoise]:
     level = design.level or 1.0
     noises = outlook.expected.noises
     baseline, candidate = (
-        RunNoise(
+        PlannedNoise(
             arm=arm,
             share=noise.prior.tau / level,
             df=noise.prior.df,

@@ -1,7 +1,7 @@
 """A plan in sentences: the answer first, then what it rests on and what would decide."""
 
 from parity.design.experiment import cost_words, device_hours, early_words, run_steps, runs_words
-from parity.design.plan import NATS, Plan, RunNoise
+from parity.design.plan import NATS, Plan, PlannedNoise
 from parity.design.search import MAX_RUNS, WANTED_POWER
 from parity.judging.noise.noise_table import ANY_DECODER
 from parity.wording import count, level_percent, percent
@@ -220,5 +220,5 @@ def amount(plan: Plan, value: float) -> str:
     return f"{percent(value)} of the loss"
 
 
-def _noise_words(noise: RunNoise) -> str:
+def _noise_words(noise: PlannedNoise) -> str:
     return f"{percent(noise.share)} of the loss, {noise.basis}"

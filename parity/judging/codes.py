@@ -19,8 +19,8 @@ class ReasonCode:
 
     `detail` adds what only the tables in the docs say. `next_step` is None where nothing needs
     doing, or where `advice` computes it: then `remedy` is what the docs say in its place.
-    `next_step_of_job` takes the place of `next_step` for the job of a server, where a step in the
-    words of the command line can't be taken.
+    `next_step_of_job` takes the place of `next_step` for the job of a server, where nobody types
+    options.
 
     What follows from a code:
 

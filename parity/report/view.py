@@ -309,7 +309,7 @@ def training_view(document: VerdictDocument) -> TrainingView:
         interval = recorded_interval(document, recorded)
         level = interval["level"]
         gap = _gap({**recorded, "lo": interval["lo"], "hi": interval["hi"]})
-    told_gap = None if document["codes"][0] in NO_GAP_CODES else gap
+    shown_gap = None if document["codes"][0] in NO_GAP_CODES else gap
     noises = document["tau"]
     return TrainingView(
         document=document,
@@ -330,9 +330,9 @@ def training_view(document: VerdictDocument) -> TrainingView:
             document["candidate"]["runs"],
             noises["candidate"]["rel"] if noises else None,
         ),
-        gap=told_gap,
+        gap=shown_gap,
         recorded_gap=gap,
-        intervals=[told_gap] if told_gap else [],
+        intervals=[shown_gap] if shown_gap else [],
         names_unit=False,
         confidence=level,
         margin=document["margin"],
@@ -346,9 +346,9 @@ def evaluation_view(document: EvaluationDocument) -> EvaluationView:
     """The view of a comparison of evaluations."""
     gap, intervals = document["gap"], _intervals(document)
     judged = _gap(gap["judged"]) if gap["judged"] else None
-    told_gap = judged or (intervals[-1] if intervals else None)
+    shown_gap = judged or (intervals[-1] if intervals else None)
     if document["codes"][0] in NO_GAP_CODES:
-        told_gap = None
+        shown_gap = None
     return EvaluationView(
         document=document,
         state=document["verdict"],
@@ -360,8 +360,8 @@ def evaluation_view(document: EvaluationDocument) -> EvaluationView:
         judge=document["engine_version"],
         baseline=_evaluated_arm(document, "baseline"),
         candidate=_evaluated_arm(document, "candidate"),
-        gap=told_gap,
-        recorded_gap=told_gap,
+        gap=shown_gap,
+        recorded_gap=shown_gap,
         intervals=intervals,
         names_unit=len(intervals) > 1 or judged is None,
         confidence=gap["confidence"],

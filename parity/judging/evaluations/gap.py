@@ -33,7 +33,7 @@ from parity.judging.gap.interval import Interval, interval
 from parity.judging.gap.robust_bounds import (
     NOTHING_UNLOGGED,
     RunChange,
-    RunNoise,
+    RunTerms,
     robust_interval,
     run_changes,
     run_interval,
@@ -58,7 +58,7 @@ def gap_interval(
     priors: tuple[Prior, Prior],
     seeds: Seeds,
     rounding: float,
-    noise: RunNoise | None = None,
+    noise: RunTerms | None = None,
 ) -> Interval:
     """The gap of (K_A, n) and (K_B, n) losses, n > 0, in nats; `rounding` is by how much printed
     digits can move it.

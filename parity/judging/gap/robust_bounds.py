@@ -161,7 +161,7 @@ def run_changes(
 
 
 @frozen
-class RunNoise:
+class RunTerms:
     """The between-run terms of an interval at a loss of `level` nats: of the gap as it is, and with
     each change of runs for the better and for the worse, in the order of `run_changes`.
     """
@@ -170,12 +170,12 @@ class RunNoise:
     term: RunTerm
     changed: tuple[tuple[RunTerm, ...], tuple[RunTerm, ...]] = NO_CHANGES
 
-    def at(self, level: float) -> "RunNoise":
+    def at(self, level: float) -> "RunTerms":
         """The same shares of another loss, with their degrees of freedom; the same nats where a
         loss is 0.
         """
         share = level / self.level if self.level else 1.0
-        return RunNoise(
+        return RunTerms(
             level=level,
             term=_scaled(self.term, share),
             changed=_both([_scaled(term, share) for term in side] for side in self.changed),
@@ -192,9 +192,9 @@ class RunNoise:
         return better, worse
 
 
-def noise_of(gap: Interval, level: float) -> RunNoise:
+def noise_of(gap: Interval, level: float) -> RunTerms:
     """The run-to-run noise of an interval at a loss of `level` nats."""
-    return RunNoise(
+    return RunTerms(
         level=level,
         term=gap.run,
         changed=_both(side.run_terms[1:] if side else () for side in gap.sides),

@@ -26,7 +26,7 @@ from parity.judging.gap.interval import Interval, exact_interval, interval
 from parity.judging.gap.margin import Margin, determine_margin
 from parity.judging.gap.robust_bounds import (
     RunChange,
-    RunNoise,
+    RunTerms,
     Unlogged,
     missing_points,
     robust_interval,
@@ -251,7 +251,7 @@ def window_gap(pair: PairInWindow, window: Window) -> WindowGap:
     )
 
 
-def gap_with_noise(pair: PairInWindow, window: Window, noise: RunNoise) -> Interval:
+def gap_with_noise(pair: PairInWindow, window: Window, noise: RunTerms) -> Interval:
     """The same interval where the run-to-run noise is known already, as a share of the baseline's
     loss: nothing is estimated or borrowed anew.
     """
