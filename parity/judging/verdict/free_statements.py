@@ -10,7 +10,7 @@ contradicted  planned length   a source states another one, or a learning rate m
               recipe           a run has one on record; only a name that is a recipe is asked about
               nearest rounding another one is on record, or the arm's name is of four bits
               same order       some part of the runs shows it, and another one does not
-              one quantity     the losses of the pair differ from the first step on
+              one quantity     the first losses are 4 standard deviations of a step's gap apart
               loaded weights   a start is on record, or the first loss is that of an untrained model
 
 Can fail: nothing in a short log without rates shows that it was cut. Therefore it is a question.
@@ -45,7 +45,7 @@ from parity.judging.curves.curve import (
     Curve,
 )
 from parity.judging.curves.decline import shows_no_decay
-from parity.judging.curves.learning_rates import contradicting_rate, cut_schedule, not_at_end
+from parity.judging.curves.learning_rates import contradicting_rate, not_at_end
 from parity.judging.curves.reading import TRAINING_LOSS, in_bits
 from parity.judging.curves.schedule import FROM_SCRATCH
 from parity.judging.decision import INCONCLUSIVE, State
@@ -54,6 +54,7 @@ from parity.judging.verdict.pair import JudgedPair, PairQuestion, judge_pair
 from parity.judging.verdict.statement_words import Statement
 from parity.recipes import RECIPES, UNSTATED, width_of
 
+FIRST_SDS = 4.0  # standard deviations of the steps' gap
 NARROWER = 0.9  # of the interval's width: what changes less is not worth a question
 # what rounds stochastically unless it says so
 _FOUR_BITS = re.compile(r"(?i)fp4(?!_no_sr)|4.?bit")
@@ -175,8 +176,6 @@ def _decided_end(question: PairQuestion, m: Measurements) -> _Free | None:
         contradicting_rate(runs, cut_counts=is_open) is not None
     ):
         return None
-    if is_open and any(cut_schedule(run) is not None for run in runs):
-        return None
     return _Free(
         question=f"Had the learning rate of every run fallen to its end at step {window.last:,}?",
         statements=(Statement(key="schedule", value="decayed"),),
@@ -295,8 +294,11 @@ def _other_order() -> _Free:
 
 
 def _one_quantity(m: Measurements) -> _Free | None:
-    """One quantity under two names, unless the first losses of two runs of a seed are apart."""
-    if m.mismatch.first_gap is not None or m.mismatch.start is not None:
+    """One quantity under two names, unless the first losses are further apart than steps are."""
+    if m.statistics is None:
+        return None
+    baseline, candidate = m.aligned.arm_means()
+    if abs(float(candidate[0] - baseline[0])) > FIRST_SDS * m.statistics.sd_paired:
         return None
 
     def state(run: Curve, _arm: str) -> Curve:
