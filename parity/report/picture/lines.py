@@ -66,7 +66,8 @@ def _trace_lines(scene: Scene, axes: Axes, place: int) -> str:
         _line([(point["step"], point["mean"]) for point in path], axes),
     ]
     chosen = " on" if place == scene.selected else ""
-    return f'<g class="cv c-{trace.state}{chosen}" data-c="{place}">{"".join(parts)}</g>'
+    look = f"cv c-{trace.state} d{trace.style}{chosen}"
+    return f'<g class="{look}" data-c="{place}">{"".join(parts)}</g>'
 
 
 def is_finite(point: PathPointDocument) -> bool:
@@ -121,9 +122,9 @@ def _loss_lines(scene: Scene, axes: Axes) -> Iterator[str]:
         if arm.arm is None:
             yield f'<g class="cv base on">{_line(points, axes)}</g>'
         elif arm.arm < len(scene.traces):
-            chosen = " on" if arm.arm == scene.selected else ""
+            chosen, trace = " on" if arm.arm == scene.selected else "", scene.traces[arm.arm]
             yield (
-                f'<g class="cv c-{scene.traces[arm.arm].state}{chosen}" '
+                f'<g class="cv c-{trace.state} d{trace.style}{chosen}" '
                 f'data-c="{arm.arm}">{_line(points, axes)}</g>'
             )
 

@@ -7,6 +7,7 @@ dots (the gap in blocks of steps), NaN and losses, from a case here or from the 
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Literal
 
 from parity.frozen import frozen
@@ -27,6 +28,7 @@ from parity.wording import (
 )
 
 DOTS = 150
+STYLES = 8  # lines that tell candidates apart, for which verdict.css and arms.js have dashes
 MANY = 8  # candidates; more of them share one whisker
 FEW_DOTS = 60  # of each, where there are many candidates
 _SHORT_NAME = 12  # characters of a baseline's name before an interval
@@ -94,7 +96,8 @@ class Trace:
     `label` is the gap, `notes` the lines below it, `line` the verdict in words. A live one has
     `judged` for the forecast's 90 % and its `gap` so far, from which the forecast starts.
     `decimals` are those of its nats, `facts` what the strip says of it alone, `answer` what the
-    page says once it is selected, where there are several; `arm` is its arm's name.
+    page says once it is selected, where there are several; `arm` is its arm's name, `style` the
+    place of its line among the lines that tell candidates apart.
     """
 
     name: str
@@ -112,6 +115,7 @@ class Trace:
     decimals: int = DECIMALS
     answer: Answer | None = None
     arm: str = ""
+    style: int = 0
 
 
 @frozen
@@ -176,8 +180,12 @@ def scene_of(
     first, dots = ordered[0], dots or {}
     baselines = {view.baseline.name for view in ordered}
     several, mixed = len(ordered) > 1, len(baselines) > 1
+    asked = [view.candidate.name for view in views_of(documents)]  # in the order of the arms
     traces = [
-        _trace(view, dots.get(view.candidate.name, Dots()), several=several, mixed=mixed)
+        replace(
+            _trace(view, dots.get(view.candidate.name, Dots()), several=several, mixed=mixed),
+            style=asked.index(view.candidate.name) % STYLES,
+        )
         for view in ordered
     ]
     window = first.window

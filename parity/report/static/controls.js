@@ -56,7 +56,7 @@ export function bindControls(window_) {
       button.setAttribute("aria-pressed", String(view.lit.has(button.dataset.arm)));
       // The curves of many candidates have those that are highlighted, and so does their legend.
       button.hidden = many && curves.contains(button) && !view.lit.has(button.dataset.arm) && button.dataset.arm !== baseline;
-      paintSwatch(button.querySelector(".swatch"), button.dataset.arm, { besideBaseline: curves.contains(button) });
+      paintSwatch(button.querySelector(".swatch"), button.dataset.arm);
     }
     describe();
   };

@@ -70,7 +70,7 @@ export class GapChart extends Chart {
     }
     const x = gaps.first_step.map((first, i) => this.xOf((first + gaps.last_step[i]) / 2));
     const data = [x, ...this.lines.map((one) => one.mean)];
-    const shape = this.lines.map((one) => [one.candidate, one.lit, one.colour, one.line, one.wide]);
+    const shape = this.lines.map((one) => [one.candidate, one.lit, one.colour, one.dash, one.wide]);
     if (!(await this.show(data, shape, () => this.options()))) return;
     this.describe(`Gap chart; ${this.lit.map((one) => `${candidates.length > 1 ? `${one.candidate}: ` : ""}${this.lastWords(one)}`).join("; ") || "no candidate is chosen"}`);
     this.note.textContent = this.summary();
@@ -86,7 +86,7 @@ export class GapChart extends Chart {
     this.lines = this.gaps.candidates.flatMap((one) => {
       const isLit = view.lit.has(one.candidate);
       if (!isLit && !(many && view.others)) return [];
-      const style = isLit ? styleOf(one.candidate) : { colour: "--chart-margin", line: "solid", dash: undefined };
+      const style = isLit ? styleOf(one.candidate) : { colour: "--chart-margin", dash: undefined };
       return [{ ...one, ...style, lit: isLit, wide: one === focus && lit.length > 1, mean: known(one.mean) }];
     });
     const rank = (one) => (one.wide ? 2 : one.lit ? 1 : 0);

@@ -11,7 +11,6 @@ const MOST_POINTS = 2000;
 const FEW_POINTS = 100; // up to this many are also drawn as points
 const FEW_ARMS = 3;
 const VALUES = 4000; // of all arms in one response, about
-const BESIDE = { besideBaseline: true };
 const FORMATS = [["csv", "CSV"], ["arrow", "Arrow"]];
 
 export class SeriesChart extends Chart {
@@ -76,7 +75,7 @@ export class SeriesChart extends Chart {
     this.arrange();
     this.note.textContent = this.summary();
     this.links();
-    const styles = this.arms.map((one) => [one.arm, one.style.colour, one.style.line]);
+    const styles = this.arms.map((one) => [one.arm, one.style.colour, one.style.dash]);
     const shape = [this.column, view.log, this.half > 0, this.arms.map((one) => view.lit.has(one.arm)), styles, this.isRaw, this.byTime, this.rows.length <= FEW_POINTS];
     if (!(await this.show(this.data, shape, () => this.options()))) return;
     this.describe(`${this.figure.dataset.title}: ${this.arms.map((one) => `${one.arm} ${this.last(one)}`).join(", ")}. ${this.note.textContent}`);
@@ -89,7 +88,7 @@ export class SeriesChart extends Chart {
     const isTimed = (one) => one.line.seconds?.some((x) => x !== null && (!view.logx || x > 0));
     // A range in which no loss is finite has steps to show, and no times.
     this.byTime = view.x === "time" && this.overlay.arms.every((one) => one.line.seconds) && this.overlay.arms.some(isTimed);
-    this.arms = this.overlay.arms.map((one) => ({ ...one, line: own(one.line, first, last), style: styleOf(one.arm, BESIDE) }));
+    this.arms = this.overlay.arms.map((one) => ({ ...one, line: own(one.line, first, last), style: styleOf(one.arm) }));
     const middle = first.map((step, i) => (step + last[i]) / 2);
     let rows = middle.map((step, i) => ({ x: super.xOf(step), step, bucket: this.arms.map(() => i) }));
     if (this.byTime) {
@@ -238,7 +237,7 @@ export class SeriesChart extends Chart {
       const isMissing = entry.at >= 0 && this.data[entry.one.column + 2][entry.at] === undefined;
       const text = isMissing ? "no data here" : own === null ? "no finite value" : `${own.toPrecision(6)}${reference === null ? "" : ` (${signed(own - reference)})`}`;
       const item = element("div", ` ${entry.one.arm} ${text}`);
-      item.prepend(swatch(entry.one.arm, BESIDE));
+      item.prepend(swatch(entry.one.arm));
       this.tip.append(item);
     }
     this.placeTip(plot);

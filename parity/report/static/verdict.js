@@ -8,6 +8,7 @@ const TOGETHER = 0.04; // of the width: nearer marks become one, as in picture.p
 const EDGE = 0.08; // of the width, where a label in the middle would stand out
 const BINS = 150;
 const SETTLED_MS = 150;
+const NEAR_PIXELS = 12; // so near to a line the pointer reads it
 const LONG = 80; // characters of a lead, as in screen.py
 const whole = (value) => Math.round(value).toLocaleString("en");
 const signs = (value, decimals) => `${value < 0 ? "\u2212" : "+"}${Math.abs(value).toFixed(decimals)}`;
@@ -175,8 +176,8 @@ function tellFacts({ name, facts }) {
 }
 
 /** The cursor at a point of the path, its reading in the caption's fixed place; null takes it away. */
-function read(index) {
-  const { path, decimals } = data?.candidates[selected] ?? { path: [] };
+function read(index, of = selected) {
+  const { path, decimals, name } = data?.candidates[of] ?? { path: [] };
   const cursor = figure?.querySelector(".cursor");
   const place = figure?.querySelector("figcaption .r");
   if (!cursor || !place) return;
@@ -191,7 +192,8 @@ function read(index) {
   const [gap, from, to] = [mean, low, high].map((value) => signs(value / 10 ** decimals, decimals));
   for (const end of ["x1", "x2"]) cursor.setAttribute(end, percent(shareOf(step)));
   cursor.classList.toggle("on", isSeen(shareOf(step)));
-  place.textContent = `${spoken(step)}: ${gap} (${from} to ${to})`;
+  const who = data.candidates.length > 1 ? `${name} · ` : "";
+  place.textContent = `${who}${spoken(step)}: ${gap} (${from} to ${to})`;
 }
 
 /** A step in words, in the unit of the axis. */
@@ -457,12 +459,30 @@ function lift(event) {
 
 function follow(event) {
   const step = stepAt(placeOf(event));
-  const path = data.candidates[selected].path;
+  const of = lineAt(step, event.clientY);
+  for (const line of figure.querySelectorAll(".cv[data-c]")) line.classList.toggle("near", Number(line.dataset.c) === of && of !== selected);
+  const { path } = data.candidates[of];
   let nearest = null;
   path.forEach((point, index) => {
     if (nearest === null || Math.abs(point[0] - step) < Math.abs(path[nearest][0] - step)) nearest = index;
   });
-  read(nearest);
+  read(nearest, of);
+}
+
+/** The candidate whose line lies under the pointer, else the selected one. */
+function lineAt(step, y) {
+  const box = part(".area").getBoundingClientRect();
+  const [low, high] = data.y;
+  let [best, away] = [selected, NEAR_PIXELS];
+  data.candidates.forEach(({ path, decimals }, place) => {
+    const next = path.findIndex(([at]) => at >= step);
+    if (next < 1) return;
+    const [[from, before], [to, after]] = [path[next - 1], path[next]];
+    const gap = (before + ((after - before) * (step - from)) / (to - from)) / 10 ** decimals;
+    const far = Math.abs(box.top + (box.height * (high - gap)) / (high - low) - y);
+    if (far < away) [best, away] = [place, far];
+  });
+  return best;
 }
 
 function onKey(event) {

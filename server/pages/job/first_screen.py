@@ -37,6 +37,7 @@ from parity.report.picture.scene import (
     DOTS,
     FEW_DOTS,
     MANY,
+    STYLES,
     Dots,
     Losses,
     Points,
@@ -250,14 +251,13 @@ def _live_scene(job: JobDocument, live: LiveCurves, shown: ArmDocument | None) -
     arms = _likeliest_first(job)
     for arm in arms:
         live_path = live.paths.get(arm.name)
-        traces.append(
-            live_trace(
-                arm.name,
-                None if has_ended else arm.live,
-                live_path.path if live_path else (),
-                live_path.dots if live_path else None,
-            )
+        trace = live_trace(
+            arm.name,
+            None if has_ended else arm.live,
+            live_path.path if live_path else (),
+            live_path.dots if live_path else None,
         )
+        traces.append(replace(trace, style=job.arms[1:].index(arm) % STYLES))
     outlook = shown.live if shown and not has_ended else None
     margin = outlook.margin if outlook else None
     window = _window(job)

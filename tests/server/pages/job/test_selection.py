@@ -82,3 +82,32 @@ def test_a_candidate_with_nan_can_be_selected(page: Page, api, database, recorde
     page.locator(".cand tr[data-c]", has_text="nvfp4").click()
     _shows(page, said, "nvfp4")
     expect(page).to_have_url(re.compile("candidate=nvfp4"))
+
+
+def test_a_candidate_has_one_line_on_every_chart_and_the_pointer_names_it(
+    page: Page, database, recorded
+):
+    job_id = recorded({"nvfp4": 0.05, "mxfp8": 0.0, "mxfp4": 0.09})
+    conclude(database, job_id)
+    page.goto(f"/jobs/{job_id}")
+    expect(page.locator("figure[data-gaps] .note")).to_contain_text("Showing")
+    drawn = {
+        name: page.locator(f".screen > .pic .cv.d{place} .line").evaluate(
+            "(line) => getComputedStyle(line).strokeDasharray.match(/[\\d.]+/g)?.join(' ') ?? null"
+        )
+        for place, name in enumerate(("nvfp4", "mxfp8", "mxfp4"))
+    }
+    assert len(set(drawn.values())) == 3
+    for chart in ("Candidates in the gap chart", "Arms"):
+        keys = page.get_by_role("group", name=chart)
+        for name, dash in drawn.items():
+            key = keys.locator(f"[data-arm={name}] .swatch path")
+            assert key.get_attribute("stroke-dasharray") == dash, (chart, name)
+    area = page.locator(".screen > .pic .area")
+    area.scroll_into_view_if_needed()
+    line = page.locator(".screen > .pic .cv.d0 .line").bounding_box()
+    box = area.bounding_box()
+    page.mouse.move(box["x"] + 0.6 * box["width"], line["y"] + line["height"] / 2)
+    expect(page.locator(".screen > .pic figcaption .r")).to_have_text(
+        re.compile("^nvfp4 \u00b7 step")
+    )
