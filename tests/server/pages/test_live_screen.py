@@ -196,7 +196,9 @@ def test_a_shift_and_a_moving_axis_would_be_found(
 ) -> None:
     closed.add_init_script(
         """document.addEventListener("parity:drawn", () => {
-        document.querySelector(".screen").style.paddingTop = `${(window.pushed = (window.pushed ?? 0) + 400)}px`;
+        setTimeout(() => {
+          document.getElementById("main").style.paddingTop = `${(window.pushed = (window.pushed ?? 0) + 200)}px`;
+        }, 100);
       })"""  # noqa: E501
     )
     shift, axes = moved(closed, database, live, 2)
