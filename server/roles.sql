@@ -8,7 +8,7 @@ revoke all on all tables in schema public from :api, :worker;
 grant usage on schema public to :api, :worker;
 
 -- A job and its runs: both roles note progress; only the API submits.
-grant select, update (status, code, message, device_class, threads, early_stop, event_sequence, noise_table, reruns, worst_gap, started_at,
+grant select, update (status, code, message, device_class, threads, early_stop, event_sequence, noise_table, reruns, worst_gap, lead, started_at,
     finished_at, judging_by, judging_until, judge_tries, judge_after, reruns_family, answer) on jobs to :api, :worker;
 grant insert, update (gate_groups, look, look_candidates, spec, config_hash, is_open, looked_at) on jobs to :api;
 grant select, update (state, code, message, attempt_number, crashes, worker_id, lease_expires_at, fingerprint, manifest, rounding, reused_from,

@@ -19,7 +19,12 @@ from parity.report.view import view_of, views_of
 from parity.report.words import lead_of, with_words
 from server.database.states import RECORD_DAMAGED
 from server.database.tables import Job, Verdict, new_id
-from server.database.verdict_digest import columns_digest, document_digest, has_its_columns
+from server.database.verdict_digest import (
+    columns_digest,
+    document_digest,
+    has_its_columns,
+    is_intact,
+)
 from server.jobs.fingerprint import job_spec
 from server.records import from_attributes
 from training.gemm_time import gemm_time
@@ -186,10 +191,12 @@ def shown_lead(lead: str | None, verdicts: Sequence[VerdictSummary]) -> str:
 
 
 def has_its_lead(job: Job) -> bool:
-    """Whether the lead that lists show is the one that the verdicts give; a job from before leads
-    were kept has none.
+    """Whether the lead that lists show is the one that the verdicts give. A job from before leads
+    were kept has none, and of damaged verdicts it is not asked.
     """
-    return job.lead is None or job.lead == job_lead(verdict_documents(job))
+    if job.lead is None or not all(is_intact(verdict) for verdict in job.verdicts):
+        return True
+    return job.lead == job_lead(verdict_documents(job))
 
 
 def new_verdict_row(job_id: str, document: Mapping[str, Any], text: str, now: float) -> Verdict:

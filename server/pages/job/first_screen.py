@@ -55,6 +55,7 @@ from server.database.states import JOB_ENDED, JUDGED_IN_VAIN, JUDGING_AGAIN
 from server.database.tables import Job, Run
 from server.documents.jobs import ArmDocument, JobDocument
 from server.documents.remarks import SignOffEntry
+from server.errors import DamagedError
 from server.gaps.candidate_gaps import candidate_gaps
 from server.jobs import forecasts
 from server.pages.formats import rough_duration, size
@@ -122,11 +123,17 @@ def live_curves(cache: Cache, session: Session, job: Job) -> LiveCurves:
 
 
 def _loss_points(cache: Cache, session: Session, run: Run, planned: int) -> Points:
-    """The losses of a run so far in buckets of steps, read again once it is a hundredth longer."""
+    """The losses of a run so far in buckets of steps, read again once it is a hundredth longer;
+    none of a run whose recorded steps are damaged, which the job's code says.
+    """
     key = ("losses so far", run.id, run.attempt_number, 100 * run.steps_done // planned)
     points = cache.get(key, list)
     if points is None:
-        steps, mean, _, _ = loss_buckets(judged_curves.losses(session, run))
+        try:
+            losses = judged_curves.losses(session, run)
+        except DamagedError:
+            return ()
+        steps, mean, _, _ = loss_buckets(losses)
         points = list(zip(steps.tolist(), mean.tolist(), strict=True))
         cache.put(key, points)
     return points

@@ -95,6 +95,7 @@ PLANTED = {
     "every fail of a document is a pass": statement(
         "UPDATE verdicts SET document = replace(document, '\"fail\"', '\"pass\"') || ' '"
     ),
+    "a job's lead": statement("UPDATE jobs SET lead = 'You may switch to nvfp4.'"),
     "an outcome": statement("UPDATE verdicts SET outcome = 'pass', code = 'PARITY'"),
     "a gap": statement("UPDATE verdicts SET gap = 0.0001"),
     "an upper end": statement("UPDATE verdicts SET ci_high = 0.0001"),
@@ -207,7 +208,7 @@ def test_a_job_whose_runs_the_judge_does_not_compare_needs_no_verdict(
     statement("DELETE FROM verdicts")(owner_database)
     assert damage_of(database)
     statement("UPDATE runs SET kind = 'why'")(owner_database)
-    statement("UPDATE jobs SET answer = NULL, worst_gap = NULL")(owner_database)
+    statement("UPDATE jobs SET answer = NULL, worst_gap = NULL, lead = NULL")(owner_database)
     assert damage_of(database) == []
 
 

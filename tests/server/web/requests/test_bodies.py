@@ -64,7 +64,8 @@ def test_a_value_of_another_kind_is_refused_in_our_words(
             {"schedule": {"steps": 2**60}},
             "schedule.steps has a whole number out of range, 1152921504606846976",
         ),
-        ({"baseline": {"recipe": "fp8"}}, "baseline: recipe is 'fp8'; did you mean fp8_current"),
+        ({"baseline": {"recipe": "fp8"}}, "arm.recipe is 'fp8', expected one of fp8_current"),
+        ({"baseline": {"recipe": "fp9"}}, "baseline: recipe is 'fp9'"),
         (
             {"candidates": [{"recipe": "mxfp8"}, {"recipe": "nvfp5"}]},
             "candidate 2: recipe is 'nvfp5'",

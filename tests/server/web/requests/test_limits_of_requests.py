@@ -232,6 +232,8 @@ PARAMETERS = {
         "state": texts(0, 20),
     },
     "GET /jobs/{job_id}": {"candidate": texts(0, 100)},
+    "GET /jobs/{job_id}/compare": {"first": texts(0, 100), "second": texts(0, 100)},
+    "GET /jobs/{job_id}/parts/{part}": {"candidate": texts(0, 100)},
     "GET /noise-tables": {"family": texts(0, 200)},
     "GET /public": {"recipe": texts(0, 40), "scale": texts(0, 40)},
     "GET /trend": _TREND,
