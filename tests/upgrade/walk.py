@@ -14,6 +14,8 @@ from sqlalchemy import Engine, text
 # The values of the parameters of a path, by their names.
 IDS = {
     ("job_id",): "SELECT id FROM jobs",
+    ("job_id", "part"): "SELECT id, part FROM jobs, (SELECT 'reasons' AS part UNION "
+    "SELECT 'forecasts' UNION SELECT 'runs') AS parts",
     ("run_id",): "SELECT id FROM runs",
     ("run_id", "attempt", "name"): "SELECT run_id, attempt_number, 'log.txt' FROM attempts",
     ("name",): "SELECT DISTINCT name FROM baselines",

@@ -45,10 +45,8 @@ def ends_above(m: Measurements, s: WindowStatistics, margin: Margin) -> str | No
         f"the last quarter or half of the window is above the margin of {nats_words(m, margin)} "
         "nats"
     )
-    return (
-        f"{m.arms.candidate.name} ends too high: {where}, although the interval over the whole "
-        "window is not."
-    )
+    whole = "" if gap_exceeds(m) else ", although the interval over the whole window is not"
+    return f"{m.arms.candidate.name} ends too high: {where}{whole}."
 
 
 def without_averages(m: Measurements, s: WindowStatistics) -> FloatArray:

@@ -104,6 +104,7 @@ _BROKEN: Mapping[str, str] = {
 }
 """After a fail by something else than the gap, of a candidate whose recipe is not on record."""
 _ATTENTION = frozenset({"query", "key", "value", "out"})
+MOST_NAMED = 4  # facts in which arms differ, that a next step names
 STEP_FACTORS = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 
 
@@ -460,6 +461,12 @@ def _steps_by_code(
 def _fitting(m: Measurements, decision: Decision, end_is_asked: bool) -> dict[str, str]:
     """The next steps that depend on what was given already, by code."""
     found = {}
+    differing = [entry.partition(": ")[0] for entry in m.differing_context]
+    if decision.deciding.code == CONFOUNDED.code and 0 < len(differing) <= MOST_NAMED:
+        found[CONFOUNDED.code] = (
+            f"Train both arms with the same {' and '.join(differing)}, so that only the "
+            f"{m.compares} differs."
+        )
     if AS_OF.code in decision.codes:
         found[AS_OF.code] = _finish(m, end_is_asked)
     if m.compares != RECIPE:

@@ -298,7 +298,7 @@ def _legend(views: Sequence[View], dots: Mapping[str, Dots]) -> str:
             )
         return f"line: mean gap · band: {level} interval"
     levels = {shown.confidence for shown in views if shown.recorded_gap is not None}
-    band = " · band: the interval that decided"
+    band = " · band: its interval"
     if len(levels) == 1:
         band = f" · band: {level_percent(levels.pop())} interval"
     elif not levels:

@@ -57,7 +57,7 @@ def html() -> dict[str, str]:
     documents = with_path(case.verdicts())
     scene = case_scene(case, documents)
     marks = Marks(spikes=((100,), (300, 304, 309)), nonfinite=((), tuple(range(400, 420))))
-    marked = replace(scene, traces=[replace(scene.traces[0], marks=marks), *scene.traces[1:]])
+    marked = replace(scene, traces=[replace(trace, marks=marks) for trace in scene.traces])
     return {
         "runs": case_report(case, documents),
         "marks": report_page(documents, marked, ["marks"], with_script=True),
@@ -164,7 +164,7 @@ def test_keys_and_wheel_zoom_pan_and_reset(html: dict[str, str], context: Browse
     page.keyboard.press("Shift+ArrowRight")
     assert page.evaluate(READ)["ends"] == pytest.approx([225, 524], abs=2)
     page.keyboard.press("ArrowLeft")
-    assert re.match(r"step \d+: ", page.locator("figcaption .r").first.inner_text())
+    assert re.match(r"nvfp4 · step \d+: ", page.locator("figcaption .r").first.inner_text())
     page.keyboard.press("Escape")
     assert page.locator("figcaption .r").first.inner_text().startswith("step 225 to 524 · dots")
     page.keyboard.press("-")
@@ -272,11 +272,11 @@ def test_the_server_gives_finer_dots_and_nothing_else(page: Page, database, reco
     near = page.evaluate(READ)
     assert near["dots"] > 0.9 * (near["ends"][1] - near["ends"][0]) / 3
     assert changes(whole, near) == []
-    page.keyboard.press("j")
+    page.keyboard.press("k")
     expect(reading).to_contain_text(re.compile("dots: [23] steps"))
     page.keyboard.press("0")
     expect(reading).to_contain_text("dots: 10 steps")
-    page.keyboard.press("k")
+    page.keyboard.press("j")
     again = page.evaluate(READ)
     assert changes(whole, again) == []
     assert (again["ends"], again["dots"]) == (whole["ends"], whole["dots"])

@@ -446,3 +446,18 @@ def test_a_gain_blames_nothing_that_was_not_measured(make_run: MakeRun) -> None:
     assert "All 2 recorded facts agree" in said
     assert "changed" not in said
     assert "rerun" in said
+
+
+def test_after_a_confounded_gap_the_next_step_names_what_differs_and_no_sentence_contradicts_it(
+    make_run: MakeRun, one_percent: Policy
+) -> None:
+    arms = [
+        make_run(seed=seed, gap=gap, context={"learning_rate": rate})
+        for seed, gap, rate in ((1, 0.0, "6e-4"), (2, 0.06, "3e-4"))
+    ]
+    (verdict,) = judge(arms[:1], {"cand": arms[1:]}, one_percent, planned_steps=2000)
+    document = verdict.document()
+    assert document["codes"][:3] == ["CONFOUNDED", "GAP_EXCEEDS_MARGIN", "ENDS_ABOVE_MARGIN"]
+    assert "same learning_rate" in document["advice"]["sentences"][0]
+    ends = next(one for one in document["reasons"] if one["code"] == "ENDS_ABOVE_MARGIN")
+    assert "although" not in ends["sentence"]

@@ -460,7 +460,7 @@ def test_several_forecasts_say_once_that_they_are_of_90_percent():
 
 def test_the_legend_has_a_level_only_where_all_intervals_have_it(three):
     documents, scene = three
-    assert "band: the interval that decided" in scene.legend
+    assert "band: its interval" in scene.legend
     for document in documents:
         level = level_percent(document["gap"]["deciding"]["level"])
         assert f"band: {level} interval" in scene_of([document]).legend
