@@ -4,8 +4,8 @@ a CSV of 1,000,000 rows, next to peers.
 Run: python benchmarks/judge.py. Limits: 2 x 1,000,000 judged in 0.15 s, 5.5 medians of the gap and
 300 MB above the inputs; 2 x 10,000 in 10 ms; CSV in 1.0 s; 2 x 10,000,000 judged in 3 times the
 memory of the inputs. An open pair, which is judged again with each free statement, takes at most 4
-times as long as a decided one of as many steps. Peers: numpy.loadtxt and numpy.genfromtxt for reading; arch's stationary
-bootstrap for the interval.
+times as long as a decided one of as many steps. Peers: numpy.loadtxt and numpy.genfromtxt for
+reading; arch's stationary bootstrap for the interval.
 """
 
 import io
