@@ -16,6 +16,7 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 from parity.judging.policy import policy_from_mapping
 from parity.report.candidates import BEST_FIRST
 from server.check.damage import BACKUP, Checked, Damage
+from server.check.job_pages import job_pages
 from server.database.sessions import Database
 from server.database.states import ATTEMPT_MOVES, JOB_MOVES, RUN_ENDED, RUN_MOVES
 from server.database.tables import Attempt, Job, Run, Verdict
@@ -36,16 +37,9 @@ def check_listed_columns(database: Database) -> Iterator[Checked]:
     with database.read() as session:
         damage = (*_unknown_words(session), *_attempts_of_ended_runs(session))
         yield Checked(kind="state", pieces=len(_WORDS), damage=damage)
-    last = ""
-    while True:
-        with database.read() as session:
-            page = select(Job).where(Job.id > last).order_by(Job.id).limit(_AT_ONCE)
-            jobs = session.scalars(page).all()
-            if not jobs:
-                return
-            damage = tuple(found for job in jobs for found in _damage_of(job))
-            last = jobs[-1].id
-            yield Checked(kind="listed job", pieces=len(jobs), damage=damage)
+    for jobs in job_pages(database, _AT_ONCE):
+        damage = tuple(found for job in jobs for found in _damage_of(job))
+        yield Checked(kind="listed job", pieces=len(jobs), damage=damage)
 
 
 def _unknown_words(session: Session) -> Iterator[Damage]:

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from server.check.damage import BACKUP, Checked, Damage
+from server.check.job_pages import job_pages
 from server.database.sessions import Database
 from server.database.tables import Job
 from server.errors import StoredFormError
@@ -19,16 +19,9 @@ _AT_ONCE = 100
 
 def check_stored_forms(database: Database) -> Iterator[Checked]:
     """Read the forms of each job, and of what jobs share, as the service reads them."""
-    last = ""
-    while True:
-        with database.read() as session:
-            page = select(Job).where(Job.id > last).order_by(Job.id).limit(_AT_ONCE)
-            jobs = session.scalars(page).all()
-            if not jobs:
-                break
-            damage = tuple(found for job in jobs for found in _damage_of(job))
-            last = jobs[-1].id
-            yield Checked(kind="job", pieces=len(jobs), damage=damage)
+    for jobs in job_pages(database, _AT_ONCE):
+        damage = tuple(found for job in jobs for found in _damage_of(job))
+        yield Checked(kind="job", pieces=len(jobs), damage=damage)
     with database.read() as session:
         yield Checked(kind="shared form", pieces=1, damage=tuple(_shared(session)))
 

@@ -7,6 +7,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from server.check.damage import BACKUP, Checked, Damage
+from server.check.job_pages import job_pages
 from server.database.sessions import Database
 from server.database.tables import Arm, Job, Verdict
 from server.database.verdict_digest import document_digest, has_its_columns
@@ -36,16 +37,9 @@ def check_verdicts(database: Database) -> Iterator[Checked]:
 
 def _check_answers(database: Database) -> Iterator[Checked]:
     """Compare what lists and their counts show of each job with its verdicts."""
-    last = ""
-    while True:
-        with database.read() as session:
-            page = select(Job).where(Job.id > last).order_by(Job.id).limit(_AT_ONCE)
-            jobs = session.scalars(page).all()
-            if not jobs:
-                return
-            damage = tuple(found for job in jobs if (found := _wrong_answer(job)) is not None)
-            last = jobs[-1].id
-            yield Checked(kind="answer", pieces=len(jobs), damage=damage)
+    for jobs in job_pages(database, _AT_ONCE):
+        damage = tuple(found for job in jobs if (found := _wrong_answer(job)) is not None)
+        yield Checked(kind="answer", pieces=len(jobs), damage=damage)
 
 
 def _wrong_answer(job: Job) -> Damage | None:

@@ -11,7 +11,7 @@ new ends  those of the verdict, their distances from the mean in proportion to t
 pass      the interval lies below the margin, and nothing that is known keeps a pass back; fail: it
           lies above
 
-Assumption that can fail: the run-to-run noise stays what it is but for that. Replicates change
+Assumption that can fail: apart from that the run-to-run noise does not change. Replicates change
 measured noise, by chance in either direction; assumed noise stays assumed, so that what is refused
 because it is assumed is still refused. The new pair is one like the others (a single run an arm
 gets one of a second seed), at the same confidence: a further look that nobody registered raises

@@ -48,7 +48,7 @@ from parity.judging.verdict.statement_words import as_options, for_owner
 from parity.wording import count, interval_words, nats_decimals
 
 LayerSnr = Mapping[tuple[str, str], float]
-_OF_THE_END = ("planned_steps", "schedule")
+_END_KEYS = ("planned_steps", "schedule")
 
 MAX_ADDED_RUNS = 16
 LAYERS_NAMED = 3
@@ -142,7 +142,7 @@ def advise(
 
 
 def _asks_for_the_end(offers: Sequence[Offer]) -> bool:
-    return any(one.key in _OF_THE_END for offer in offers for one in offer.statements)
+    return any(one.key in _END_KEYS for offer in offers for one in offer.statements)
 
 
 def offer_words(offer: Offer, *, job: bool) -> str:

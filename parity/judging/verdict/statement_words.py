@@ -10,7 +10,7 @@ from typing import Any
 from parity.frozen import frozen
 from parity.judging.document_types import StatementKey
 
-_OF_POLICY = ("schedule", "pairing", "loss_unit", "start")
+_POLICY_KEYS = ("schedule", "pairing", "loss_unit", "start")
 _IN_FORM = ("planned_steps", "recipe", "seeds")
 
 
@@ -74,7 +74,7 @@ def for_owner(statements: Sequence[Statement]) -> str:
     """What the owner of a job does, to follow "Then": "write `schedule: decayed` under `policy:` of
     a new job".
     """
-    lines = [f"`{one.key}: {one.value}`" for one in statements if one.key in _OF_POLICY]
+    lines = [f"`{one.key}: {one.value}`" for one in statements if one.key in _POLICY_KEYS]
     parts = [f"write {' and '.join(lines)} under `policy:` of a new job"] if lines else []
     stated = [
         f"{one.key.replace('_', ' ')}{f' of {one.arm}' if one.arm else ''}: {one.value}"

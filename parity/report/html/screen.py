@@ -91,14 +91,14 @@ def answer_of(
 ) -> ScreenAnswer:
     """The answer of judged candidates; the strip is that of the selected one."""
     ordered = safest_first(views_of(documents))
-    said, chosen = answer_words(ordered, cost), ordered[selected]
+    answer, chosen = answer_in_words(answer_words(ordered, cost)), ordered[selected]
     return ScreenAnswer(
-        state=said.verdict,
-        chip=said.chip,
-        lead=said.lead,
-        measure=minus(said.measure),
-        interval=minus(said.interval),
-        next=minus(said.next),
+        state=answer.state,
+        chip=answer.chip,
+        lead=answer.lead,
+        measure=answer.measure,
+        interval=answer.interval,
+        next=answer.next,
         strip=words(chosen, cost).strip,
         about=chosen.candidate.title if len(ordered) > 1 else "",
         counts=tally(ordered) if len(ordered) > MANY else (),
@@ -165,12 +165,10 @@ def _answer(screen: Screen) -> str:
     counted = f'<p class="tally">{counts}</p>' if counts else ""
     interval = f'<p class="int">{escape(answer.interval)}</p>' if answer.interval else ""
     long = ' class="long"' if len(answer.lead) > _LONG else ""
-    of_all = (
-        f'<a class="of-all" href="?">{escape(answer.of_all)} in all</a>' if answer.of_all else ""
-    )
+    back = f'<a class="of-all" href="?">{escape(answer.of_all)} in all</a>' if answer.of_all else ""
     return (
         f'<section class="ans c-{answer.state}" aria-label="Answer"><p '
-        f'class="chip"><span>{escape(answer.chip)}</span>{of_all}</p>'
+        f'class="chip"><span>{escape(answer.chip)}</span>{back}</p>'
         f"<h1{long}>{escape(answer.lead)}</h1>{accepted}<p "
         f'class="meas">{_bold_number(answer.measure)}</p>{interval}{counted}</section>'
     )
