@@ -55,7 +55,7 @@ from server.jobs.submit import Order, submit_job
 from server.readiness import alembic_config
 from server.settings import Settings
 from server.web.access import api_tokens
-from training.spec import Arm, JobSpec
+from training.spec import ArmSpec, JobSpec
 
 _ASKED, _MARK_MS, _PATIENCE_SECONDS, _WARM_SECONDS = 20, 100.0, 300.0, 1.0
 _STEPS, _COLUMNS, _CANDIDATES, _FIGURES = 50_000, 150, 700_000, 18
@@ -82,7 +82,9 @@ def paths(_database: Database, _token: str) -> list[Request]:
 def columns(database: Database, token: str) -> list[Request]:
     """One column, many times."""
     with database.write() as session:
-        spec = JobSpec(name="long", baseline=Arm(recipe="bf16"), candidates=(Arm(recipe="nvfp4"),))
+        spec = JobSpec(
+            name="long", baseline=ArmSpec(recipe="bf16"), candidates=(ArmSpec(recipe="nvfp4"),)
+        )
         run = submit_job(
             session, spec, policy_from_mapping({"margin": "1%"}), order=Order(reuse=False)
         ).runs[0]

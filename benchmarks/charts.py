@@ -47,7 +47,7 @@ from server.database.sessions import Database
 from server.database.tables import Job, Run
 from server.jobs.conclude import conclude, decide, write_outcome
 from server.jobs.submit import submit_job
-from training.spec import Arm
+from training.spec import ArmSpec
 
 STEPS, MANY_STEPS = 1_000_000, 100_000
 # A half, a tenth, and few enough that every step is sent.
@@ -116,14 +116,16 @@ def _many_runs(database: Database, steps: int) -> str:
     at = np.arange(steps)
     law, batch = 2.0 + 8.0 * (at + 1.0) ** -0.3, rng.normal(0, 0.08, steps)
     arms = [
-        Arm(recipe=("nvfp4", "mxfp8")[i % 2], name=f"candidate-{i:02d}", replicates=RUNS)
+        ArmSpec(recipe=("nvfp4", "mxfp8")[i % 2], name=f"candidate-{i:02d}", replicates=RUNS)
         for i in range(CANDIDATES)
     ]
     with database.write() as session:
         job = submit_job(
             session,
             spec(
-                steps, baseline=Arm(recipe="fp8_current", replicates=RUNS), candidates=tuple(arms)
+                steps,
+                baseline=ArmSpec(recipe="fp8_current", replicates=RUNS),
+                candidates=tuple(arms),
             ),
             POLICY,
         )

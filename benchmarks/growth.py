@@ -39,7 +39,7 @@ from server.jobs.submit import JobSubmission, Order, submit_job_once
 from server.readiness import alembic_config
 from server.retention.keeper import delete_batch, plan
 from server.settings import Settings
-from training.spec import Arm, JobSpec, Model, Schedule
+from training.spec import ArmSpec, JobSpec, Model, Schedule
 from training.step_values import StepStats
 from workers import lease
 from workers.recorder import StepRecorder
@@ -111,8 +111,8 @@ def write(database: Database, jobs: int, steps: int) -> None:
         name="growth",
         model=Model(d_model=32, n_layers=1, n_heads=1, n_kv_heads=1, d_ff=32),
         schedule=Schedule(steps=steps, warmup_steps=10),
-        baseline=Arm(recipe="bf16", replicates=one_arm),
-        candidates=(Arm(recipe="nvfp4", replicates=one_arm),),
+        baseline=ArmSpec(recipe="bf16", replicates=one_arm),
+        candidates=(ArmSpec(recipe="nvfp4", replicates=one_arm),),
     )
     device = {"device_class": "cpu", "threads_per_run": 1}
     worker = Worker(

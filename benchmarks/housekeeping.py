@@ -57,8 +57,7 @@ from server.jobs.stale_runs import mark_or_fail_stale
 from server.jobs.submit import Order, submit_job
 from server.readiness import alembic_config
 from server.settings import Settings
-from training.spec import SPEC_VERSION, Data, JobSpec, Schedule
-from training.spec import Arm as ArmSpec
+from training.spec import SPEC_VERSION, ArmSpec, Data, JobSpec, Schedule
 from workers import duty, lease, reconcile
 
 _MARKS = {"pass": 0.050, "claim": 0.010, "claim by a worker that fits none": 0.015}

@@ -46,8 +46,7 @@ from server.database.tables import Arm, Job, JobTag, Run, Verdict
 from server.jobs.submit import submit_job
 from server.readiness import alembic_config
 from server.settings import Settings
-from training.spec import Arm as ArmSpec
-from training.spec import JobSpec
+from training.spec import ArmSpec, JobSpec
 
 _SERVER_MARK, _DRAWN_MARK = 0.050, 0.200
 _PAGE, _PAGES_BEFORE = 500, 10  # before the late page

@@ -35,7 +35,7 @@ from server.jobs import external
 from server.jobs.external import AttachRequest
 from server.jobs.submit import submit_job
 from server.settings import Settings
-from training.spec import Arm
+from training.spec import ArmSpec
 
 BATCH = 20  # steps, a second of a small model
 NAMES = ("step", "loss", "grad_norm", "learning_rate")
@@ -132,8 +132,8 @@ def trainers(database: Database, count: int, port: int) -> list[LoadedTrainer]:
     while len(made) < count:
         share = min(2 * 64, count - len(made))  # the most replicates of two arms
         arms = (
-            Arm(recipe="fp8_current", replicates=(share + 1) // 2),
-            Arm(recipe="nvfp4", replicates=max(1, share // 2)),
+            ArmSpec(recipe="fp8_current", replicates=(share + 1) // 2),
+            ArmSpec(recipe="nvfp4", replicates=max(1, share // 2)),
         )
         job = spec(
             1_000_000, engine="external", baseline=arms[0], candidates=(arms[1],), seed=len(made)

@@ -40,7 +40,7 @@ from server.database.tables import ChunkColumn, Run, Worker
 from server.jobs.submit import submit_job
 from server.readiness import alembic_config
 from server.web.access import api_tokens
-from training.spec import Arm, Data, JobSpec, Model, Schedule
+from training.spec import ArmSpec, Data, JobSpec, Model, Schedule
 from workers import lease
 from workers.standalone import broker
 
@@ -150,8 +150,8 @@ def spec(steps: int, **changes: object) -> JobSpec:
         "model": Model(d_model=32, n_layers=1, n_heads=1, n_kv_heads=1, d_ff=32),
         "data": Data(sequence_length=32, batch_size=2),
         "schedule": Schedule(steps=steps, warmup_steps=2),
-        "baseline": Arm(recipe="fp8_current"),
-        "candidates": (Arm(recipe="nvfp4"),),
+        "baseline": ArmSpec(recipe="fp8_current"),
+        "candidates": (ArmSpec(recipe="nvfp4"),),
     }
     return JobSpec(**values | changes)  # type: ignore[arg-type]
 

@@ -30,7 +30,7 @@ from server.jobs.submit import submit_registered
 from server.readiness import alembic_config
 from server.settings import CHECKOUT, Settings
 from training.command import Command
-from training.spec import Arm, JobSpec, Schedule
+from training.spec import ArmSpec, JobSpec, Schedule
 from workers.commands.launchers import read_launchers
 
 STEPS, LINE_SECONDS = 100_000, 2.0
@@ -140,7 +140,7 @@ def _prepared(folder: Path, runs: int) -> Settings:
     settings = Settings(state_dir=folder / "state")
     command.upgrade(alembic_config(settings.database), "head")
     arms = [
-        Arm(recipe=recipe, revision=commit, name=recipe, replicates=_REPLICATES)
+        ArmSpec(recipe=recipe, revision=commit, name=recipe, replicates=_REPLICATES)
         for recipe in ("bf16", "nvfp4")
     ]
     spec = JobSpec(

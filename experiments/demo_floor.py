@@ -26,7 +26,7 @@ from pathlib import Path
 import yaml
 from pydantic import TypeAdapter
 
-from training.spec import Arm, JobSpec, RunSpec
+from training.spec import ArmSpec, JobSpec, RunSpec
 from training.trainer import data, identity, loop
 
 RECORD = Path(__file__).with_suffix(".jsonl")
@@ -72,7 +72,7 @@ def planned() -> Iterator[RunSpec]:
     for replicate in range(max(RUNS.values())):
         for seed in REPEATED if replicate else SEEDS:
             for recipe in (recipe for recipe, replicates in RUNS.items() if replicate < replicates):
-                yield replace(demo(), seed=seed).run_of(Arm(recipe=recipe), replicate)
+                yield replace(demo(), seed=seed).run_of(ArmSpec(recipe=recipe), replicate)
 
 
 def train(spec: RunSpec, corpus: data.Corpus) -> DemoRecord:

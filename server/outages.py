@@ -1,8 +1,8 @@
 """Failures of a database that pass by themselves, or once an operator has mended it: which errors
 they are, and why in words.
 
-A full disk is an error of its own, `DiskFullError`: the database answers, and waiting alone does
-not help.
+A full disk is an error of its own, `DatabaseFullError`: the database answers, and waiting alone
+does not help.
 """
 
 import sqlite3
@@ -17,7 +17,7 @@ _TOO_LONG = "57014"  # SQLSTATE query_canceled, by the limit of a statement
 _LONGEST = 300  # characters of the database's own words
 
 
-class DiskFullError(OperationalError):
+class DatabaseFullError(OperationalError):
     """The disk of the database is full: it can be read, and writes fail."""
 
 
@@ -37,7 +37,7 @@ def reason(error: SQLAlchemyError) -> str:
 
 def cause(error: SQLAlchemyError) -> str:
     """The same without the database's own words, which may name hosts and users."""
-    if isinstance(error, DiskFullError):
+    if isinstance(error, DatabaseFullError):
         return "the disk of the database is full"
     if isinstance(error, PoolTimeoutError):
         return "all database connections of this process are in use"

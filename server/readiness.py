@@ -131,7 +131,7 @@ def _database_problem(database: Database) -> str | None:
                     session.execute(text(statement))
     except SQLAlchemyError as error:
         _log.warning("the database can be read, and writes fail: %s", outages.reason(error))
-        is_full = isinstance(error, outages.DiskFullError)
+        is_full = isinstance(error, outages.DatabaseFullError)
         remedy = "free space on it" if is_full else _SEE_LOG
         return f"the database can be read, and writes fail: {outages.cause(error)}; {remedy}"
     return None

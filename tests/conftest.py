@@ -47,7 +47,7 @@ from server.jobs.submit import submit_job
 from server.queue import redis_client
 from server.readiness import alembic_config
 from server.settings import Settings
-from training.spec import Arm, Data, JobSpec, Model, Schedule
+from training.spec import ArmSpec, Data, JobSpec, Model, Schedule
 from workers.standalone import broker
 
 ROLES = ("parity_api", "parity_worker")
@@ -628,8 +628,8 @@ def small_job(steps: int = 40, **changes: Any) -> JobSpec:
         "model": Model(d_model=32, n_layers=1, n_heads=1, n_kv_heads=1, d_ff=32),
         "data": Data(sequence_length=32, batch_size=2),
         "schedule": Schedule(steps=steps, warmup_steps=2),
-        "baseline": Arm(recipe="fp8_current"),
-        "candidates": (Arm(recipe="nvfp4"),),
+        "baseline": ArmSpec(recipe="fp8_current"),
+        "candidates": (ArmSpec(recipe="nvfp4"),),
     }
     return JobSpec(**values | changes)
 
@@ -666,8 +666,8 @@ def recorded(owner_database: Database) -> Recorded:
         """
         spec = small_job(
             steps,
-            baseline=Arm(recipe="fp8_current", replicates=replicates),
-            candidates=tuple(Arm(recipe=name, replicates=replicates) for name in gaps),  # type: ignore[arg-type]
+            baseline=ArmSpec(recipe="fp8_current", replicates=replicates),
+            candidates=tuple(ArmSpec(recipe=name, replicates=replicates) for name in gaps),  # type: ignore[arg-type]
         )
         generator = np.random.default_rng(7)
         at = np.arange(steps if done is None else done)

@@ -35,7 +35,7 @@ from server.settings import CHECKOUT, Settings
 from training.engines import maxtext_command
 from training.environment.maxtext_errors import MaxTextError
 from training.environment.maxtext_installed import VARIABLE, installed
-from training.spec import Arm, Data, JobSpec
+from training.spec import ArmSpec, Data, JobSpec
 from workers.standalone import stack
 from workers.standalone.processes import StartError
 
@@ -107,7 +107,7 @@ def _check_keys(content: dict[str, Any]) -> None:
         schedule = replace(job.schedule, validation_every=0)
         values |= {
             "data": Data(source=source, path="x"),
-            "baseline": Arm(recipe="bf16"),
+            "baseline": ArmSpec(recipe="bf16"),
             "schedule": schedule,
         }
         for _, run in JobSpec(**values).runs():

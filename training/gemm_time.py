@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 
 from training.gemm_sizes import linear_sizes
-from training.spec import Arm, JobSpec, Model
+from training.spec import ArmSpec, JobSpec, Model
 from training.step_values import PROJECTIONS
 
 GB200: Mapping[str, float] = {"bf16": 1.0, "fp8": 2.0, "fp4": 4.0}
@@ -41,7 +41,7 @@ def rate(recipe: str, rates: Mapping[str, float] = GB200) -> float:
     return rates[family]
 
 
-def gemm_time(spec: JobSpec, arm: Arm, rates: Mapping[str, float] = GB200) -> float:
+def gemm_time(spec: JobSpec, arm: ArmSpec, rates: Mapping[str, float] = GB200) -> float:
     """The GEMM time of an arm's run as a share of that in bf16 everywhere. Raises ValueError for a
     recipe without a rate.
     """

@@ -335,7 +335,7 @@ NO_OVERRIDES = Projections()
 
 
 @frozen
-class Arm(Strict):
+class ArmSpec(Strict):
     """One side of a comparison: a recipe and its number of replicates.
 
     `switches` change single parts of the recipe. `overrides` change recipe or switches for some
@@ -497,8 +497,8 @@ class JobSpec(Strict):
     """
 
     name: str
-    baseline: Arm
-    candidates: tuple[Arm, ...] = field(metadata=rules.max_items(MOST_CANDIDATES))
+    baseline: ArmSpec
+    candidates: tuple[ArmSpec, ...] = field(metadata=rules.max_items(MOST_CANDIDATES))
     engine: Engine = "emulated"
     layer_policy: LayerPolicy = "all_linears"
     model: Model = Model()
@@ -563,11 +563,11 @@ class JobSpec(Strict):
             )
 
     @property
-    def arms(self) -> tuple[Arm, ...]:
+    def arms(self) -> tuple[ArmSpec, ...]:
         """Baseline first, then the candidates in their order."""
         return (self.baseline, *self.candidates)
 
-    def runs(self) -> Iterator[tuple[Arm, RunSpec]]:
+    def runs(self) -> Iterator[tuple[ArmSpec, RunSpec]]:
         """Every run of the job. Runs with the same replicate number share init and data order
         across arms, so they form pairs.
         """
@@ -575,7 +575,7 @@ class JobSpec(Strict):
             for replicate in range(arm.replicates):
                 yield arm, self.run_of(arm, replicate)
 
-    def early_runs(self) -> Iterator[tuple[Arm, RunSpec]]:
+    def early_runs(self) -> Iterator[tuple[ArmSpec, RunSpec]]:
         """The reruns of each arm that stop after `short_steps`, by replicate, then arm."""
         first = max(arm.replicates for arm in self.arms)
         for replicate in range(first, first + (self.short_reruns.runs if self.short_reruns else 0)):
@@ -610,7 +610,7 @@ class JobSpec(Strict):
             return commands.comparisons(self.arms)
         return {arm.name: (self.baseline.name, "recipe") for arm in self.candidates}
 
-    def labels(self, arm: Arm) -> list[tuple[int, str]]:
+    def labels(self, arm: ArmSpec) -> list[tuple[int, str]]:
         """What an arm does from which step on (`training.segments.labels`); of another trainer, its
         recipe.
         """
@@ -618,11 +618,11 @@ class JobSpec(Strict):
             return [(0, arm.recipe)]
         return segments.labels(_plan(self, arm))
 
-    def rounding(self, arm: Arm) -> Rounding:
+    def rounding(self, arm: ArmSpec) -> Rounding:
         """How an arm's runs round gradients: stochastic if any GEMM does in any step."""
         return segments.rounding(segments.resolve(_plan(self, arm)))
 
-    def run_of(self, arm: Arm, replicate: int) -> RunSpec:
+    def run_of(self, arm: ArmSpec, replicate: int) -> RunSpec:
         """The specification of a run of an arm."""
         shared = {name: getattr(self, name) for name in _SHARED}
         # our own trainer makes a replicate of a seed; another one only knows seeds
@@ -759,7 +759,7 @@ def _differs(schedule: Schedule, name: str) -> bool:
     )
 
 
-def _check_arm(spec: JobSpec | RunSpec, arm: Arm | RunSpec) -> None:
+def _check_arm(spec: JobSpec | RunSpec, arm: ArmSpec | RunSpec) -> None:
     changes = (
         arm.switches.stated()
         or arm.overrides
@@ -779,7 +779,7 @@ def _check_arm(spec: JobSpec | RunSpec, arm: Arm | RunSpec) -> None:
                 "no switches, overrides or bf16_from_step with it",
                 "the launcher's recipe has them",
             )
-    elif arm.revision or arm.environment or (isinstance(arm, Arm) and arm.against):
+    elif arm.revision or arm.environment or (isinstance(arm, ArmSpec) and arm.against):
         raise SpecError(
             "arm.revision",
             arm.revision,
@@ -835,7 +835,7 @@ def _engine_fields(document: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _plan(spec: JobSpec | RunSpec, arm: Arm | RunSpec) -> ArmPlan:
+def _plan(spec: JobSpec | RunSpec, arm: ArmSpec | RunSpec) -> ArmPlan:
     return ArmPlan(
         **{name: getattr(arm, name) for name in _ARM_FIELDS},
         quantized=spec.projections.quantized(spec.layer_policy),
@@ -854,7 +854,7 @@ def _documents_of_parts(spec: JobSpec | RunSpec) -> dict[str, Any]:
     }
 
 
-def _short_form(written: dict[str, Any], arm: Arm | RunSpec) -> dict[str, Any]:
+def _short_form(written: dict[str, Any], arm: ArmSpec | RunSpec) -> dict[str, Any]:
     """The document of an arm or run, with later switches, a revision and its like only if set, and
     overrides only if there are some.
     """

@@ -67,7 +67,7 @@ def _source(value: object, name: str) -> str:
     return text if len(text) <= _LITERAL else name
 
 
-class Reason(NamedTuple):
+class VerdictReason(NamedTuple):
     """A reason for the verdict: a code of docs/codes.md and its sentence."""
 
     code: str
@@ -115,10 +115,10 @@ class Comparison:
         return self.document["margin"]["nats"]
 
     @property
-    def reasons(self) -> tuple[Reason, ...]:
+    def reasons(self) -> tuple[VerdictReason, ...]:
         """The reasons, the deciding one first."""
         return tuple(
-            Reason(reason["code"], reason["sentence"]) for reason in self.document["reasons"]
+            VerdictReason(reason["code"], reason["sentence"]) for reason in self.document["reasons"]
         )
 
     @property

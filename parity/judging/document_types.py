@@ -11,7 +11,7 @@ ADDED = "added: "  # how it begins where the run was added to a job that had bee
 STOPPED = "stopped: "  # how it begins where the live rules ended the run
 
 
-class ArmDocument(TypedDict):
+class VerdictArmDocument(TypedDict):
     """One side: `level` is its mean loss in the window, nats; `left_out` are runs that depend on
     another, `identical_runs` their number.
     """
@@ -48,7 +48,7 @@ class DecidingIntervalDocument(TypedDict):
     one_sided: bool
 
 
-class GapDocument(TypedDict):
+class VerdictGapDocument(TypedDict):
     """The window's mean gap with its interval, nats; `rel` is the mean as a share of the baseline's
     loss, `raw` includes spikes.
 
@@ -413,7 +413,7 @@ class CompletenessDocument(TypedDict):
     rolled_back: float
 
 
-class RunDocument(TypedDict):
+class VerdictRunDocument(TypedDict):
     """One run as it was given; `rounding` only where it is on record."""
 
     label: str | None
@@ -432,10 +432,10 @@ class InputsDocument(TypedDict):
     are any), and the digest of the series.
     """
 
-    baseline: list[RunDocument]
-    candidate: list[RunDocument]
-    controls: list[RunDocument]
-    short_reruns: NotRequired[dict[str, list[RunDocument]]]
+    baseline: list[VerdictRunDocument]
+    candidate: list[VerdictRunDocument]
+    controls: list[VerdictRunDocument]
+    short_reruns: NotRequired[dict[str, list[VerdictRunDocument]]]
     common_steps: int
     sha256_aligned: str
 
@@ -523,8 +523,8 @@ class VerdictDocument(TypedDict):
     may_differ: NotRequired[list[str]]
     layer_policy: str | None
     multiplicity: NotRequired[MultiplicityDocument]
-    baseline: ArmDocument
-    candidate: ArmDocument
+    baseline: VerdictArmDocument
+    candidate: VerdictArmDocument
     window: WindowDocument
     chance_of_parity: NotRequired[float]
     schedule: NotRequired[ScheduleDocument]
@@ -538,7 +538,7 @@ class VerdictDocument(TypedDict):
     margin: MarginDocument | None
     token_slope: NotRequired[TokenSlopeDocument | None]
     end: dict[str, Any] | None
-    gap: GapDocument | None
+    gap: VerdictGapDocument | None
     se_parts: ErrorPartsDocument | None
     tau: RunNoiseDocument | None
     noise: NoiseDocument

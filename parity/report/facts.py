@@ -10,9 +10,9 @@ from parity.judging.document_types import (
     ArmNoiseDocument,
     EstimateDocument,
     GradNormDocument,
-    RunDocument,
     RunSpikesDocument,
     VerdictDocument,
+    VerdictRunDocument,
 )
 from parity.report.number_words import chance_words
 from parity.report.view import TrainingView
@@ -243,7 +243,7 @@ def _ratio_words(ratio: float, ends: EstimateDocument | GradNormDocument) -> str
     return f"{ratio:.3f} x ({ends['lo']:.3f} to {ends['hi']:.3f})"
 
 
-def _series_words(name: str, runs: Sequence[RunDocument]) -> str:
+def _series_words(name: str, runs: Sequence[VerdictRunDocument]) -> str:
     """What the first run of an arm covers: the proof of completeness in short."""
     series = runs[0]["completeness"]
     if not series["count"]:

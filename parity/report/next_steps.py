@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 from parity.judging.document_types import OfferDocument
 from parity.judging.verdict.advice import promise_words
 from parity.judging.verdict.statement_words import (
-    Statement,
+    PossibleStatement,
     as_arguments,
     as_options,
     python_literal,
@@ -55,7 +55,7 @@ def _parameter(option: str) -> str:
 def typed(documents: Sequence[Document], command: str) -> list[Document]:
     """Documents for the one who typed `command`: it is whole in each step that adds options."""
 
-    def written(statements: Sequence[Statement]) -> str:
+    def written(statements: Sequence[PossibleStatement]) -> str:
         return f"type `{command} {as_options(statements)}`"
 
     return [_placed(document, written, str) for document in documents]
@@ -66,7 +66,7 @@ def called(document: Document, call: Callable[[Mapping[str, object]], str]) -> D
     arguments.
     """
 
-    def written(statements: Sequence[Statement]) -> str:
+    def written(statements: Sequence[PossibleStatement]) -> str:
         return f"call `{call(as_arguments(statements))}`"
 
     return _placed(document, written, in_arguments)
@@ -74,7 +74,7 @@ def called(document: Document, call: Callable[[Mapping[str, object]], str]) -> D
 
 def _placed(
     document: Document,
-    written: Callable[[Sequence[Statement]], str],
+    written: Callable[[Sequence[PossibleStatement]], str],
     rewritten: Callable[[str], str],
 ) -> Document:
     advice = document["advice"]
@@ -88,8 +88,8 @@ def _placed(
     return cast("Document", placed)  # a copy of `document`, of its type
 
 
-def _statements(offer: OfferDocument) -> list[Statement]:
-    return [Statement(**one) for one in offer["statements"]]
+def _statements(offer: OfferDocument) -> list[PossibleStatement]:
+    return [PossibleStatement(**one) for one in offer["statements"]]
 
 
 def in_arguments(sentence: str) -> str:

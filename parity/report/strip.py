@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from parity.judging.codes import AS_OF, BY_CODE, IDENTICAL
-from parity.judging.document_types import ADDED, REUSED, RunDocument, VerdictDocument
+from parity.judging.document_types import ADDED, REUSED, VerdictDocument, VerdictRunDocument
 from parity.judging.evaluations.document_types import EvaluationDocument
 from parity.report.forecast import PROBABLE
 from parity.report.number_words import chance_words
@@ -149,7 +149,7 @@ def _evidence(view: View) -> StripItem:
     return StripItem("Evidence", f"{runs}, {count(len(seeds), 'seed')}", "; ".join(reasons))
 
 
-def _runs_of(document: VerdictDocument, side: str) -> Sequence[RunDocument]:
+def _runs_of(document: VerdictDocument, side: str) -> Sequence[VerdictRunDocument]:
     inputs = document["inputs"]
     if side == "baseline":
         return inputs["baseline"]

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from parity.frozen import frozen
 from parity.judging.curves.context import confounding_keys
-from parity.judging.document_types import GapDocument
+from parity.judging.document_types import VerdictGapDocument
 from parity_lab.answer import AnalysisAnswer, answer
 from parity_lab.answer_lines import nats_words
 from parity_lab.server.forks import MOST_PARENTS, derived_job, fork_parents, kept_step, results_of
@@ -294,7 +294,7 @@ def _subject(spec: JobSpec, arm: Arm, question: WhyRequest, step: int) -> Measur
 
 def smallest_effect(verdict: Verdict, setup: Setup) -> float | None:
     """The smallest part of a verdict's gap that an analysis would see; None without a gap."""
-    gap: GapDocument | None = verdict.read_document().get("gap")
+    gap: VerdictGapDocument | None = verdict.read_document().get("gap")
     if gap is None or not math.isfinite(gap["se"]):
         return None
     arms = (

@@ -29,7 +29,7 @@ from server.web.requests.bodies import BodyRoute, StrictBody
 router = APIRouter(prefix="/api/v1", tags=["runs"], route_class=BodyRoute)
 
 _BINARY = "application/octet-stream"
-T = TypeVar("T", bound="RunProgress")
+T = TypeVar("T", bound="RunProgressDocument")
 
 
 @frozen
@@ -44,7 +44,7 @@ class FinishRequest(Body):
 
 
 @frozen
-class RunProgress:
+class RunProgressDocument:
     """A run's progress, the answer to a batch. `attempt` is the newest one's number; `new_steps`
     counts the steps that this request added.
 
@@ -70,7 +70,7 @@ class RunProgress:
 
 
 @frozen
-class RunRecord(RunProgress):
+class RunRecord(RunProgressDocument):
     """A run, its progress, and what its trainer said about itself: the facts of all attempts."""
 
     manifest: Mapping[str, str] | None
@@ -212,7 +212,7 @@ def append(
             max_length=5000, description="columns of an octet-stream, comma-separated, `step` first"
         ),
     ] = None,
-) -> RunProgress:
+) -> RunProgressDocument:
     """Record a batch. Batches may arrive in any order and more than once; the response lists the
     missing steps.
 
@@ -227,7 +227,11 @@ def append(
     with context.database.write() as session:
         new, left_out = external.append(session, context.settings, run_id, attempt, kind, batch)
         return _answer(
-            session, RunProgress, find_run(session, run_id), new_steps=new, left_out_steps=left_out
+            session,
+            RunProgressDocument,
+            find_run(session, run_id),
+            new_steps=new,
+            left_out_steps=left_out,
         )
 
 

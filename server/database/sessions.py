@@ -32,7 +32,7 @@ from server.database.postgresql_connection import (
     connect,
 )
 from server.full_disk import has_no_room
-from server.outages import DISK_FULL, READ_ONLY, DiskFullError
+from server.outages import DISK_FULL, READ_ONLY, DatabaseFullError
 
 CONNECTIONS = 15
 STATEMENT_SECONDS = 30.0
@@ -93,7 +93,7 @@ class Database:
 
 def cannot_be_used(error: SQLAlchemyError) -> str:
     """Why a command on the server's own machine cannot use its database, and what to do."""
-    if isinstance(error, DiskFullError):
+    if isinstance(error, DatabaseFullError):
         return f"the disk of the database is full ({error.orig}); free space on it, and retry"
     return (
         f"the database cannot be used: {getattr(error, 'orig', error)}; set PARITY_DATABASE_URL or "
@@ -145,7 +145,7 @@ def _postgresql(url: str, pool: dict[str, Any], statement_seconds: float) -> Eng
             context.is_disconnect = True
             raise OperationalError(context.statement, context.parameters, error) from error
         if getattr(error, "sqlstate", None) == DISK_FULL:
-            raise DiskFullError(context.statement, context.parameters, error) from error
+            raise DatabaseFullError(context.statement, context.parameters, error) from error
 
     return engine
 
@@ -213,7 +213,7 @@ def _sqlite(url: str, pool: dict[str, Any]) -> Engine:
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         is_other = code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
         if code == sqlite3.SQLITE_FULL or (is_other and has_no_room(folder)):
-            raise DiskFullError(context.statement, context.parameters, error) from error
+            raise DatabaseFullError(context.statement, context.parameters, error) from error
 
     @event.listens_for(engine, "begin")
     def _begin(connection: DatabaseConnection) -> None:

@@ -25,7 +25,7 @@ from server.jobs.notes import add_note
 from server.records import Body
 from training.command import ENGINE as COMMAND
 
-_MOST_REPLICATES = 64  # of `training.spec.Arm`
+_MOST_REPLICATES = 64  # of `training.spec.ArmSpec`
 
 
 @frozen

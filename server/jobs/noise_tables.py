@@ -46,7 +46,7 @@ from server.database.metrics import store
 from server.database.tables import Job, Run
 from server.jobs.fingerprint import stored_model
 from server.json_digest import digest
-from training.spec import Arm, Data, JobSpec, Schedule
+from training.spec import ArmSpec, Data, JobSpec, Schedule
 
 MOST_GROUPS = 100  # of a family, newest first
 VARIES = "replicate: the rounding's random numbers, and a nudge of the initial weights"
@@ -70,8 +70,8 @@ DEMO_SPEC = JobSpec(
     layer_policy="mlp_only",
     data=Data(source="parity_docs"),
     schedule=Schedule(steps=1000),
-    baseline=Arm(recipe="fp8_current"),
-    candidates=(Arm(recipe="mxfp8"),),
+    baseline=ArmSpec(recipe="fp8_current"),
+    candidates=(ArmSpec(recipe="mxfp8"),),
 )
 
 

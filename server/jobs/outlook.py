@@ -26,8 +26,7 @@ from server.jobs.fingerprint import run_spec, spec_differences, trained_runs, un
 from server.jobs.imported_noise import named_noise_table
 from server.jobs.noise_tables import borrowed_noise_table, family_in, newest_family
 from training.rules import OTHERS_TRAINERS
-from training.spec import Arm as SpecArm
-from training.spec import JobSpec
+from training.spec import ArmSpec, JobSpec
 
 MOST_CANDIDATES = 8  # each takes a second at worst
 _LOOKED_AT = 20
@@ -148,7 +147,7 @@ def _known(session: Session, run: Run, policy: Policy) -> Known:
     )
 
 
-def _design(spec: JobSpec, candidate: SpecArm, known: Known | None, controls: int) -> Design:
+def _design(spec: JobSpec, candidate: ArmSpec, known: Known | None, controls: int) -> Design:
     baseline, trained_here = spec.baseline, spec.engine not in OTHERS_TRAINERS
     return Design(
         planned_steps=spec.schedule.steps,

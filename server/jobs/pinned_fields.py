@@ -18,7 +18,7 @@ from server.jobs.statements import StatementRequest
 from training.command import Command
 from training.environment.maxtext_options import MaxTextOptions
 from training.overrides import Override
-from training.spec import Arm, Data, JobSpec, Model, Projections, Schedule, ShortReruns
+from training.spec import ArmSpec, Data, JobSpec, Model, Projections, Schedule, ShortReruns
 from training.switches import Switches
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ PINNED = Choice(kind="pinned")
 # The parts of a request by the names that they have in a job file.
 PARTS: Mapping[str, type["DataclassInstance"]] = {
     "job": JobSpec,
-    "arm": Arm,
+    "arm": ArmSpec,
     "switches": Switches,
     "overrides": Override,
     "model": Model,

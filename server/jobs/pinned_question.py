@@ -28,7 +28,7 @@ from server.jobs.pinned_fields import PARTS, choice
 from server.jobs.submit import stated_of
 from training.command import ENGINE as COMMAND
 from training.rules import SpecError
-from training.spec import Arm, JobSpec
+from training.spec import ArmSpec, JobSpec
 
 # for which a gate serves a verdict again, unless the operator's file has `gate: {max_age_days: …}`
 MAX_AGE_DAYS = 7.0
@@ -267,8 +267,8 @@ def _differing_arms(
 
 def _other_commits(
     places: Sequence[str],
-    pinned: Sequence[Arm],
-    asked: Sequence[Arm],
+    pinned: Sequence[ArmSpec],
+    asked: Sequence[ArmSpec],
     allowed: Collection[str] | None,
 ) -> Iterator[str]:
     """Arms whose commits do not have the roles of the operator's file: one commit for each of its

@@ -34,8 +34,7 @@ from server.jobs import applied_statements, lifecycle, statements
 from server.jobs.submit import announce_new
 from server.records import Body
 from server.settings import Settings
-from training.spec import MOST_CANDIDATES
-from training.spec import Arm as SpecArm
+from training.spec import MOST_CANDIDATES, ArmSpec
 
 _NAME = r"^[A-Za-z0-9_.-]{1,64}$"
 _MOST_SEED = 2**53
@@ -172,7 +171,7 @@ def _new_job(request: RunRequest, who: str) -> Job:
 
 def _described(request: RunRequest) -> dict[str, object]:
     """An arm as a specification has it."""
-    return asdict(SpecArm(name=request.arm, recipe=_recipe(request)))
+    return asdict(ArmSpec(name=request.arm, recipe=_recipe(request)))
 
 
 def _recipe(request: RunRequest) -> str:

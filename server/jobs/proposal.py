@@ -20,7 +20,7 @@ from training.command import ENGINE as COMMAND
 from training.gemm_sizes import ATTENTION
 from training.overrides import Override, document
 from training.rules import SpecError
-from training.spec import Arm, JobSpec
+from training.spec import ArmSpec, JobSpec
 from training.step_values import PROJECTIONS
 
 _LAST, _FIRST = 8 / 62, 2 / 62  # of the blocks, as in the 12 B model of arXiv 2509.25149
@@ -115,7 +115,7 @@ def _changed(spec: JobSpec, change: Change | None) -> tuple[str, str, Override] 
     return None
 
 
-def _written(spec: JobSpec, arm: Arm) -> Mapping[str, Any]:
+def _written(spec: JobSpec, arm: ArmSpec) -> Mapping[str, Any]:
     """An arm as the document of its job has it."""
     written: Mapping[str, Any] = spec.document()["candidates"][spec.candidates.index(arm)]
     return written

@@ -13,7 +13,7 @@ from parity.frozen import frozen
 from parity.judging.document_types import PathPointDocument, VerdictDocument
 from parity.judging.gap.chances import chances_of
 from parity.judging.verdict.path import path_of
-from parity.judging.verdict.verdict import Verdict as Judged
+from parity.judging.verdict.verdict import Verdict as JudgeVerdict
 from parity.report.answer import answer_words, lead_of_names
 from parity.report.view import view_of, views_of
 from parity.report.words import lead_of, with_words
@@ -101,7 +101,7 @@ def gemm_times(job: Job) -> Mapping[str, float]:
         return {}
 
 
-def path_or_none(verdict: Judged) -> list[PathPointDocument] | None:
+def path_or_none(verdict: JudgeVerdict) -> list[PathPointDocument] | None:
     """The path of a verdict; None where computing it fails, which is logged."""
     try:
         return path_of(verdict)

@@ -193,7 +193,7 @@ async def _handle(request: Request, error: Exception) -> Response:
                 f"http-{error.status_code}",
                 str(error.detail),
             )
-        case outages.DiskFullError():
+        case outages.DatabaseFullError():
             _log.error("the database failed during a request: %s", outages.reason(error))
             problem = DiskFullError(
                 f"{outages.cause(error)}, and nothing of this request was saved; an operator has "

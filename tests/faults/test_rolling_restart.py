@@ -23,7 +23,7 @@ from server.database.tables import Event, Job
 from server.jobs.submit import submit_job
 from server.settings import CHECKOUT
 from tests.conftest import THOROUGH
-from training.spec import Arm
+from training.spec import ArmSpec
 
 pytestmark = [
     pytest.mark.postgresql,
@@ -215,8 +215,8 @@ class Load:
 @pytest.mark.parametrize("way", ["direct", "pooled"], indirect=True)
 def test_servers_are_restarted_in_turn_under_load(settings, database, make_job, tmp_path, way):
     arms = {
-        "baseline": Arm(recipe="fp8_current", replicates=2),
-        "candidates": (Arm(recipe="nvfp4", replicates=2),),
+        "baseline": ArmSpec(recipe="fp8_current", replicates=2),
+        "candidates": (ArmSpec(recipe="nvfp4", replicates=2),),
     }
     with database.write() as session:
         job = submit_job(

@@ -26,7 +26,7 @@ from server.jobs.submit import Order, submit_job
 from tests.conftest import small_job
 from tests.parity_lab.simulated import measure
 from training.overrides import Override
-from training.spec import Arm
+from training.spec import ArmSpec
 
 STEPS, KEPT = 1000, 600
 FAULT = Override(recipe="mxfp4", projections=("down",))
@@ -57,8 +57,8 @@ def make_explained(
     """
     spec = small_job(
         STEPS,
-        baseline=Arm(recipe=baseline, name="base", replicates=3),
-        candidates=(Arm(recipe=candidate, name=name, overrides=overrides, replicates=3),),
+        baseline=ArmSpec(recipe=baseline, name="base", replicates=3),
+        candidates=(ArmSpec(recipe=candidate, name=name, overrides=overrides, replicates=3),),
         keep_checkpoints=kept,
         **changes,
     )
@@ -117,8 +117,10 @@ def make_ablated(
     spec = small_job(
         STEPS,
         engine=engine,
-        baseline=Arm(recipe="bf16", name="base", replicates=replicates),
-        candidates=tuple(Arm(recipe="nvfp4", name=name, replicates=replicates) for name in gaps),
+        baseline=ArmSpec(recipe="bf16", name="base", replicates=replicates),
+        candidates=tuple(
+            ArmSpec(recipe="nvfp4", name=name, replicates=replicates) for name in gaps
+        ),
     )
     common, at = np.random.default_rng(5).normal(0, 0.05, STEPS), np.arange(STEPS)
     with database.write() as session:

@@ -145,7 +145,7 @@ def test_a_file_that_sqlite_cannot_make_on_a_full_disk_is_a_full_disk(small_disk
     database.close()
     with (
         full_file_system(small_disk),
-        pytest.raises(outages.DiskFullError),
+        pytest.raises(outages.DatabaseFullError),
         database.write() as session,
     ):
         session.execute(text("insert into t values (zeroblob(100000))"))
@@ -157,7 +157,7 @@ def test_a_size_that_sqlite_may_not_exceed_is_a_full_disk(database):
     with database.write() as session:
         session.execute(text("create table t (n)"))
         session.execute(text("pragma max_page_count = 1"))
-        with pytest.raises(outages.DiskFullError) as raised:
+        with pytest.raises(outages.DatabaseFullError) as raised:
             session.execute(text("insert into t values (zeroblob(1000000))"))
     assert outages.reason(raised.value) == f"{WORDS} (database or disk is full)"
     assert cannot_be_used(raised.value) == (
@@ -173,7 +173,7 @@ def test_other_errors_are_no_full_disk(database):
     away = Database("sqlite:////no/such/folder/parity.db")
     with pytest.raises(OperationalError) as raised, away.read() as session:
         session.execute(text("select 1"))
-    assert not isinstance(raised.value, outages.DiskFullError)
+    assert not isinstance(raised.value, outages.DatabaseFullError)
     assert outages.cause(raised.value) == "the file of the database cannot be used"
     assert not full_disk.is_full(OSError(errno.EACCES, "Permission denied"))
     assert not full_disk.is_full(sqlite3.OperationalError("disk I/O error"))

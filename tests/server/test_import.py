@@ -17,7 +17,7 @@ from server.database.metrics import store
 from server.database.tables import Run
 from server.jobs.submit import submit_job
 from server.settings import CHECKOUT
-from training.spec import Arm, ShortReruns
+from training.spec import ArmSpec, ShortReruns
 
 READ = {"loss_name": "loss", "loss_meaning": "training loss"}
 """What a reader records of the loss that it took, beside what was stated."""
@@ -27,7 +27,10 @@ SAMPLE = CHECKOUT / "tests" / "data" / "events.out.tfevents.sample"
 @pytest.fixture
 def runs(database, make_job):
     spec = make_job(
-        80, engine="external", baseline=Arm(recipe="fp8_current"), candidates=(Arm(recipe="nvfp4"),)
+        80,
+        engine="external",
+        baseline=ArmSpec(recipe="fp8_current"),
+        candidates=(ArmSpec(recipe="nvfp4"),),
     )
     with database.write() as session:
         return [
@@ -128,8 +131,8 @@ def test_a_table_of_many_runs_is_imported_by_arm(served, database, make_job, tmp
     spec = make_job(
         80,
         engine="external",
-        baseline=Arm(recipe="fp8_current", replicates=2),
-        candidates=(Arm(recipe="nvfp4", replicates=2),),
+        baseline=ArmSpec(recipe="fp8_current", replicates=2),
+        candidates=(ArmSpec(recipe="nvfp4", replicates=2),),
     )
     with database.write() as session:
         job = submit_job(session, spec, policy_from_mapping({"margin": "1%"}))
@@ -178,7 +181,7 @@ def test_a_short_rerun_is_imported_like_a_run_of_its_own_length(
     spec = make_job(
         400,
         engine="external",
-        candidates=(Arm(recipe="mxfp8"),),
+        candidates=(ArmSpec(recipe="mxfp8"),),
         short_reruns=ShortReruns(runs=1, stop_at=0.5),
     )
     rng = np.random.default_rng(1)

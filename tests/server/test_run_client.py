@@ -23,7 +23,7 @@ from server.database.metrics import store
 from server.database.tables import Attempt
 from server.database.tables import Run as RunRow
 from server.jobs.submit import submit_job
-from training.spec import Arm
+from training.spec import ArmSpec
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -36,8 +36,8 @@ def run(database, make_job):
     spec = make_job(
         100,
         engine="external",
-        baseline=Arm(recipe="fp8_current"),
-        candidates=(Arm(recipe="nvfp4"),),
+        baseline=ArmSpec(recipe="fp8_current"),
+        candidates=(ArmSpec(recipe="nvfp4"),),
     )
     with database.write() as session:
         return submit_job(session, spec, parity.policy_from_mapping({"margin": "1%"})).runs[0].id

@@ -24,7 +24,7 @@ from server.jobs.conclude import conclude
 from server.jobs.listening import listens, renew
 from server.jobs.stale_runs import mark_or_fail_stale
 from server.jobs.submit import submit_job
-from training.spec import Arm
+from training.spec import ArmSpec
 
 FAST = {"flush_seconds": 0.05, "finish_seconds": 20.0}
 
@@ -42,8 +42,8 @@ def run(database, make_job):
     spec = make_job(
         1000,
         engine="external",
-        baseline=Arm(recipe="fp8_current"),
-        candidates=(Arm(recipe="nvfp4"),),
+        baseline=ArmSpec(recipe="fp8_current"),
+        candidates=(ArmSpec(recipe="nvfp4"),),
     )
     with database.write() as session:
         return submit_job(session, spec, parity.policy_from_mapping({"margin": "1%"})).runs[0].id

@@ -19,7 +19,7 @@ from server.database.metrics import store
 from server.database.tables import Run
 from server.jobs.submit import submit_job
 from server.web.access import api_tokens
-from training.spec import Arm
+from training.spec import ArmSpec
 
 
 @pytest.fixture
@@ -49,8 +49,8 @@ def test_what_was_logged_with_a_wrong_token_is_sent_with_the_right_one(
     spec = make_job(
         100,
         engine="external",
-        baseline=Arm(recipe="fp8_current"),
-        candidates=(Arm(recipe="nvfp4"),),
+        baseline=ArmSpec(recipe="fp8_current"),
+        candidates=(ArmSpec(recipe="nvfp4"),),
     )
     with database.write() as session:
         owner, _ = api_tokens.create_token(session, "owns", ["submit"], None)
@@ -108,8 +108,8 @@ def spooled(served, database, make_job, tmp_path):
     spec = make_job(
         100,
         engine="external",
-        baseline=Arm(recipe="fp8_current"),
-        candidates=(Arm(recipe="nvfp4"),),
+        baseline=ArmSpec(recipe="fp8_current"),
+        candidates=(ArmSpec(recipe="nvfp4"),),
     )
     with database.write() as session:
         owner, _ = api_tokens.create_token(session, "owns", ["submit"], None)

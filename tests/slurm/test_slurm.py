@@ -18,7 +18,7 @@ from server.database.tables import Attempt, Run, Worker
 from server.jobs.submit import Order, submit_job
 from server.settings import CHECKOUT
 from tests.slurm.conftest import Cluster, wait_until
-from training.spec import Arm, Data, Model, Schedule
+from training.spec import ArmSpec, Data, Model, Schedule
 
 STEPS = 200
 
@@ -41,7 +41,7 @@ def submit(database, make_job):
             schedule=Schedule(steps=steps, warmup_steps=2),
             model=Model(vocab_size=256, d_model=32, n_layers=1, n_heads=1, n_kv_heads=1, d_ff=64),
             data=Data(sequence_length=32, batch_size=4),
-            baseline=Arm(recipe="bf16"),
+            baseline=ArmSpec(recipe="bf16"),
         )
         with database.write() as session:
             runs = submit_job(

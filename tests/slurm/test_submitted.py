@@ -24,7 +24,7 @@ from server.settings import CHECKOUT
 from tests.slurm.conftest import Cluster, wait_until
 from tests.workers.commands.conftest import LOOP, Repository, Stack, head_of
 from training.command import Command
-from training.spec import Arm, JobSpec, Schedule
+from training.spec import ArmSpec, JobSpec, Schedule
 
 STEPS = 250
 # No run ends while the file is there, so that something trains when each fault comes, however slow
@@ -292,7 +292,7 @@ def _submit(service) -> str:
         engine="command",
         command=Command(launcher="loop"),
         schedule=Schedule(steps=STEPS, warmup_steps=0),
-        baseline=Arm(recipe="bf16", revision=service.base, name="base", replicates=3),
+        baseline=ArmSpec(recipe="bf16", revision=service.base, name="base", replicates=3),
         candidates=(head_of(service.head, replicates=3),),
     )
     with service.owner_database.write() as session:

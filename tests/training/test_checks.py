@@ -17,7 +17,7 @@ from training.arithmetic.quantize import dequantize, quantize
 from training.arithmetic.recipes import linear_recipe
 from training.preflight import checks
 from training.preflight.kernels import EmulatedKernels, quantizers, scales
-from training.spec import Arm, Data, JobSpec, Model, Schedule
+from training.spec import ArmSpec, Data, JobSpec, Model, Schedule
 
 
 class Refusing(EmulatedKernels):
@@ -340,8 +340,8 @@ def test_a_fault_in_the_arithmetic_is_caught(monkeypatch, recipe, check, module,
 
 JOB = JobSpec(
     name="job",
-    baseline=Arm(recipe="fp8_delayed"),
-    candidates=(Arm(recipe="nvfp4", bf16_from_step=5), Arm(recipe="bf16")),
+    baseline=ArmSpec(recipe="fp8_delayed"),
+    candidates=(ArmSpec(recipe="nvfp4", bf16_from_step=5), ArmSpec(recipe="bf16")),
     model=Model(d_model=64, n_layers=3, n_heads=4, n_kv_heads=2, d_ff=160, head_dim=32),
     data=Data(sequence_length=32, batch_size=4),
     schedule=Schedule(steps=10, warmup_steps=0),

@@ -7,13 +7,13 @@ from pydantic import TypeAdapter
 
 from training.command import Command
 from training.rules import SpecError
-from training.spec import Arm, JobSpec, Model, Schedule, ShortReruns
+from training.spec import ArmSpec, JobSpec, Model, Schedule, ShortReruns
 
 BASE, HEAD, OTHER = ("a" * 40, "b" * 40, "c" * 64)
 
 
 def _arm(recipe="bf16", revision=HEAD, name="head", **more):
-    return Arm(recipe=recipe, revision=revision, name=name, **more)
+    return ArmSpec(recipe=recipe, revision=revision, name=name, **more)
 
 
 def _job(*candidates, **more):
@@ -100,7 +100,9 @@ def test_other_engines_have_no_commit():
     for more in ({"revision": HEAD}, {"environment": "new"}, {"against": "x"}):
         with pytest.raises(SpecError):
             JobSpec(
-                name="job", baseline=Arm(recipe="bf16"), candidates=(Arm(recipe="nvfp4", **more),)
+                name="job",
+                baseline=ArmSpec(recipe="bf16"),
+                candidates=(ArmSpec(recipe="nvfp4", **more),),
             )
 
 
@@ -120,7 +122,9 @@ def test_its_document_has_what_it_says_and_that_of_other_engines_is_as_before():
     assert TypeAdapter(JobSpec).validate_python(document) == job
     runs = [run.document() for _, run in job.runs()]
     assert [(run["revision"], run["seed"]) for run in runs] == [(BASE, 0), (HEAD, 0)]
-    other = JobSpec(name="job", baseline=Arm(recipe="bf16"), candidates=(Arm(recipe="nvfp4"),))
+    other = JobSpec(
+        name="job", baseline=ArmSpec(recipe="bf16"), candidates=(ArmSpec(recipe="nvfp4"),)
+    )
     assert not {"command", "revision", "environment", "against"} & {
         *other.document(),
         *other.document()["baseline"],

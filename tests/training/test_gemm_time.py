@@ -4,11 +4,11 @@ import pytest
 
 from training.gemm_time import GB200, gemm_time, rate, weights
 from training.overrides import Override
-from training.spec import Arm, Data, JobSpec, Model, Schedule
+from training.spec import ArmSpec, Data, JobSpec, Model, Schedule
 from training.step_values import PROJECTIONS
 
 MODEL = Model(vocab_size=256, d_model=64, n_layers=4, n_heads=4, n_kv_heads=2, d_ff=96)
-BF16, FP8, NVFP4 = Arm(recipe="bf16"), Arm(recipe="fp8_current"), Arm(recipe="nvfp4")
+BF16, FP8, NVFP4 = ArmSpec(recipe="bf16"), ArmSpec(recipe="fp8_current"), ArmSpec(recipe="nvfp4")
 
 
 def job(*candidates, **changes):
@@ -43,7 +43,7 @@ def test_one_format_everywhere_has_its_rate():
 
 
 def test_each_place_counts_with_its_format_and_its_steps():
-    arm = Arm(
+    arm = ArmSpec(
         recipe="nvfp4",
         overrides=(
             Override(recipe="bf16", blocks=("last 1",)),

@@ -11,13 +11,13 @@ from training import rules
 from training.command import Command, check_name, check_revision, check_value
 from training.overrides import Override
 from training.rules import SpecError
-from training.spec import Arm, Data, JobSpec, Model, Schedule, ShortReruns
+from training.spec import ArmSpec, Data, JobSpec, Model, Schedule, ShortReruns
 from training.switches import Switches
 
 JOB = JobSpec(
     name="job",
-    baseline=Arm(recipe="fp8_current"),
-    candidates=(Arm(recipe="nvfp4"),),
+    baseline=ArmSpec(recipe="fp8_current"),
+    candidates=(ArmSpec(recipe="nvfp4"),),
     model=Model(d_model=32, n_layers=80, n_heads=1, n_kv_heads=1, d_ff=32),
     schedule=Schedule(steps=100, warmup_steps=2),
 )
@@ -28,7 +28,7 @@ EXACT = 2**53
 
 
 def _arm(**changes: Any) -> JobSpec:
-    return replace(JOB, candidates=(Arm(recipe="nvfp4", **changes),))
+    return replace(JOB, candidates=(ArmSpec(recipe="nvfp4", **changes),))
 
 
 def _overrides(number: int) -> JobSpec:
@@ -113,11 +113,11 @@ CASES: dict[str, tuple[Callable[[Any], object], list[Any], list[Any]]] = {
         [2**32 // 42],
         [2**32 // 42 + 1],
     ),
-    "arm.replicates": (lambda v: Arm(recipe="nvfp4", replicates=v), [1, 64], [0, 65]),
-    "arm.name": (lambda v: Arm(recipe="nvfp4", name=v), ["x", "x" * 64], ["x" * 65]),
+    "arm.replicates": (lambda v: ArmSpec(recipe="nvfp4", replicates=v), [1, 64], [0, 65]),
+    "arm.name": (lambda v: ArmSpec(recipe="nvfp4", name=v), ["x", "x" * 64], ["x" * 65]),
     "arm.bf16_from_step": (lambda v: _arm(bf16_from_step=v), [1, 99], [0, 100]),
     "arm.recipe other": (
-        lambda v: replace(EXTERNAL, candidates=(Arm(recipe=f"other:{v}", name="a"),)),
+        lambda v: replace(EXTERNAL, candidates=(ArmSpec(recipe=f"other:{v}", name="a"),)),
         ["x", "x" * 64],
         ["", " ", "x" * 65],
     ),
@@ -152,7 +152,7 @@ CASES: dict[str, tuple[Callable[[Any], object], list[Any], list[Any]]] = {
     ),
     "job.candidates": (
         lambda v: replace(
-            JOB, candidates=tuple(Arm(recipe="nvfp4", name=f"c{at}") for at in range(v))
+            JOB, candidates=tuple(ArmSpec(recipe="nvfp4", name=f"c{at}") for at in range(v))
         ),
         [1, 64],
         [0, 65],

@@ -8,14 +8,14 @@ import pytest
 from training.overrides import GEMMS, Override, document, from_document, phrase, short
 from training.rules import SpecError
 from training.segments import Arithmetic, gemm_key
-from training.spec import Arm, JobSpec, Model, Projections, RunSpec, Schedule, capability
+from training.spec import ArmSpec, JobSpec, Model, Projections, RunSpec, Schedule, capability
 from training.step_values import PROJECTIONS
 from training.switches import Switches, label
 
 JOB = JobSpec(
     name="job",
-    baseline=Arm(recipe="fp8_current"),
-    candidates=(Arm(recipe="nvfp4"),),
+    baseline=ArmSpec(recipe="fp8_current"),
+    candidates=(ArmSpec(recipe="nvfp4"),),
     model=Model(n_layers=8),
     schedule=Schedule(steps=1000),
 )
@@ -24,7 +24,7 @@ NO_RHT, NO_SR = Switches(rht=False), Switches(stochastic_rounding=False)
 
 
 def run(*overrides, recipe="nvfp4", arm=None, **job) -> RunSpec:
-    candidate = Arm(recipe=recipe, name="own", overrides=tuple(overrides), **(arm or {}))
+    candidate = ArmSpec(recipe=recipe, name="own", overrides=tuple(overrides), **(arm or {}))
     return next(
         spec
         for arm_of_run, spec in replace(JOB, candidates=(candidate,), **job).runs()
@@ -197,9 +197,9 @@ def test_a_run_is_stochastic_if_any_gemm_rounds_stochastically_in_any_step(
     spec = run(*overrides, recipe=recipe)
     assert spec.rounding == expected
     assert (
-        replace(JOB, candidates=(Arm(recipe=recipe, name="own", overrides=overrides),)).rounding(
-            spec
-        )
+        replace(
+            JOB, candidates=(ArmSpec(recipe=recipe, name="own", overrides=overrides),)
+        ).rounding(spec)
         == expected
     )
 
@@ -419,10 +419,12 @@ def test_other_trainers_have_no_overrides(engine):
 
 
 def test_the_worker_needs_every_recipe():
-    arm = Arm(recipe="bf16", name="one", overrides=(Override(projections=("up",), recipe="mxfp8"),))
+    arm = ArmSpec(
+        recipe="bf16", name="one", overrides=(Override(projections=("up",), recipe="mxfp8"),)
+    )
     native = replace(JOB, candidates=(arm,), **NATIVE)
     assert capability(native)[0] == "sm100"
-    assert capability(replace(native, candidates=(Arm(recipe="bf16"),)))[0] == "sm90"
+    assert capability(replace(native, candidates=(ArmSpec(recipe="bf16"),)))[0] == "sm90"
 
 
 OVERRIDES = (
@@ -473,4 +475,4 @@ def test_a_specification_without_overrides_has_the_document_of_earlier_versions(
     spec = run(*OVERRIDES)
     assert spec.document()["overrides"] == [document(override) for override in OVERRIDES]
     assert spec.label == "nvfp4+" + "+".join(map(short, OVERRIDES))
-    assert Arm(recipe="nvfp4", overrides=OVERRIDES).name == "nvfp4.overrides"
+    assert ArmSpec(recipe="nvfp4", overrides=OVERRIDES).name == "nvfp4.overrides"

@@ -12,14 +12,14 @@ from training.model_shapes import PRESETS
 from training.overrides import GEMMS, Override
 from training.rules import SpecError
 from training.segments import Arithmetic
-from training.spec import Arm, Data, JobSpec, Model, Projections
+from training.spec import ArmSpec, Data, JobSpec, Model, Projections
 from training.switches import Switches
 
 JOB = JobSpec(
     name="job",
     engine="transformer_engine",
-    baseline=Arm(recipe="bf16"),
-    candidates=(Arm(recipe="nvfp4"),),
+    baseline=ArmSpec(recipe="bf16"),
+    candidates=(ArmSpec(recipe="nvfp4"),),
     model=Model(preset="llama3-0.3m-by128"),
 )
 MAXTEXT = {"engine": "maxtext", "data": Data(source="grain", path="x")}
@@ -95,7 +95,7 @@ def test_presets_from_20m_on_and_by128_fit_the_kernels_and_the_others_are_refuse
     ):
         replace(JOB, model=Model(preset=preset))
     assert (
-        replace(JOB, model=Model(preset=preset), candidates=(Arm(recipe="mxfp8"),)).engine
+        replace(JOB, model=Model(preset=preset), candidates=(ArmSpec(recipe="mxfp8"),)).engine
         == "transformer_engine"
     )
 
@@ -128,7 +128,7 @@ def test_presets_from_20m_on_and_by128_fit_the_kernels_and_the_others_are_refuse
             "multiple of 64.*value is 128$",
         ),
         (
-            {"candidates": (Arm(recipe="fp8_current"),), "model": Model(d_ff=264)},
+            {"candidates": (ArmSpec(recipe="fp8_current"),), "model": Model(d_ff=264)},
             "model.d_ff",
             264,
             "multiple of 16 for dgrad of gate",
@@ -164,16 +164,16 @@ def test_only_layers_that_a_recipe_reaches_have_to_fit():
     assert replace(JOB, **small, layer_policy="mlp_only")
     assert replace(JOB, **small, projections=Projections(key="bf16", value="bf16"))
     no_rotation = Override(projections=("key", "value"), switches=Switches(rht=False))
-    assert replace(JOB, **small, candidates=(Arm(recipe="nvfp4", overrides=(no_rotation,)),))
+    assert replace(JOB, **small, candidates=(ArmSpec(recipe="nvfp4", overrides=(no_rotation,)),))
     late = Override(projections=("key", "value"), recipe="mxfp8", from_step=9)
     with pytest.raises(SpecError, match="wgrad of key"):
-        replace(JOB, **small, candidates=(Arm(recipe="nvfp4", overrides=(late,)),))
+        replace(JOB, **small, candidates=(ArmSpec(recipe="nvfp4", overrides=(late,)),))
 
 
 def test_maxtext_without_transformer_engine_and_a_model_of_its_own_are_not_checked_here():
     options = MaxTextOptions(hardware="cpu", implementation="xla")
     odd = Model(d_model=90, n_heads=3, n_kv_heads=1, d_ff=255)
     assert replace(
-        JOB, **MAXTEXT, model=odd, candidates=(Arm(recipe="fp8_delayed"),), maxtext=options
+        JOB, **MAXTEXT, model=odd, candidates=(ArmSpec(recipe="fp8_delayed"),), maxtext=options
     )
     assert replace(JOB, **MAXTEXT, model=odd, maxtext=MaxTextOptions(model_name="llama3-8b"))

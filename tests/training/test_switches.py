@@ -5,7 +5,7 @@ without.
 import pytest
 
 from training.rules import RECIPES, SpecError
-from training.spec import Arm, JobSpec
+from training.spec import ArmSpec, JobSpec
 from training.switches import (
     Switches,
     check_engine,
@@ -223,8 +223,8 @@ def test_maxtext_has_no_switches():
 def test_a_switch_that_is_not_set_is_not_in_the_document_of_a_job():
     job = JobSpec(
         name="job",
-        baseline=Arm(recipe="bf16"),
-        candidates=(Arm(recipe="mxfp8", switches=Switches(gradient_format="e5m2", rht=True)),),
+        baseline=ArmSpec(recipe="bf16"),
+        candidates=(ArmSpec(recipe="mxfp8", switches=Switches(gradient_format="e5m2", rht=True)),),
     )
     plain = {"stochastic_rounding": None, "rht": None, "weight_scaling": None, "block_size": None}
     assert job.document()["baseline"]["switches"] == plain

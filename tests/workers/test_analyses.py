@@ -16,7 +16,7 @@ from parity_lab.server.tables import Analysis, AnalysisResult
 from server.database.tables import Job, Run
 from server.jobs.conclude import conclude
 from training.overrides import Override
-from training.spec import Arm
+from training.spec import ArmSpec
 from workers import lease, supervisor
 from workers.slots import Slot
 
@@ -55,8 +55,8 @@ def explained(database, submit, train):
     """
     job = submit(
         steps=STEPS,
-        baseline=Arm(recipe="bf16", replicates=2),
-        candidates=(Arm(recipe="bf16", name="planted", overrides=(PLANTED,), replicates=2),),
+        baseline=ArmSpec(recipe="bf16", replicates=2),
+        candidates=(ArmSpec(recipe="bf16", name="planted", overrides=(PLANTED,), replicates=2),),
         keep_checkpoints=(STEP,),
     )
     assert [train()[1] for _ in range(4)] == ["finished"] * 4
@@ -130,8 +130,8 @@ def misreported(database, submit, train):
     def make(**schedule):
         job = submit(
             steps=STEPS,
-            baseline=Arm(recipe="bf16"),
-            candidates=(Arm(recipe="bf16", name="planted", overrides=(PLANTED,)),),
+            baseline=ArmSpec(recipe="bf16"),
+            candidates=(ArmSpec(recipe="bf16", name="planted", overrides=(PLANTED,)),),
             keep_checkpoints=(STEP,),
         )
         assert train()[1] == "finished"

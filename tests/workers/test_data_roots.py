@@ -4,7 +4,7 @@ import pytest
 
 from server.settings import CHECKOUT
 from training.environment.maxtext_options import MaxTextOptions
-from training.spec import Arm, Data
+from training.spec import ArmSpec, Data
 from workers import data_roots
 
 
@@ -21,7 +21,7 @@ def spec(make_job):
                 "maxtext": MaxTextOptions(**options),
             }
             # fits the sizes of a small model
-            changes |= {"candidates": (Arm(recipe="fp8_delayed"),)}
+            changes |= {"candidates": (ArmSpec(recipe="fp8_delayed"),)}
         return next(iter(make_job(**changes).runs()))[1]
 
     return make

@@ -23,7 +23,7 @@ from server.database.tables import Job
 from server.jobs.fingerprint import job_spec
 from server.jobs.submit import Order, submit_job
 from training.overrides import Override
-from training.spec import Arm
+from training.spec import ArmSpec
 from workers import lease, supervisor
 from workers.slots import Slot
 
@@ -44,7 +44,7 @@ def test_the_forks_of_a_plan_are_trained_from_kept_checkpoints(
             claim = lease.claim(session, worker, settings.lease_seconds)
         supervisor.train(settings, database, claim, Slot(), threading.Event())
 
-    arms = {"baseline": Arm(recipe="bf16"), "candidates": (Arm(recipe="nvfp4"),)}
+    arms = {"baseline": ArmSpec(recipe="bf16"), "candidates": (ArmSpec(recipe="nvfp4"),)}
     spec = make_job(steps=STEPS, keep_checkpoints=(STEP,), **arms)
     with database.write() as session:
         origin = submit_job(session, spec, policy_from_mapping({"margin": "40%"})).id

@@ -18,7 +18,7 @@ from server.jobs.submit import Order, submit_job
 from server.jobs.workers import can_take, why_waiting
 from tests.server.analyses import make_explained
 from training.overrides import Override
-from training.spec import Arm, Data
+from training.spec import ArmSpec, Data
 from workers import lease, queue_order
 from workers.lease import LeaseLostError
 
@@ -206,7 +206,7 @@ def test_a_run_whose_override_the_worker_cannot_train_fails_with_the_reason(
     database, submit, make_worker
 ):
     override = Override(projections=("down",), recipe="mxfp8")
-    mixed, plain = submit(candidates=(Arm(recipe="nvfp4", overrides=(override,)),)), submit()
+    mixed, plain = submit(candidates=(ArmSpec(recipe="nvfp4", overrides=(override,)),)), submit()
     worker = make_worker()
     names = {"fp8_current": True, "nvfp4": True, "mxfp8": False}
     worker.device["can_run"] = {

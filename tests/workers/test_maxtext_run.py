@@ -19,7 +19,7 @@ from server.database.metrics import store
 from server.database.tables import Job, Run
 from server.jobs.lifecycle import cancel_job
 from training.environment.maxtext_options import MaxTextOptions
-from training.spec import Arm, Data, Model, Schedule, ShortReruns
+from training.spec import ArmSpec, Data, Model, Schedule, ShortReruns
 from workers import lease, supervisor, training_process
 from workers.protocol import TrainRequest
 from workers.slots import Slot, environment
@@ -50,8 +50,8 @@ def playing(tmp_path, monkeypatch, submit):
             model=Model(vocab_size=512),
             data=Data(source="grain", path=str(tmp_path / "train.parquet")),
             schedule=Schedule(steps=85, warmup_steps=5, validation_every=validation_every),
-            baseline=Arm(recipe="fp8_delayed"),
-            candidates=(Arm(recipe="bf16"),),
+            baseline=ArmSpec(recipe="fp8_delayed"),
+            candidates=(ArmSpec(recipe="bf16"),),
             short_reruns=short_reruns,
             maxtext=MaxTextOptions(
                 hardware="cpu",

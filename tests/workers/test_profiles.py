@@ -6,13 +6,13 @@ import numpy as np
 
 from server.database.metrics import store
 from server.database.tables import Run
-from training.spec import Arm
+from training.spec import ArmSpec
 from workers import lease, supervisor
 from workers.slots import Slot
 
 
 def test_a_traced_run_is_profiled(settings, database, submit, make_worker):
-    submit(steps=400, baseline=Arm(recipe="bf16"))
+    submit(steps=400, baseline=ArmSpec(recipe="bf16"))
     worker = make_worker()
     with database.write() as session:
         claim = lease.claim(session, worker, settings.lease_seconds)

@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 
 from training.overrides import Override
-from training.spec import Arm, JobSpec
+from training.spec import ArmSpec, JobSpec
 from training.switches import Switches
 from workers import child, protocol
 
@@ -27,8 +27,8 @@ def test_every_message_has_a_kind_of_its_own():
 def test_a_specification_arrives_as_it_was_sent(overrides):
     job = JobSpec(
         name="job",
-        baseline=Arm(recipe="fp8_current"),
-        candidates=(Arm(recipe="nvfp4", overrides=overrides),),
+        baseline=ArmSpec(recipe="fp8_current"),
+        candidates=(ArmSpec(recipe="nvfp4", overrides=overrides),),
     )
     for _, spec in job.runs():
         assert child._spec(json.loads(json.dumps(spec.document()))) == spec

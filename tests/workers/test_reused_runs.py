@@ -19,7 +19,7 @@ from server.jobs.data_digests import place_of
 from server.jobs.fingerprint import equal_run
 from server.jobs.lifecycle import cancel_job
 from server.jobs.submit import Order, submit_job
-from training.spec import Arm, Data
+from training.spec import ArmSpec, Data
 from workers import lease, supervisor
 from workers.slots import Slot
 
@@ -27,7 +27,9 @@ from workers.slots import Slot
 @pytest.fixture
 def make_job(make_job):
     """A function that makes a small job of the recipes that start soonest."""
-    return partial(make_job, baseline=Arm(recipe="bf16"), candidates=(Arm(recipe="fp8_current"),))
+    return partial(
+        make_job, baseline=ArmSpec(recipe="bf16"), candidates=(ArmSpec(recipe="fp8_current"),)
+    )
 
 
 @pytest.fixture

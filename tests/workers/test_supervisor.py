@@ -22,7 +22,7 @@ from server.database.tables import Attempt, Chunk, Job, Run
 from server.jobs.conclude import decide
 from server.jobs.lifecycle import cancel_job
 from tests.workers.conftest import claim_next
-from training.spec import Arm, Data, Model, Schedule, ShortReruns
+from training.spec import ArmSpec, Data, Model, Schedule, ShortReruns
 from workers import child, lease, reconcile, supervisor
 from workers.recorder import StepRecorder
 from workers.slots import Slot
@@ -31,7 +31,9 @@ from workers.slots import Slot
 @pytest.fixture
 def submit(submit):
     """A function that queues a small job of the recipes that start soonest."""
-    return partial(submit, baseline=Arm(recipe="bf16"), candidates=(Arm(recipe="fp8_current"),))
+    return partial(
+        submit, baseline=ArmSpec(recipe="bf16"), candidates=(ArmSpec(recipe="fp8_current"),)
+    )
 
 
 @pytest.fixture
@@ -90,7 +92,7 @@ def _when_it_starts(act):
 
 def test_a_run_is_trained_and_recorded(database, submit, train):
     submit(
-        baseline=Arm(recipe="mxfp8"),
+        baseline=ArmSpec(recipe="mxfp8"),
         schedule=Schedule(steps=40, warmup_steps=2, validation_every=20),
     )
     claim = train()
@@ -260,7 +262,9 @@ def test_a_run_goes_on_from_its_checkpoint_with_the_same_bits(settings, database
         )
 
     def submit_one():
-        submit(steps=100_000, baseline=Arm(recipe="nvfp4"), candidates=(Arm(recipe="mxfp8"),))
+        submit(
+            steps=100_000, baseline=ArmSpec(recipe="nvfp4"), candidates=(ArmSpec(recipe="mxfp8"),)
+        )
 
     submit_one()
     first = train(
@@ -406,7 +410,7 @@ def test_arms_agree_in_everything_but_the_recipe_and_an_environment_that_differs
 ):
     job_id = submit(
         steps=10,
-        candidates=(Arm(recipe="fp8_current"), Arm(recipe="fp8_current", name="elsewhere")),
+        candidates=(ArmSpec(recipe="fp8_current"), ArmSpec(recipe="fp8_current", name="elsewhere")),
     )
     one, other = _run(database, train()), _run(database, train())
     assert one.fingerprint != other.fingerprint

@@ -23,10 +23,10 @@ PACKAGES = ("parity", "parity_lab", "server", "training", "workers")
 SUBMIT = """
 from parity.judging.policy import policy_from_mapping
 from server.jobs.submit import Order, submit_job
-from training.spec import Arm, Data, JobSpec, Model, Schedule
+from training.spec import ArmSpec, Data, JobSpec, Model, Schedule
 model = Model(d_model=32, n_layers=1, n_heads=1, n_kv_heads=1, d_ff=32)
 spec = JobSpec(name="small", model=model, data=Data(sequence_length=32, batch_size=2), schedule=Schedule(steps=100, warmup_steps=2),
-    baseline=Arm(recipe="fp8_current"), candidates=(Arm(recipe="nvfp4"),))
+    baseline=ArmSpec(recipe="fp8_current"), candidates=(ArmSpec(recipe="nvfp4"),))
 with database.write() as session:
     print(submit_job(session, spec, policy_from_mapping({"margin": "1%"}), order=Order(reuse=False)).id)
 """  # noqa: E501

@@ -17,7 +17,7 @@ from server.database.metrics import store
 from server.database.tables import Attempt, Run
 from server.jobs.lifecycle import cancel_job
 from server.settings import CHECKOUT
-from training.spec import Arm, Data, Model, Schedule
+from training.spec import ArmSpec, Data, Model, Schedule
 from workers import lease, runtime, supervisor, training_process
 from workers.slots import Slot, environment, slots
 from workers.training_process import command
@@ -26,7 +26,7 @@ SRUN = (sys.executable, str(Path(__file__).with_name("play_srun.py")), "2")
 SMALL = {
     "model": Model(vocab_size=256, d_model=32, n_layers=1, n_heads=1, n_kv_heads=1, d_ff=64),
     "data": Data(sequence_length=32, batch_size=4),
-    "baseline": Arm(recipe="bf16"),  # soon compiled
+    "baseline": ArmSpec(recipe="bf16"),  # soon compiled
 }
 
 

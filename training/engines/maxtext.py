@@ -30,8 +30,8 @@ from training.engines.maxtext_evaluation import evaluations, put_back
 from training.engines.maxtext_follow import FollowedRun, MaxTextFollower, MaxTextLog
 from training.engines.maxtext_process import (
     LOOK_SECONDS,
-    Patience,
     Silence,
+    SilenceLimit,
     failure,
     meeting_place,
     run_to_its_end,
@@ -143,7 +143,7 @@ def train(
             [maxtext_command.first_parameters_command(launch)] * lacks_parameters + [command],
         )
         return
-    patience = Patience(seconds=place.silence_seconds, alive=alive)
+    patience = SilenceLimit(seconds=place.silence_seconds, alive=alive)
     put_back(launch)
     first = _forget_newer_checkpoints(launch, place.resume_at_most)
     if lacks_parameters:
@@ -286,7 +286,7 @@ def _after(follower: MaxTextFollower, plan: FollowedRun) -> str:
     return "before its first step"
 
 
-def _write_first_parameters(launch: Launch, patience: Patience) -> None:
+def _write_first_parameters(launch: Launch, patience: SilenceLimit) -> None:
     """Let MaxText write the checkpoint that every run of this seed starts from."""
     shutil.rmtree(launch.folder / "step0", ignore_errors=True)
     command, log_path = (

@@ -25,11 +25,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from training.engines.maxtext_command import Launch, evaluation_command
-from training.engines.maxtext_process import Patience, run_to_its_end
+from training.engines.maxtext_process import SilenceLimit, run_to_its_end
 from training.environment.maxtext_errors import EvaluationFailedError
 
 
-def evaluations(launch: Launch, patience: Patience) -> Iterator[tuple[int, float]]:
+def evaluations(launch: Launch, patience: SilenceLimit) -> Iterator[tuple[int, float]]:
     """Yields (step, mean loss in nats per token) for every checkpoint of a run that has ended;
     raises a MaxTextError if a process fails.
     """
@@ -78,7 +78,7 @@ def summary(metrics: Path) -> float:
     return losses[-1]
 
 
-def _evaluated(launch: Launch, step: int, patience: Patience) -> float:
+def _evaluated(launch: Launch, step: int, patience: SilenceLimit) -> float:
     inside = launch.evaluation / "checkpoints"
     shutil.rmtree(launch.evaluation, ignore_errors=True)
     inside.mkdir(parents=True)

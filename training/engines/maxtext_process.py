@@ -25,7 +25,7 @@ LOOK_SECONDS = 0.2
 
 
 @frozen
-class Patience:
+class SilenceLimit:
     """How many seconds a process may write no line before it counts as hung, and what to call when
     it writes one.
     """
@@ -37,7 +37,7 @@ class Patience:
 class Silence:
     """Measures how long a process has written no line into its log."""
 
-    def __init__(self, log: MaxTextLog, patience: Patience) -> None:
+    def __init__(self, log: MaxTextLog, patience: SilenceLimit) -> None:
         self._log, self._patience = log, patience
         self._lines = 0
         self._since = time.monotonic()
@@ -92,7 +92,7 @@ def run_to_its_end(
     command: Sequence[str],
     file: Path,
     environment: Mapping[str, str],
-    patience: Patience,
+    patience: SilenceLimit,
     doing: str,
     *,
     transient: bool,

@@ -5,7 +5,7 @@ read with every value's type checked.
 from collections.abc import Mapping
 from typing import Any
 
-from parity.judging.bundles.manifest import Arms, multiplicity_of, policy_of
+from parity.judging.bundles.manifest import ManifestArms, multiplicity_of, policy_of
 from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.evaluations.run_times import RunTimes
 from parity.typed_json import ManifestError, optional, record, typed
@@ -28,7 +28,7 @@ def manifest_of(case: EvaluationCase) -> dict[str, Any]:
     }
 
 
-def evaluation_case(manifest: Mapping[str, Any], arms: Arms) -> EvaluationCase:
+def evaluation_case(manifest: Mapping[str, Any], arms: ManifestArms) -> EvaluationCase:
     """The case that a manifest describes. Raises KeyError, ManifestError and ValueError for one
     that describes none.
     """

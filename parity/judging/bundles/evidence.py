@@ -28,7 +28,7 @@ from parity.judging.bundles.manifest import (
     CONTROL,
     SHORT_RERUN,
     SHORTER,
-    Arms,
+    ManifestArms,
     against_of,
     compares_of,
     families_of,
@@ -421,7 +421,9 @@ def _store_run(run: Curve, prefix: str, files: dict[str, bytes]) -> dict[str, An
 
 
 def _case(files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> Case | EvaluationCase:
-    arms = Arms(manifest["arms"], files, same_judge=manifest.get("engine_version") == JUDGE_VERSION)
+    arms = ManifestArms(
+        manifest["arms"], files, same_judge=manifest.get("engine_version") == JUDGE_VERSION
+    )
     if manifest.get("kind") == KIND:
         return evaluation_case(manifest, arms)
     return Case(

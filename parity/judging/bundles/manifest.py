@@ -37,7 +37,7 @@ BASELINE, CANDIDATE, CONTROL, SHORTER, SHORT_RERUN = (
 _SHORT_RERUNS = (SHORT_RERUN, "noise")  # the second word is that of judges before 0.6.0
 
 
-class Arms:
+class ManifestArms:
     """The runs of a manifest's `arms` by role: `baseline_name`, `baseline`, `candidates` by name,
     `controls`, `shorter`, `short_reruns` by arm.
 

@@ -128,7 +128,7 @@ class TargetDocument(TypedDict):
     tax: dict[str, float] | None
 
 
-class NoteDocument(TypedDict):
+class ReaderNoteDocument(TypedDict):
     """What a reader noted, such as the columns it took, and of how many runs."""
 
     note: str
@@ -170,5 +170,5 @@ class EvaluationDocument(TypedDict):
     target: TargetDocument | None
     speed: list[dict[str, Any]]
     planned_steps: int | None
-    notes: list[NoteDocument]
+    notes: list[ReaderNoteDocument]
     path: NotRequired[EvaluationPathDocument]

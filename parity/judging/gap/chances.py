@@ -32,9 +32,9 @@ from parity.judging.curves.curve import FloatArray
 from parity.judging.document_types import (
     ChancesDocument,
     ErrorPartsDocument,
-    GapDocument,
     RunNoiseDocument,
     VerdictDocument,
+    VerdictGapDocument,
 )
 from parity.judging.gap.interval import t_quantile
 from parity.judging.multiplicity import Multiplicity
@@ -189,7 +189,7 @@ def _keeps_a_pass_back(document: VerdictDocument, policy: dict[str, Any]) -> boo
     )
 
 
-def _all_finite(gap: GapDocument, margin: float, parts: ErrorPartsDocument) -> bool:
+def _all_finite(gap: VerdictGapDocument, margin: float, parts: ErrorPartsDocument) -> bool:
     """Whether all that the chances rest on is a finite number; documents have words for those that
     are not.
     """

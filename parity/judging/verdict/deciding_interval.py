@@ -1,7 +1,11 @@
 """Which interval decided a verdict: its level, its ends, and whether one end alone counted."""
 
 from parity.judging.decision import FAIL, State
-from parity.judging.document_types import DecidingIntervalDocument, GapDocument, VerdictDocument
+from parity.judging.document_types import (
+    DecidingIntervalDocument,
+    VerdictDocument,
+    VerdictGapDocument,
+)
 from parity.judging.gap.interval import Interval
 from parity.judging.measurements import Measurements
 
@@ -26,7 +30,9 @@ def deciding_interval(
     )
 
 
-def recorded_interval(document: VerdictDocument, gap: GapDocument) -> DecidingIntervalDocument:
+def recorded_interval(
+    document: VerdictDocument, gap: VerdictGapDocument
+) -> DecidingIntervalDocument:
     """The interval that decided a recorded verdict, `gap` being the document's, nats.
 
     Judges before 0.8.0 did not record it: of a fail it is the one at the policy's confidence, where

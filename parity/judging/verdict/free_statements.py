@@ -51,7 +51,7 @@ from parity.judging.curves.schedule import FROM_SCRATCH
 from parity.judging.decision import INCONCLUSIVE, State
 from parity.judging.measurements import Measurements
 from parity.judging.verdict.pair import JudgedPair, PairQuestion, judge_pair
-from parity.judging.verdict.statement_words import Statement
+from parity.judging.verdict.statement_words import PossibleStatement
 from parity.recipes import RECIPES, UNSTATED, width_of
 
 FIRST_SDS = 4.0  # standard deviations of the steps' gap
@@ -68,7 +68,7 @@ class Offer:
     """
 
     question: str
-    statements: tuple[Statement, ...]
+    statements: tuple[PossibleStatement, ...]
     verdict: State
     code: str
     lo: float | None
@@ -80,7 +80,7 @@ class _Free:
     """One thing to ask, the statements of a yes, and the pair with them."""
 
     question: str
-    statements: tuple[Statement, ...]
+    statements: tuple[PossibleStatement, ...]
     apply: Callable[[PairQuestion], PairQuestion]
 
 
@@ -169,7 +169,7 @@ def _decided_end(question: PairQuestion, m: Measurements) -> _Free | None:
         return _Free(
             question=f"Was {length:,} the planned length, and had the learning rate reached its "
             "end?",
-            statements=(Statement(key="planned_steps", value=str(length)),),
+            statements=(PossibleStatement(key="planned_steps", value=str(length)),),
             apply=lambda pair: dataclasses.replace(pair, planned_steps=length),
         )
     if question.policy.schedule == "decayed" or (
@@ -178,7 +178,7 @@ def _decided_end(question: PairQuestion, m: Measurements) -> _Free | None:
         return None
     return _Free(
         question=f"Had the learning rate of every run fallen to its end at step {window.last:,}?",
-        statements=(Statement(key="schedule", value="decayed"),),
+        statements=(PossibleStatement(key="schedule", value="decayed"),),
         apply=partial(_with_policy, schedule="decayed"),
     )
 
@@ -196,7 +196,7 @@ def _recipes(m: Measurements) -> _Free | None:
 
     return _Free(
         question=f"Did {first} train with the recipe {first}{also}?",
-        statements=tuple(Statement(key="recipe", value=name, arm=name) for name in named),
+        statements=tuple(PossibleStatement(key="recipe", value=name, arm=name) for name in named),
         apply=partial(_with_runs, state),
     )
 
@@ -216,7 +216,9 @@ def _rounding(m: Measurements) -> _Free | None:
 
     return _Free(
         question=f"Were the gradients of {' and '.join(named)} rounded to nearest?",
-        statements=tuple(Statement(key="rounding", value="nearest", arm=name) for name in named),
+        statements=tuple(
+            PossibleStatement(key="rounding", value="nearest", arm=name) for name in named
+        ),
         apply=partial(_with_runs, state),
     )
 
@@ -250,7 +252,7 @@ def _loaded(m: Measurements) -> _Free | None:
         return None
     return _Free(
         question="Did both arms begin with trained weights?",
-        statements=(Statement(key="start", value=LOADED),),
+        statements=(PossibleStatement(key="start", value=LOADED),),
         apply=partial(_with_policy, start=LOADED),
     )
 
@@ -270,7 +272,7 @@ def _seeds(question: PairQuestion) -> _Free | None:
 
     return _Free(
         question="Were the runs of both arms given in one order of their seeds?",
-        statements=(Statement(key="seeds", value=",".join(map(str, seeds))),),
+        statements=(PossibleStatement(key="seeds", value=",".join(map(str, seeds))),),
         apply=lambda pair: dataclasses.replace(
             pair, baseline=state(pair.baseline), candidate=state(pair.candidate)
         ),
@@ -280,7 +282,7 @@ def _seeds(question: PairQuestion) -> _Free | None:
 def _same_order() -> _Free:
     return _Free(
         question="Did both arms read the same data in the same order?",
-        statements=(Statement(key="pairing", value="stated"),),
+        statements=(PossibleStatement(key="pairing", value="stated"),),
         apply=partial(_with_policy, pairing="stated"),
     )
 
@@ -288,7 +290,7 @@ def _same_order() -> _Free:
 def _other_order() -> _Free:
     return _Free(
         question="Were the arms meant to read their data in other orders?",
-        statements=(Statement(key="pairing", value="unpaired"),),
+        statements=(PossibleStatement(key="pairing", value="unpaired"),),
         apply=partial(_with_policy, pairing="unpaired"),
     )
 
@@ -309,7 +311,7 @@ def _one_quantity(m: Measurements) -> _Free | None:
 
     return _Free(
         question="Are both columns one quantity, the training loss with the same terms?",
-        statements=(Statement(key="loss_is", value="training"),),
+        statements=(PossibleStatement(key="loss_is", value="training"),),
         apply=partial(_with_runs, state),
     )
 
@@ -320,7 +322,7 @@ def _other_loss(m: Measurements) -> _Free | None:
         return None
     return _Free(
         question="Is the loss no cross-entropy, but such as a mean squared error?",
-        statements=(Statement(key="loss_unit", value="other"),),
+        statements=(PossibleStatement(key="loss_unit", value="other"),),
         apply=partial(_with_policy, loss_unit="other"),
     )
 
@@ -338,7 +340,7 @@ def _first_steps(m: Measurements) -> _Free | None:
 
     return _Free(
         question=f"Were the first steps of {name} meant to run in bf16?",
-        statements=(Statement(key="start_precision", value="bf16", arm=name),),
+        statements=(PossibleStatement(key="start_precision", value="bf16", arm=name),),
         apply=partial(_with_runs, state),
     )
 

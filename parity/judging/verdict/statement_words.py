@@ -15,7 +15,7 @@ _IN_FORM = ("planned_steps", "recipe", "seeds")
 
 
 @frozen
-class Statement:
+class PossibleStatement:
     """What a person may state: `key` as `parity.compare` calls it (a fact of the context by its own
     name), of an `arm`, or (None) of all.
     """
@@ -25,19 +25,19 @@ class Statement:
     arm: str | None = None
 
 
-def as_options(statements: Sequence[Statement]) -> str:
+def as_options(statements: Sequence[PossibleStatement]) -> str:
     """`--planned-steps 1500 --rounding fp8=nearest`, quoted for a shell."""
     return " ".join(_option(one) for one in statements)
 
 
-def _option(one: Statement) -> str:
+def _option(one: PossibleStatement) -> str:
     if one.key == "start_precision":
         return f"--context {shlex.quote(f'{one.arm}:{one.key}={one.value}')}"
     value = one.value if one.arm is None else f"{one.arm}={one.value}"
     return f"--{one.key.replace('_', '-')} {shlex.quote(value)}"
 
 
-def as_arguments(statements: Sequence[Statement]) -> dict[str, Any]:
+def as_arguments(statements: Sequence[PossibleStatement]) -> dict[str, Any]:
     """Arguments of `parity.compare`: planned_steps 1500, rounding {"fp8": "nearest"}."""
     by_name: dict[str, Any] = {}
     for one in statements:
@@ -70,7 +70,7 @@ def python_literal(value: object) -> str:
     raise ValueError(f"a {type(value).__name__} has no literal; expected text, numbers, lists")
 
 
-def for_owner(statements: Sequence[Statement]) -> str:
+def for_owner(statements: Sequence[PossibleStatement]) -> str:
     """What the owner of a job does, to follow "Then": "write `schedule: decayed` under `policy:` of
     a new job".
     """

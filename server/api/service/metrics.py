@@ -114,7 +114,7 @@ def metrics(context: InContext) -> Response:
     gauges("parity_queued_runs", "Runs that wait for a worker", depths)
     gauges("parity_oldest_queued_seconds", "Seconds that the oldest queued run has waited", ages)
     messages = _waiting_messages(context, capabilities)
-    gauges("parity_doorbells", "Doorbell messages that no worker has received", messages or {})
+    gauges("parity_waiting_messages", "Messages that no worker has received", messages or {})
     gauge("parity_broker_up", "1 if the broker responds, else 0", messages is not None)
     gauge(
         "parity_degraded",

@@ -14,7 +14,7 @@ from server.database.metrics import store
 from server.database.tables import Attempt, Run, Token
 from server.jobs.submit import submit_job
 from server.web.access import api_tokens
-from training.spec import Arm
+from training.spec import ArmSpec
 
 pytestmark = pytest.mark.both_databases
 
@@ -77,7 +77,10 @@ def owner(caller):
 def runs(database, make_job, owner):
     """The runs of both arms of a job of the owner."""
     spec = make_job(
-        40, engine="external", baseline=Arm(recipe="fp8_current"), candidates=(Arm(recipe="nvfp4"),)
+        40,
+        engine="external",
+        baseline=ArmSpec(recipe="fp8_current"),
+        candidates=(ArmSpec(recipe="nvfp4"),),
     )
     with database.write() as session:
         return [

@@ -20,7 +20,7 @@ from server.jobs.conclude import conclude
 from server.jobs.fingerprint import run_spec
 from server.jobs.submit import submit_job
 from tests.server.conftest import people_of
-from training.spec import Arm, ShortReruns
+from training.spec import ArmSpec, ShortReruns
 
 pytestmark = pytest.mark.both_databases
 ANY = AddedRunRequest()
@@ -44,8 +44,8 @@ def queued(database, make_job, people):
 
     def make(looks=1, **changes):
         arms = {
-            "baseline": Arm(recipe="fp8_current"),
-            "candidates": (Arm(recipe="nvfp4"), Arm(recipe="mxfp8")),
+            "baseline": ArmSpec(recipe="fp8_current"),
+            "candidates": (ArmSpec(recipe="nvfp4"), ArmSpec(recipe="mxfp8")),
         }
         with database.write() as session:
             job = submit_job(
@@ -126,8 +126,8 @@ def test_where_nobody_counts_looks_only_an_early_run_is_added(database, make_job
         spec = make_job(
             40,
             engine="external",
-            baseline=Arm(recipe="fp8_current"),
-            candidates=(Arm(recipe="nvfp4"),),
+            baseline=ArmSpec(recipe="fp8_current"),
+            candidates=(ArmSpec(recipe="nvfp4"),),
         )
         job_id = submit_job(
             session, spec, policy_from_mapping({"margin": "1%", "looks": 3}), "local"
@@ -158,8 +158,8 @@ def test_a_named_question_of_external_runs_has_looks(database, make_job, trained
         spec = make_job(
             40,
             engine="external",
-            baseline=Arm(recipe="fp8_current"),
-            candidates=(Arm(recipe="nvfp4"),),
+            baseline=ArmSpec(recipe="fp8_current"),
+            candidates=(ArmSpec(recipe="nvfp4"),),
         )
         job = submit_job(
             session,

@@ -29,7 +29,7 @@ from server.jobs.judge_claim import claim
 from server.jobs.judge_input import case_of, noise_table_of
 from server.jobs.submit import submit_job
 from server.jobs.verdict_rows import shown_documents, verdict_documents, verdict_summary
-from training.spec import Arm, JobSpec
+from training.spec import ArmSpec, JobSpec
 from training.switches import Switches
 
 pytestmark = pytest.mark.both_databases
@@ -113,9 +113,11 @@ def test_arms_that_differ_in_more_than_the_recipe_are_confounded(database, recor
 
 
 def test_the_judge_reads_the_switches_in_the_recipe(database):
-    stochastic = Arm(recipe="mxfp4", switches=Switches(stochastic_rounding=True))
+    stochastic = ArmSpec(recipe="mxfp4", switches=Switches(stochastic_rounding=True))
     spec = JobSpec(
-        name="job", baseline=Arm(recipe="fp8_current"), candidates=(stochastic, Arm(recipe="nvfp4"))
+        name="job",
+        baseline=ArmSpec(recipe="fp8_current"),
+        candidates=(stochastic, ArmSpec(recipe="nvfp4")),
     )
     with database.write() as session:
         job_id = submit_job(session, spec, Policy(margin="1%")).id

@@ -8,7 +8,7 @@ from server.database.tables import DataRead, Job
 from server.jobs import data_digests
 from server.jobs.data_digests import changed_since, place_of
 from training.environment.maxtext_options import MaxTextOptions
-from training.spec import Arm, Data, JobSpec
+from training.spec import ArmSpec, Data, JobSpec
 
 pytestmark = pytest.mark.both_databases
 TEXT = Data(source="text", path="/data/c", sequence_length=32, batch_size=2)
@@ -33,7 +33,7 @@ def test_data_without_a_path_belong_to_the_trainer_and_those_of_maxtext_have_the
     make_job,
 ):
     assert place_of(make_job(data=Data(source="markov"))) is None
-    arms = {"baseline": Arm(recipe="bf16"), "candidates": (Arm(recipe="fp8_current"),)}
+    arms = {"baseline": ArmSpec(recipe="bf16"), "candidates": (ArmSpec(recipe="fp8_current"),)}
     data = Data(source="grain", path="/data/c", sequence_length=32, batch_size=2)
     jobs = [
         JobSpec(

@@ -20,11 +20,11 @@ from server.jobs.noise_tables import keep_reruns, noise_table_on_record, reruns_
 from server.jobs.outlook import noise_families_for, planned
 from server.jobs.submit import config_hash, submit_job
 from tests.server.analyses import stated_rounding
-from training.spec import Arm
+from training.spec import ArmSpec
 
 POLICY = policy_from_mapping({"margin": "1.0%"})
 HEAD = ",".join(COLUMNS)
-MXFP8 = {"candidates": (Arm(recipe="mxfp8"),)}
+MXFP8 = {"candidates": (ArmSpec(recipe="mxfp8"),)}
 
 
 def row(number, family="mine", **cells):

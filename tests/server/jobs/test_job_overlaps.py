@@ -57,11 +57,11 @@ from server.retention.curves import _drop, chunk_keys
 from server.retention.jobs import _drop_jobs
 from tests.conftest import small_job
 from tests.overlap import locked_out_of_order, overlap, overlap_with
-from training.spec import Arm, Data
+from training.spec import ArmSpec, Data
 
 pytestmark = pytest.mark.postgresql
 POLICY = policy_from_mapping({"margin": "1%"})
-ARMS = {"baseline": Arm(recipe="fp8_current"), "candidates": (Arm(recipe="nvfp4"),)}
+ARMS = {"baseline": ArmSpec(recipe="fp8_current"), "candidates": (ArmSpec(recipe="nvfp4"),)}
 
 
 def _submitted(database, policy=POLICY, **changes):
@@ -430,7 +430,7 @@ def test_what_is_stated_of_a_job_waits_for_who_writes_it(database, own, lock):
 
 def test_a_fact_is_stated_once(database):
     job_id = _submitted(
-        database, engine="external", candidates=(Arm(recipe="other:mine", name="mine"),)
+        database, engine="external", candidates=(ArmSpec(recipe="other:mine", name="mine"),)
     )
 
     def state(word):
@@ -622,7 +622,7 @@ def test_a_job_that_a_second_group_joins_is_not_superseded_by_the_first(database
     both = overlap(
         database,
         _gate("two", "you"),
-        _gate("one", engine="emulated", candidates=(Arm(recipe="mxfp8"),)),
+        _gate("one", engine="emulated", candidates=(ArmSpec(recipe="mxfp8"),)),
     )
     assert (both.first, both.waited, both.second[0]) == (("running", shared), True, "new")
     assert _job(database, shared).status == "queued"

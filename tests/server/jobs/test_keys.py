@@ -21,14 +21,14 @@ from server.json_digest import digest
 from tests.changed import called, changed, indifferent, leaves
 from training.command import Command
 from training.overrides import Override
-from training.spec import TRAINER_FIELDS, Arm, Data, JobSpec, Model, Schedule, ShortReruns
+from training.spec import TRAINER_FIELDS, ArmSpec, Data, JobSpec, Model, Schedule, ShortReruns
 
 RULE = Override(recipe="bf16", projections=("down",))
 SPECS = {
     "emulated": JobSpec(
         name="job",
-        baseline=Arm(recipe="fp8_current", overrides=(RULE,)),
-        candidates=(Arm(recipe="nvfp4", overrides=(RULE,)),),
+        baseline=ArmSpec(recipe="fp8_current", overrides=(RULE,)),
+        candidates=(ArmSpec(recipe="nvfp4", overrides=(RULE,)),),
         data=Data(source="text", path="/a/corpus"),
         short_reruns=ShortReruns(),
     ),
@@ -36,16 +36,16 @@ SPECS = {
         name="job",
         engine="command",
         command=Command(launcher="ours"),
-        baseline=Arm(recipe="bf16", name="base", revision="a" * 40),
-        candidates=(Arm(recipe="bf16", name="head", revision="b" * 40),),
+        baseline=ArmSpec(recipe="bf16", name="base", revision="a" * 40),
+        candidates=(ArmSpec(recipe="bf16", name="head", revision="b" * 40),),
         schedule=Schedule(warmup_steps=0),
     ),
 }
 OWN = JobSpec(
     name="job",
     engine="external",
-    baseline=Arm(recipe="fp8_current"),
-    candidates=(Arm(recipe="nvfp4"),),
+    baseline=ArmSpec(recipe="fp8_current"),
+    candidates=(ArmSpec(recipe="nvfp4"),),
 )
 RUNS = {name: next(run for _, run in spec.runs()) for name, spec in SPECS.items()}
 POLICY = Policy(margin=Amount(value=0.01, unit="relative"))

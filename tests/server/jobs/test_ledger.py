@@ -18,13 +18,13 @@ from server.jobs.judge_input import case_of
 from server.jobs.multiplicity import multiplicity_of
 from server.jobs.submit import JobSubmission, submit_registered
 from tests.conftest import small_job
-from training.spec import Arm, Data, Model
+from training.spec import ArmSpec, Data, Model
 
 
 def spec(*candidates: str, replicates: int = 1, **more):
-    arms = tuple(Arm(recipe=name, replicates=replicates) for name in candidates or ("nvfp4",))  # type: ignore[arg-type]
+    arms = tuple(ArmSpec(recipe=name, replicates=replicates) for name in candidates or ("nvfp4",))  # type: ignore[arg-type]
     return small_job(
-        100, baseline=Arm(recipe="fp8_current", replicates=replicates), candidates=arms, **more
+        100, baseline=ArmSpec(recipe="fp8_current", replicates=replicates), candidates=arms, **more
     )
 
 
@@ -93,7 +93,7 @@ def test_one_look_is_the_default_and_a_job_that_still_runs_has_used_it(ask):
         {"job": spec(layer_policy="all_linears")},
         {
             "job": small_job(
-                101, baseline=Arm(recipe="fp8_current"), candidates=(Arm(recipe="nvfp4"),)
+                101, baseline=ArmSpec(recipe="fp8_current"), candidates=(ArmSpec(recipe="nvfp4"),)
             )
         },
         {"revision": "r2"},
@@ -295,8 +295,11 @@ def test_candidates_are_registered_together(ask, end):
 
 
 def test_two_candidates_with_one_recipe_share_the_error(ask):
-    arms = (Arm(recipe="nvfp4", name="a"), Arm(recipe="nvfp4", name="b"))
-    assert ask(small_job(100, baseline=Arm(recipe="fp8_current"), candidates=arms))[1:] == (1, 2)
+    arms = (ArmSpec(recipe="nvfp4", name="a"), ArmSpec(recipe="nvfp4", name="b"))
+    assert ask(small_job(100, baseline=ArmSpec(recipe="fp8_current"), candidates=arms))[1:] == (
+        1,
+        2,
+    )
 
 
 def test_a_question_whose_answer_is_out_of_date_has_a_new_ledger(ask, end):

@@ -28,7 +28,7 @@ from server.jobs import (
     submit,
 )
 from server.jobs import tags as job_tags
-from training.spec import Arm, ShortReruns
+from training.spec import ArmSpec, ShortReruns
 
 POLICY = policy_from_mapping({"margin": "1%"})
 
@@ -45,7 +45,7 @@ def is_refused(call: Callable[..., object], *given: Any, **named: Any) -> bool:
 def test_a_job_has_as_many_runs_as_is_set_its_short_reruns_too(make_job, settings, most, refused):
     """Two arms with one and four runs, and two short reruns each."""
     job = make_job(
-        candidates=(Arm(recipe="nvfp4", replicates=4),),
+        candidates=(ArmSpec(recipe="nvfp4", replicates=4),),
         short_reruns=ShortReruns(runs=2),
     )
     limited = settings.model_copy(update={"max_runs_per_job": most})

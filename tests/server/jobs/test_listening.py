@@ -18,7 +18,7 @@ from server.jobs.external import AttachRequest, Batch
 from server.jobs.listening import Listener, listens, renew
 from server.jobs.stale_runs import mark_or_fail_stale
 from server.jobs.submit import submit_job
-from training.spec import Arm
+from training.spec import ArmSpec
 
 pytestmark = pytest.mark.both_databases
 DAY = 86_400.0
@@ -30,8 +30,8 @@ def job(database, make_job):
     spec = make_job(
         100,
         engine="external",
-        baseline=Arm(recipe="fp8_current"),
-        candidates=(Arm(recipe="nvfp4"),),
+        baseline=ArmSpec(recipe="fp8_current"),
+        candidates=(ArmSpec(recipe="nvfp4"),),
     )
     with database.write() as session:
         renew(session, 3600.0)

@@ -25,7 +25,7 @@ from server.jobs import forecasts as forecast
 from server.jobs.conclude import conclude, decide, ready_to_conclude
 from server.jobs.lifecycle import cancel_job
 from server.jobs.submit import submit_job
-from training.spec import Arm
+from training.spec import ArmSpec
 
 pytestmark = pytest.mark.both_databases
 
@@ -40,7 +40,7 @@ def live(database, make_job):
     """
 
     def start(**policy):
-        spec = make_job(STEPS, candidates=(Arm(recipe="nvfp4"), Arm(recipe="mxfp8")))
+        spec = make_job(STEPS, candidates=(ArmSpec(recipe="nvfp4"), ArmSpec(recipe="mxfp8")))
         with database.write() as session:
             job = submit_job(session, spec, policy_from_mapping({"margin": "1.0%", **policy}))
             job.status = "running"
@@ -263,7 +263,7 @@ def test_a_change_of_state_is_one_event_and_the_first_alarm_a_delivery(database,
 
 
 def test_replicates_are_forecast_together_and_share_a_baseline(database, make_job):
-    spec = make_job(STEPS, candidates=(Arm(recipe="mxfp8", replicates=2),))
+    spec = make_job(STEPS, candidates=(ArmSpec(recipe="mxfp8", replicates=2),))
     with database.write() as session:
         job = submit_job(session, spec, policy_from_mapping({"margin": "1.0%"}))
         job.status, job_id = "running", job.id

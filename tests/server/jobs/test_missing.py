@@ -15,7 +15,7 @@ from server.database.tables import DataRead, Job, Worker
 from server.jobs.missing import missing
 from server.jobs.submit import submit_job
 from server.settings import CHECKOUT
-from training.spec import SPEC_VERSION, Arm, Model
+from training.spec import SPEC_VERSION, ArmSpec, Model
 
 pytestmark = pytest.mark.both_databases
 LARGE = yaml.safe_load((CHECKOUT / "examples" / "llama3-8b-nvfp4.yaml").read_text())
@@ -130,7 +130,9 @@ def test_device_hours_are_those_of_an_equal_run_where_one_is_on_record(
 ):
     recorded({"nvfp4": 0.0}, steps=1500)
     spec = make_job(
-        1500, baseline=Arm(recipe="fp8_current", replicates=2), candidates=(Arm(recipe="mxfp8"),)
+        1500,
+        baseline=ArmSpec(recipe="fp8_current", replicates=2),
+        candidates=(ArmSpec(recipe="mxfp8"),),
     )
     with database.write() as session:
         job = session.get_one(

@@ -30,7 +30,7 @@ from server.jobs.noise_tables import (
     reruns_of,
 )
 from server.settings import CHECKOUT
-from training.spec import Arm, Data, JobSpec, Model, Schedule
+from training.spec import ArmSpec, Data, JobSpec, Model, Schedule
 
 Recorded = Callable[..., str]
 
@@ -116,7 +116,7 @@ def test_the_specification_that_ships_its_reruns_is_that_of_the_demo():
 @pytest.mark.parametrize(
     ("changes", "family"),
     [
-        ({"name": "mine", "seed": 7, "candidates": (Arm(recipe="nvfp4", replicates=3),)}, DEMO),
+        ({"name": "mine", "seed": 7, "candidates": (ArmSpec(recipe="nvfp4", replicates=3),)}, DEMO),
         ({"schedule": Schedule(steps=1000, validation_every=100, statistics_every=25)}, DEMO),
         ({"schedule": Schedule(steps=1001)}, SMALL),
         ({"schedule": Schedule(steps=1000, learning_rate=3e-3)}, SMALL),

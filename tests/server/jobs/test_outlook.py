@@ -19,14 +19,14 @@ from server.jobs.outlook import (
     noise_families_for,
     planned,
 )
-from training.spec import Arm, ShortReruns
+from training.spec import ArmSpec, ShortReruns
 from training.switches import Switches
 
 POLICY = policy_from_mapping({"margin": "1.0%"})
 
 
 def _like_the_recorded(make_job, **changes):
-    return make_job(1500, **{"baseline": Arm(recipe="fp8_current"), "seed": 5} | changes)
+    return make_job(1500, **{"baseline": ArmSpec(recipe="fp8_current"), "seed": 5} | changes)
 
 
 def test_an_equal_earlier_baseline_gives_loss_and_step_time(database, recorded, make_job):
@@ -40,7 +40,7 @@ def test_an_equal_earlier_baseline_gives_loss_and_step_time(database, recorded, 
 @pytest.mark.parametrize(
     "changes",
     [
-        {"baseline": Arm(recipe="mxfp8")},
+        {"baseline": ArmSpec(recipe="mxfp8")},
         {"layer_policy": "all_linears"},
         {"gradient_accumulation": 2},
         {"engine": "external"},
@@ -78,10 +78,10 @@ def test_replicates_rounding_and_what_is_known_are_in_the_design(make_job):
     spec = make_job(
         5000,
         devices=2,
-        baseline=Arm(recipe="fp8_current", replicates=2),
+        baseline=ArmSpec(recipe="fp8_current", replicates=2),
         candidates=(
-            Arm(recipe="nvfp4", replicates=3),
-            Arm(recipe="nvfp4", name="nearest", switches=Switches(stochastic_rounding=False)),
+            ArmSpec(recipe="nvfp4", replicates=3),
+            ArmSpec(recipe="nvfp4", name="nearest", switches=Switches(stochastic_rounding=False)),
         ),
     )
     known = Known(run="r1", level=2.5, step_seconds=0.5)
@@ -111,7 +111,7 @@ def test_the_plan_borrows_the_noise_of_reruns_on_record(database, recorded, make
             job = session.get_one(Job, job_id)
             job.status = "concluded"
             keep_reruns(job, reruns_of(session, job))
-    spec = make_job(1500, candidates=(Arm(recipe="mxfp8"),))
+    spec = make_job(1500, candidates=(ArmSpec(recipe="mxfp8"),))
     with database.read() as session:
         noise_families = noise_families_for(session, spec)
         assert (
@@ -172,5 +172,7 @@ def test_a_margin_that_cannot_be_planned_with_has_its_reason(make_job):
 
 
 def test_a_job_of_many_candidates_has_the_first_planned(make_job):
-    arms = tuple(Arm(recipe="nvfp4", name=f"n{number}") for number in range(MOST_CANDIDATES + 3))
+    arms = tuple(
+        ArmSpec(recipe="nvfp4", name=f"n{number}") for number in range(MOST_CANDIDATES + 3)
+    )
     assert len(planned(make_job(5000, candidates=arms), POLICY, None)) == MOST_CANDIDATES

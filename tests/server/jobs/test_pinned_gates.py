@@ -18,7 +18,7 @@ from server.jobs.pinned_question import AskedQuestion
 from server.settings import CHECKOUT
 from server.web.access import api_tokens
 from training.command import Command
-from training.spec import Arm, JobSpec, Schedule
+from training.spec import ArmSpec, JobSpec, Schedule
 
 WHOLE = """
 [repository."team/model"]
@@ -40,7 +40,7 @@ BASE, HEAD = "a" * 40, "b" * 40
 
 
 def _arm(recipe="bf16", revision=HEAD, name="head", replicates=2):
-    return Arm(recipe=recipe, revision=revision, name=name, replicates=replicates)
+    return ArmSpec(recipe=recipe, revision=revision, name=name, replicates=replicates)
 
 
 JOB = JobSpec(

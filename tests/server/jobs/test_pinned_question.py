@@ -25,10 +25,10 @@ from server.jobs.pinned_question import (
 from training.command import Command
 from training.environment.maxtext_options import MaxTextOptions
 from training.overrides import Override
-from training.spec import Arm, Data, JobSpec, Model, Projections, Schedule, ShortReruns
+from training.spec import ArmSpec, Data, JobSpec, Model, Projections, Schedule, ShortReruns
 from training.switches import Switches
 
-ARM = Arm(
+ARM = ArmSpec(
     recipe="nvfp4",
     name="nvfp4",
     replicates=2,
@@ -37,8 +37,8 @@ ARM = Arm(
 )
 JOB = JobSpec(
     name="pull-request",
-    baseline=Arm(recipe="fp8_current", replicates=2),
-    candidates=(ARM, Arm(recipe="mxfp8", replicates=2)),
+    baseline=ArmSpec(recipe="fp8_current", replicates=2),
+    candidates=(ARM, ArmSpec(recipe="mxfp8", replicates=2)),
     schedule=Schedule(steps=400),
     short_reruns=ShortReruns(),
     family="a family",
@@ -166,7 +166,7 @@ def test_the_request_around_the_job_is_pinned_too(seconds, days, words):
 
 def test_a_candidate_cannot_be_left_out_added_or_swapped():
     first, second = JOB.candidates
-    for candidates in ((first,), (first, second, Arm(recipe="bf16")), (second, first)):
+    for candidates in ((first,), (first, second, ArmSpec(recipe="bf16")), (second, first)):
         assert differences(ASKED, replace(ASKED, spec=replace(JOB, candidates=candidates)))
 
 
@@ -214,8 +214,8 @@ def test_defaults_presets_and_the_order_of_keys_are_no_difference(tmp_path):
 def _objects(job):
     return {
         "name": job["name"],
-        "baseline": Arm(**job["baseline"]),
-        "candidates": tuple(Arm(**each) for each in job["candidates"]),
+        "baseline": ArmSpec(**job["baseline"]),
+        "candidates": tuple(ArmSpec(**each) for each in job["candidates"]),
         "model": Model(**job["model"]),
     }
 
@@ -226,10 +226,10 @@ def command_job(first, second, third, **command):
         engine="command",
         command=Command(launcher="loop", **command),
         schedule=Schedule(steps=1000, warmup_steps=0),
-        baseline=Arm(recipe="bf16", revision=first, name="base"),
+        baseline=ArmSpec(recipe="bf16", revision=first, name="base"),
         candidates=(
-            Arm(recipe="bf16", revision=second, name="head"),
-            Arm(recipe="nvfp4", revision=third, name="q"),
+            ArmSpec(recipe="bf16", revision=second, name="head"),
+            ArmSpec(recipe="nvfp4", revision=third, name="q"),
         ),
     )
 
@@ -279,7 +279,7 @@ def test_a_default_that_is_stated_of_a_users_own_run_is_a_statement():
         JOB,
         engine="external",
         short_reruns=None,
-        candidates=(Arm(recipe="nvfp4"),),
+        candidates=(ArmSpec(recipe="nvfp4"),),
         schedule=Schedule(),
     )
     sent = {"name": "x", "engine": "external"}

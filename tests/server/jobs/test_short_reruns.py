@@ -18,7 +18,7 @@ from server.jobs.fingerprint import equal_run, run_spec, unsound
 from server.jobs.lifecycle import cancel_job
 from server.jobs.submit import config_hash, submit_job
 from tests.server.analyses import stated_rounding
-from training.spec import Arm, ShortReruns
+from training.spec import ArmSpec, ShortReruns
 
 pytestmark = pytest.mark.both_databases
 
@@ -34,7 +34,7 @@ def job_with_short_reruns(database, make_job):
     """
 
     def record(state="finished", noise_gap=0.0, bad=None):
-        spec = make_job(STEPS, candidates=(Arm(recipe="mxfp8"),), short_reruns=SHORT)
+        spec = make_job(STEPS, candidates=(ArmSpec(recipe="mxfp8"),), short_reruns=SHORT)
         batch = np.random.default_rng(7).normal(0, 0.1, STEPS)
         own = np.random.default_rng(8)
         with database.write() as session:
@@ -67,7 +67,7 @@ def job_with_short_reruns(database, make_job):
 
 
 def test_a_job_trains_its_short_reruns_after_its_full_runs(database, make_job):
-    spec = make_job(40, baseline=Arm(recipe="fp8_current", replicates=2), short_reruns=SHORT)
+    spec = make_job(40, baseline=ArmSpec(recipe="fp8_current", replicates=2), short_reruns=SHORT)
     with database.write() as session:
         job_id = submit_job(session, spec, POLICY).id
     with database.read() as session:
@@ -180,7 +180,7 @@ def test_a_short_rerun_is_no_source_of_reuse_no_member_and_no_control(
 def test_live_forecasts_look_at_full_runs_alone_and_stops_the_short_reruns_of_a_futile_arm(
     database, make_job
 ):
-    spec = make_job(2000, candidates=(Arm(recipe="mxfp8"),), short_reruns=SHORT)
+    spec = make_job(2000, candidates=(ArmSpec(recipe="mxfp8"),), short_reruns=SHORT)
     policy = policy_from_mapping({"margin": "1.0%", "early_stop": "stop"})
     with database.write() as session:
         job = submit_job(session, spec, policy)

@@ -11,7 +11,7 @@ from server.database.tables import Job, Worker
 from server.jobs.submit import submit_job
 from server.jobs.workers import can_take, why_waiting
 from server.web.access import api_tokens
-from training.spec import SPEC_VERSION, Arm
+from training.spec import SPEC_VERSION, ArmSpec
 
 
 @pytest.fixture
@@ -25,8 +25,8 @@ def waiting(database, make_job):
             spec = make_job(
                 engine=engine,
                 devices=devices,
-                baseline=Arm(recipe="fp8_current"),
-                candidates=(Arm(recipe="nvfp4"),),
+                baseline=ArmSpec(recipe="fp8_current"),
+                candidates=(ArmSpec(recipe="nvfp4"),),
             )
             job_id = submit_job(session, spec, policy_from_mapping({"margin": "1%"})).id
         now = time.time()

@@ -11,7 +11,7 @@ from parity.judging.policy import policy_from_mapping
 from server.jobs.submit import submit_job
 from server.web import rate_limit
 from server.web.rate_limit import Limiter
-from training.spec import Arm
+from training.spec import ArmSpec
 
 pytestmark = pytest.mark.postgresql
 
@@ -58,7 +58,7 @@ def test_the_requests_of_one_run_are_none_of_another(
     settings, database, application, token, make_job, one_minute
 ):
     strict = settings.model_copy(update={"require_tokens": True, "requests_per_minute": 3})
-    spec = make_job(engine="external", candidates=(Arm(recipe="nvfp4"),))
+    spec = make_job(engine="external", candidates=(ArmSpec(recipe="nvfp4"),))
     owner, text = token("submit")
     with database.write() as session:
         job = submit_job(session, spec, policy_from_mapping({"margin": "1%"}), owner)

@@ -5,7 +5,7 @@ from fastapi.testclient import TestClient
 
 from parity.judging.policy import policy_from_mapping
 from server.jobs.submit import submit_job
-from training.spec import Arm
+from training.spec import ArmSpec
 
 pytestmark = pytest.mark.postgresql
 
@@ -14,7 +14,7 @@ def test_the_token_of_a_run_writes_its_own_attempt_alone(
     settings, database, application, token, make_job
 ):
     strict = settings.model_copy(update={"require_tokens": True})
-    spec = make_job(engine="external", candidates=(Arm(recipe="nvfp4"),))
+    spec = make_job(engine="external", candidates=(ArmSpec(recipe="nvfp4"),))
     owner, text = token("submit")
     with database.write() as session:
         job = submit_job(session, spec, policy_from_mapping({"margin": "1%"}), owner)

@@ -22,7 +22,7 @@ from server.jobs.conclude import conclude, decide, write_outcome
 from server.jobs.submit import submit_job
 from server.web.access import api_tokens
 from tests.server.analyses import make_explained, make_retired, measured
-from training.spec import Arm, JobSpec
+from training.spec import ArmSpec, JobSpec
 
 expect.set_options(timeout=60_000)  # ms: what a page shows in the end, however slow the machine is
 # The headless shell takes half of the time that the whole browser takes for the same pages.
@@ -108,7 +108,7 @@ def many_judged(owner_database, make_job) -> str:
 
 def judged_candidates(database: Database, make_job: Callable[..., JobSpec], candidates: int) -> str:
     """A concluded job with so many candidates."""
-    arms = tuple(Arm(recipe="nvfp4", name=f"c{i:02d}") for i in range(candidates))
+    arms = tuple(ArmSpec(recipe="nvfp4", name=f"c{i:02d}") for i in range(candidates))
     spec = make_job(400, candidates=arms)
     generator, at = np.random.default_rng(7), np.arange(400)
     batch = generator.normal(0, 0.05, len(at))

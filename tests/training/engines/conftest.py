@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from training.environment.maxtext_options import MaxTextOptions
-from training.spec import Arm, Data, JobSpec, Model, RunSpec, Schedule
+from training.spec import ArmSpec, Data, JobSpec, Model, RunSpec, Schedule
 
 PLAYER = Path(__file__).with_name("play_maxtext.py")
 
@@ -39,8 +39,8 @@ def job(tmp_path):
         values = {
             "name": "maxtext",
             "engine": "maxtext",
-            "baseline": Arm(recipe="bf16", replicates=2),
-            "candidates": (Arm(recipe="fp8_delayed", replicates=2),),
+            "baseline": ArmSpec(recipe="bf16", replicates=2),
+            "candidates": (ArmSpec(recipe="fp8_delayed", replicates=2),),
             "model": Model(vocab_size=512),
             "data": Data(source="grain", path=str(tmp_path / "train.parquet")),
             "schedule": Schedule(steps=85, warmup_steps=5),

@@ -15,7 +15,7 @@ from training.engines import maxtext
 from training.environment.maxtext_errors import MaxTextError, MetricsGapError
 from training.environment.processes import Processes, WrapperError
 from training.provenance import trainer_facts
-from training.spec import Arm, Data
+from training.spec import ArmSpec, Data
 from training.step_values import DivergedError
 
 DATA = Path(__file__).parents[2] / "data"
@@ -62,7 +62,9 @@ def evaluated(spec):
 def together(job):
     """A run that two processes train."""
     options = replace(job().maxtext, hardware="gpu_multiprocess", implementation="te")
-    return next(job(devices=2, maxtext=options, candidates=(Arm(recipe="fp8_current"),)).runs())[1]
+    return next(
+        job(devices=2, maxtext=options, candidates=(ArmSpec(recipe="fp8_current"),)).runs()
+    )[1]
 
 
 def test_a_run_is_reported_in_full_while_it_trains(train):

@@ -11,7 +11,7 @@ from training.engines.maxtext_command import Launch
 from training.environment.maxtext_installed import Installed
 from training.environment.maxtext_options import QUANTIZATION, MaxTextOptions
 from training.rules import SpecError
-from training.spec import Arm, Data, Model, Schedule, capability
+from training.spec import ArmSpec, Data, Model, Schedule, capability
 
 MAXTEXT = Installed(python="python", base_yml="base.yml", versions={})
 
@@ -111,8 +111,8 @@ def test_replicates_share_parameters_and_batches_and_differ_in_rounding(job, fol
 def test_every_te_recipe_has_its_name(job, folder):
     for recipe, name in QUANTIZATION["te"].items():
         native = job(
-            baseline=Arm(recipe=recipe),
-            candidates=(Arm(recipe="bf16", name="other"),),
+            baseline=ArmSpec(recipe=recipe),
+            candidates=(ArmSpec(recipe="bf16", name="other"),),
             maxtext=MaxTextOptions(),
             model=Model(preset="llama3-1b"),
         )
@@ -134,7 +134,7 @@ def test_every_te_recipe_has_its_name(job, folder):
         ({"data": Data(source="grain", path="/a b; rm")}, r"data\.path is '/a b; rm'"),
         ({"maxtext": {"implementation": "te"}}, "xla with maxtext.hardware: cpu"),
         (
-            {"candidates": (Arm(recipe="nvfp4"),)},
+            {"candidates": (ArmSpec(recipe="nvfp4"),)},
             r"arm\.recipe is 'nvfp4', expected one of bf16, fp8_delayed",
         ),
         (

@@ -17,7 +17,7 @@ from training.arithmetic.recipes import linear_recipe
 from training.device import Device
 from training.engines import transformer_engine
 from training.rules import SpecError
-from training.spec import Arm, Data, JobSpec, Model, Projections, Schedule
+from training.spec import ArmSpec, Data, JobSpec, Model, Projections, Schedule
 from training.switches import NO_SWITCHES, Switches
 from training.trainer import identity, loop
 from training.trainer.data import Corpus
@@ -159,8 +159,8 @@ JOB = JobSpec(
     engine="transformer_engine",
     layer_policy="mlp_only",
     projections=Projections(gate="bf16", up="bf16"),
-    baseline=Arm(recipe="fp8_delayed"),
-    candidates=(Arm(recipe="nvfp4", bf16_from_step=5),),
+    baseline=ArmSpec(recipe="fp8_delayed"),
+    candidates=(ArmSpec(recipe="nvfp4", bf16_from_step=5),),
     model=Model(vocab_size=64, d_model=128, n_layers=1, n_heads=1, n_kv_heads=1, d_ff=128),
     data=Data(sequence_length=32, batch_size=4),
     schedule=Schedule(steps=6, warmup_steps=1),
@@ -252,16 +252,20 @@ def test_a_variable_that_replaces_its_kernels_is_refused(stubbed_te):
             r"schedule\.statistics_every is 5, expected 0 under engine transformer_engine",
         ),
         (
-            {"candidates": (Arm(recipe="nvfp4", bf16_from_step=2, bf16_scope="forward"),)},
+            {"candidates": (ArmSpec(recipe="nvfp4", bf16_from_step=2, bf16_scope="forward"),)},
             "expected all under engine transformer_engine",
         ),
-        ({"candidates": (Arm(recipe="mxfp4"),)}, "no MXFP4 recipe; use engine: emulated"),
+        ({"candidates": (ArmSpec(recipe="mxfp4"),)}, "no MXFP4 recipe; use engine: emulated"),
         (
-            {"candidates": (Arm(recipe="fp8_block"),)},
+            {"candidates": (ArmSpec(recipe="fp8_block"),)},
             "PyTorch only; the nearest that it has for JAX is mxfp8; use engine: emulated",
         ),
         (
-            {"candidates": (Arm(recipe="nvfp4", switches=Switches(row_scaled_activation=True)),)},
+            {
+                "candidates": (
+                    ArmSpec(recipe="nvfp4", switches=Switches(row_scaled_activation=True)),
+                )
+            },
             (
                 "has row_scaled_activation for PyTorch only; the nearest that it has for JAX is "
                 "nvfp4 without this switch"

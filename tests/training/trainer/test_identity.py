@@ -9,7 +9,7 @@ from tests.changed import called, indifferent, leaves
 from training import device
 from training.environment import transformer_engine_installed
 from training.overrides import Override
-from training.spec import Arm, Data, JobSpec
+from training.spec import ArmSpec, Data, JobSpec
 from training.trainer import identity as identity_module
 from training.trainer.checkpoint import Checkpointing, CheckpointRefusedError, Checkpoints
 from training.trainer.data import Corpus
@@ -18,8 +18,8 @@ from training.trainer.identity import identity, manifest
 RULE = Override(recipe="bf16", projections=("down",))
 JOB = JobSpec(
     name="job",
-    baseline=Arm(recipe="nvfp4", overrides=(RULE,)),
-    candidates=(Arm(recipe="bf16"),),
+    baseline=ArmSpec(recipe="nvfp4", overrides=(RULE,)),
+    candidates=(ArmSpec(recipe="bf16"),),
     data=Data(source="text", path="/a/corpus"),
 )
 RUN = next(run for _, run in JOB.runs())

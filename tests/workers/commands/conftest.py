@@ -21,7 +21,7 @@ from server.jobs import conclude, verdict_rows
 from server.jobs.submit import JobSubmission, submit_registered
 from tests.workers.commands.schedulers import PlaySlurm
 from training.command import Command
-from training.spec import SPEC_VERSION, Arm, JobSpec, Schedule
+from training.spec import SPEC_VERSION, ArmSpec, JobSpec, Schedule
 from workers import lease, supervisor
 from workers.commands.launchers import read_launchers
 from workers.slots import Slot
@@ -180,7 +180,7 @@ class Stack:
             engine="command",
             command=command,
             schedule=Schedule(steps=steps, warmup_steps=0),
-            baseline=Arm(recipe="bf16", revision=base, name="base"),
+            baseline=ArmSpec(recipe="bf16", revision=base, name="base"),
             candidates=tuple(candidates),
         )
         with self.owner_database.write() as session:
@@ -256,7 +256,7 @@ def stack(settings, database, owner_database, write_launchers):
 
 def head_of(revision, name="head", recipe="bf16", **more):
     """An arm at a commit."""
-    return Arm(recipe=recipe, revision=revision, name=name, **more)
+    return ArmSpec(recipe=recipe, revision=revision, name=name, **more)
 
 
 @pytest.fixture

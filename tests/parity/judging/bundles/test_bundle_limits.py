@@ -13,7 +13,7 @@ import pytest
 
 from parity.judging.bundles import strict_json, zip_members
 from parity.judging.bundles.columns import unpack_array
-from parity.judging.bundles.manifest import Arms
+from parity.judging.bundles.manifest import ManifestArms
 from parity.judging.bundles.strict_json import JsonError, parse_json
 from parity.judging.bundles.zip_members import ArchiveError, read_members
 from parity.typed_json import ManifestError
@@ -125,7 +125,7 @@ def _arm(role: str, runs: int, name: str = "") -> dict[str, Any]:
 
 
 def _check(*arms: dict[str, Any]) -> None:
-    Arms._check_size(json.loads(json.dumps(arms)))
+    ManifestArms._check_size(json.loads(json.dumps(arms)))
 
 
 @pytest.mark.parametrize(("runs", "refused"), [(256, False), (257, True)])

@@ -15,7 +15,7 @@ from server.database.tables import Run, Token
 from server.errors import ConflictError, InvalidError
 from server.jobs.submit import submit_job
 from server.web.access import api_tokens
-from training.spec import Arm
+from training.spec import ArmSpec
 
 pytestmark = pytest.mark.both_databases
 
@@ -150,7 +150,10 @@ def test_a_trainer_goes_on_while_its_token_is_rotated_and_the_server_restarts(
     server, database, make_job, make_token, tmp_path
 ):
     spec = make_job(
-        60, engine="external", baseline=Arm(recipe="fp8_current"), candidates=(Arm(recipe="nvfp4"),)
+        60,
+        engine="external",
+        baseline=ArmSpec(recipe="fp8_current"),
+        candidates=(ArmSpec(recipe="nvfp4"),),
     )
     owner, _ = make_token("submit")
     with database.write() as session:

@@ -15,7 +15,7 @@ from server.jobs.submit import submit_job
 from server.web.access import api_tokens, authorization, rules
 from server.web.access import principals as principals_module
 from server.web.access.rules import RULES, Rule, Scope, operations
-from training.spec import Arm
+from training.spec import ArmSpec
 
 # In the order in which the test calls them: those that may change a job come last.
 CALLERS = (
@@ -67,8 +67,8 @@ def job(database, make_job):
         spec = make_job(
             40,
             engine="external",
-            baseline=Arm(recipe="fp8_current"),
-            candidates=(Arm(recipe="nvfp4"),),
+            baseline=ArmSpec(recipe="fp8_current"),
+            candidates=(ArmSpec(recipe="nvfp4"),),
         )
         with database.write() as session:
             made = submit_job(session, spec, policy_from_mapping({"margin": "1%"}), principal)

@@ -75,7 +75,7 @@ BODIES = {
     "AttachRequest.manifest keys": texts(1, 64),
     "AttachRequest.manifest.*": texts(0, 1000),
     "AttachRequest.recipe": texts(0, 1000),
-    "Arm.overrides": lists(0, 256, {"recipe": "bf16"}),
+    "ArmSpec.overrides": lists(0, 256, {"recipe": "bf16"}),
     "BaselineChoice.name": texts(1, 64),
     "BaselineChoice.version": numbers(1, 2**31),
     "ControlsRequest.reason": texts(1, 1000),

@@ -13,7 +13,7 @@ from parity.client.rest import Client, ClientError
 from server.database.tables import Base
 from server.web.access.rules import operations
 from server.web.requests.texts import clean_body
-from training.spec import Arm
+from training.spec import ArmSpec
 
 HALF = "\ud83d"
 ODD = ("a\0b", f"a{HALF}b")
@@ -96,7 +96,10 @@ def bodies(api, make_job, judged, request_body):
     """
     job_id, _ = judged({"mxfp8": 0.013})
     spec = make_job(
-        40, engine="external", baseline=Arm(recipe="fp8_current"), candidates=(Arm(recipe="nvfp4"),)
+        40,
+        engine="external",
+        baseline=ArmSpec(recipe="fp8_current"),
+        candidates=(ArmSpec(recipe="nvfp4"),),
     ).document()
     mine = api.post("/api/v1/jobs", json={"job": spec, "policy": {"margin": "1%"}}).json()
     run = mine["arms"][0]["runs"][0]["id"]
