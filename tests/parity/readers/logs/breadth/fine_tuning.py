@@ -163,8 +163,8 @@ def _xtuner(arm: Arm, at: int) -> str:
     return (
         f"[XTuner][RANK 0][{_DATE}][INFO] Epoch 1 Step {step}/{STEPS} data_time: 0.0012 lr: "
         f"{arm.rates[at]:.6e} time: 0.1234 text_tokens: 4096.0 total_consumed_tokens: "
-        f"{4096 * step} total_loss: {loss}, reduced_llm_loss: {loss} grad_norm: 1.25000000 max_memory: 40.25 GB "
-        "reserved_memory: 50.12 GB tgs: 12345.6 e2e_tgs: 12000.1 \n"
+        f"{4096 * step} total_loss: {loss}, reduced_llm_loss: {loss} grad_norm: 1.25000000 "
+        "max_memory: 40.25 GB reserved_memory: 50.12 GB tgs: 12345.6 e2e_tgs: 12000.1 \n"
     )
 
 

@@ -26,22 +26,24 @@ JUDGED: Mapping[str, Any] = {
 
 
 def outcome(folder: Path, name: str) -> str:
-    """Empty where both arms are read with every step, loss and rate that the shape shows, and judged
-    as the table; else what is otherwise: the refusal, or what differs.
+    """Empty where both arms are read with every step, loss and rate that the shape shows, and are
+    judged as the table is; else the refusal, or what differs.
     """
     paths = written(folder, name)
     try:
         for path, arm in zip(paths, ARMS, strict=True):
             if found := _difference(read_run(path), arm, SHAPES[name], name):
                 return found
-        by_shape = parity.compare(*paths, **JUDGED)
+        by_shape = parity.compare(paths[0], paths[1], **JUDGED)
     except ReadError as error:
         return f"refused: {str(error).replace(str(folder), '')}"
     unit = {"loss_unit": "bits"} if SHAPES[name].unit == "bits" else {}
-    by_table = parity.compare(*tables(folder, name), **JUDGED, **unit)
+    base, candidate = tables(folder, name)
+    by_table = parity.compare(base, candidate, **JUDGED, **unit)
     for key in ("verdict", "gap"):
-        if by_shape.document[key] != by_table.document[key]:
-            return f"{key}: {by_shape.document[key]!r:.200}; the table: {by_table.document[key]!r:.200}"
+        of_shape, of_table = by_shape.document[key], by_table.document[key]
+        if of_shape != of_table:
+            return f"{key}: {of_shape!r:.200}; the table: {of_table!r:.200}"
     codes = [
         [reason["code"] for reason in comparison.document["reasons"]]
         for comparison in (by_shape, by_table)
