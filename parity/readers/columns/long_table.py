@@ -2,8 +2,9 @@
 own.
 
 MLflow's download has `run_id,key,value,step,timestamp`; others call the metric `metric`, `name` or
-`tag`. Such a table has as many loss columns as it has metrics: it is split by metric and run
-before a column is chosen, so that no metric or run is read as another.
+`tag`, SageMaker and Comet `MetricName`. Such a table has as many loss columns as it has metrics: it
+is split by metric, run and context (of Comet: train or validate) before a column is chosen, so that
+no metric or run is read as another.
 
 Source: `convertMetricsToCsv` in MLflow's web page (run_id, then the keys of a history entry).
 """
@@ -18,22 +19,25 @@ from parity.readers.columns.series import columns_from_series
 from parity.readers.columns.several_runs import RUN_NAMES, choose_run, run_column
 from parity.readers.errors import ReadError
 
-METRIC_NAMES = ("key", "metric", "metric_name", "tag", "name")
-VALUE_NAMES = ("value", "metric_value", "scalar")
+METRIC_NAMES = ("key", "metric", "metric_name", "metricname", "tag", "name")
+VALUE_NAMES = ("value", "metric_value", "metricvalue", "scalar")
+CONTEXT_NAMES = ("runcontext", "run_context")
+_STEP_NAMES = (*KNOWN_NAMES[STEP], "iterationnumber", "iteration_number")
 Row = tuple[int, Mapping[str, object]]
 """A row with the number of its line."""
 
 
 @frozen
 class Layout:
-    """Where a long table keeps the metric's name, its value, the step and, where there is one, the
-    run.
+    """Where a long table keeps the metric's name, its value, the step and, where there are such
+    columns, the run and the context of the metric.
     """
 
     metric: str
     value: str
     step: str
     run: str | None
+    context: str | None
 
 
 def long_layout(
@@ -50,13 +54,14 @@ def long_layout(
     ) or named_columns.get(LOSS) in set(names) - {value}
     if metric is None or value is None or has_loss:
         return None
-    step = named_columns.get(STEP) or first_known_name(names, KNOWN_NAMES[STEP])
+    step = named_columns.get(STEP) or first_known_name(names, _STEP_NAMES)
     if step is None or step not in names:
         raise ReadError(
             f"{source}: a long table ({metric}, {value}) without a step column; name it with "
             "--column step=NAME"
         )
-    return Layout(metric=metric, value=value, step=step, run=run_column(names))
+    context = first_known_name(names, CONTEXT_NAMES)
+    return Layout(metric=metric, value=value, step=step, run=run_column(names), context=context)
 
 
 def read_long(
@@ -88,6 +93,8 @@ def read_long(
             raise ReadError(
                 f"{where}: no name in the column {layout.metric!r}; expected the name of a metric"
             )
+        if layout.context is not None and (context := str(row.get(layout.context) or "").strip()):
+            metric = f"{context}/{metric}"
         step = step_number(_number(row.get(layout.step), layout.step, where), where)
         value = row.get(layout.value)
         is_nothing = value is None or str(value).strip().lower() in MISSING

@@ -4,8 +4,9 @@ Steps keep the trainer's own numbers: Megatron-LM, torchtitan and DeepSpeed coun
 and NeMo's global_step from 0. NeMo's progress bar rounds steps above 999 too: refused.
 
 Sources: Megatron-LM training.py (training_log, evaluate_and_print_results; a mean that is NaN is
-not printed, only counted), NeMo 2.0's progress printer and 1.0's progress bar, torchtitan
-components/metrics.py, MaxText metric_logger.py, DeepSpeed runtime/pipe/engine.py.
+not printed, only counted; BigScience's fork prints seconds), NeMo 2.0's progress printer and 1.0's
+progress bar, torchtitan components/metrics.py, MaxText metric_logger.py, DeepSpeed
+runtime/pipe/engine.py.
 """
 
 import math
@@ -22,7 +23,7 @@ _WHOLE_STEP = "[0-9]{1,15}"  # that every float holds
 # A mark begins with its letters, which is searched fast; what stands before them is looked at then.
 _MEGATRON = re.compile(
     r"iteration(?<!\witeration)[ \t]+(\d+)[ \t]*/[ \t]*\d+[ \t]*\|.*\belapsed time per iteration "
-    r"\(ms\):"
+    r"\(m?s\):"
 )
 
 
@@ -102,6 +103,7 @@ TRAINER_FORMATS = (
             ("grad_norm", r"\| grad norm:", 1.0),
             ("learning_rate", r"\| learning rate:", 1.0),
             ("step_seconds", r"elapsed time per iteration \(ms\):", 1000.0),
+            ("step_seconds", r"elapsed time per iteration \(s\):", 1.0),
         ),
         evaluation=re.compile(
             r"validation loss at iteration (\d+)(?! on test)[^|]*\|.*?\blm loss value: " + _NUMBER,

@@ -9,6 +9,7 @@ import numpy as np
 from parity.frozen import frozen
 from parity.judging.curves.curve import BoolArray, FloatArray, whole_steps
 from parity.readers.columns.absence import Records, training_records
+from parity.readers.columns.dates import UNIX_SECONDS, seconds_of_date
 from parity.readers.columns.names import LOSS, STEP
 from parity.readers.columns.number import MISSING, plain_number, step_number
 from parity.readers.errors import ReadError
@@ -187,6 +188,8 @@ def _cell(
     if quantity != STEP and text.lower() in MISSING:
         return float("nan")
     value = plain_number(text)
+    if value is None and quantity == UNIX_SECONDS:
+        value = seconds_of_date(text)
     if value is None and quantity != STEP and table.delimiter in (";", "\t"):
         # a decimal comma; of a step it could be one between thousands
         value = plain_number(text.replace(",", ".", 1))

@@ -184,3 +184,26 @@ def test_parquet_of_several_runs_or_metrics_is_refused(tmp_path: Path) -> None:
         ReadError, match=r"a long table [(]key, value[)] as Parquet cannot be split"
     ):
         read_run(path)
+
+
+def test_the_same_metric_of_another_context_is_another_metric(tmp_path: Path) -> None:
+    """As Comet exports: the context says what a loss was measured on."""
+
+    def records(*contexts: str) -> str:
+        return json.dumps(
+            [
+                {
+                    "metricName": "loss",
+                    "metricValue": str(3.0 + at - 0.01 * step),
+                    "step": step,
+                    "runContext": context,
+                }
+                for at, context in enumerate(contexts)
+                for step in STEPS
+            ]
+        )
+
+    run = read_run(write(tmp_path, records("train", "validate"), "metrics.json"))
+    assert run.loss.tolist() == [3.0 - 0.01 * step for step in STEPS]
+    with pytest.raises(ReadError, match="no loss column among 'step', 'validate/loss'"):
+        read_run(write(tmp_path, records("validate"), "metrics.json"))
