@@ -61,14 +61,20 @@ class Overlay:
     lines: list[Line]
 
 
-def overlay(runs: Sequence[RecordedColumn], points: int, *, log: bool = False) -> Overlay:
-    """Put runs on common edges: every step up to 20,000, or 60,000 of all runs together, else at
-    most `points` buckets (1 or more).
+def overlay(
+    runs: Sequence[RecordedColumn],
+    points: int,
+    *,
+    log: bool = False,
+    raw_values: int = RAW_VALUES,
+) -> Overlay:
+    """Put runs on common edges: every step up to 20,000, or `raw_values` of all runs together, else
+    at most `points` buckets (1 or more).
 
     Buckets are equally long, or have equal ratios (`log`).
     """
     grid = _union([run.steps for run in runs])
-    is_raw = len(grid) <= min(RAW_STEPS, RAW_VALUES // max(1, len(runs)))
+    is_raw = len(grid) <= min(RAW_STEPS, raw_values // max(1, len(runs)))
     first, last = (grid, grid) if is_raw else _edges(grid, points, log=log)
     return Overlay(
         aggregation="none" if is_raw else "minmaxmean",

@@ -7,6 +7,9 @@ const STEP_OF_A_KEY = 0.25;
 const ZOOM_OF_A_KEY = 0.5;
 const ZOOM_OF_A_PIXEL = 1.002;
 
+/** A text as a field of CSV that no spreadsheet takes for a formula. */
+const csvText = (text) => (/^[=+\-@]|[",\n]/.test(text) ? `"${text.replace(/^(?=[=+\-@])/, "'").replaceAll('"', '""')}"` : text);
+
 const charts = new Set();
 let leading = false;
 
@@ -33,12 +36,10 @@ export class Chart {
     charts.add(this);
   }
 
-  /** The server's response, or null if a later request has started meanwhile. */
-  async fetchLatest(address) {
+  /** What was asked for, or null if something else was meanwhile. */
+  async latest(asked) {
     const turn = ++this.turn;
-    const answer = await fetch(address);
-    if (!answer.ok) throw new Error(`the server returned ${answer.status}`);
-    const content = await answer.json();
+    const content = await asked;
     return turn === this.turn ? content : null;
   }
 
@@ -185,7 +186,7 @@ export class Chart {
     const room = plot.over.clientWidth;
     const { left } = plot.cursor;
     const at = plot.over.offsetLeft + (left > room / 2 ? left - this.tip.offsetWidth - 12 : left + 12);
-    this.tip.style.left = `${Math.max(0, at)}px`;
+    this.tip.style.left = `${Math.max(0, Math.min(at, this.holder.clientWidth - this.tip.offsetWidth))}px`;
   }
 
   /** Where a step stands on the x axis; a log axis begins at 1. */
@@ -209,6 +210,6 @@ export class Chart {
     if (!columns) return;
     const names = Object.keys(columns);
     const rows = columns[names[0]].map((_, i) => names.map((name) => columns[name][i] ?? "").join(","));
-    save(new Blob([`${[names.join(","), ...rows].join("\n")}\n`], { type: "text/csv" }), `${this.name}.csv`);
+    save(new Blob([`${[names.map(csvText).join(","), ...rows].join("\n")}\n`], { type: "text/csv" }), `${this.name}.csv`);
   }
 }

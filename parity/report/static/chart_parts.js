@@ -11,6 +11,13 @@ export function signed(value, places = 4) {
 export const whole = (value) => value.toLocaleString("en");
 export const finite = (value) => (typeof value === "number" ? value : null);
 
+/** The server's answer as JSON; an error that names its status otherwise. */
+export async function json(address) {
+  const answer = await fetch(address);
+  if (!answer.ok) throw new Error(`the server returned ${answer.status}`);
+  return answer.json();
+}
+
 let library;
 /** The chart library, loaded once; the page reports if it is missing. */
 export function uPlot() {

@@ -25,7 +25,7 @@ export function bindControls(window_) {
   range.elements.y.addEventListener("change", () => view.set({ y: range.elements.y.value }));
   others?.addEventListener("change", () => view.set({ others: others.checked }));
   range.querySelector("[data-do=reset]").addEventListener("click", reset);
-  range.querySelector("[data-do=window]").addEventListener("click", () => {
+  range.querySelector("[data-do=window]")?.addEventListener("click", () => {
     const steps = window_();
     if (steps) view.set({ from: steps[0], to: steps[1] });
   });

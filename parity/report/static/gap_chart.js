@@ -1,14 +1,14 @@
 // The gaps of all candidates against the baseline in bins, for a look at any part of the run; what is judged stands in the picture above it.
-import { candidates, many, styleOf, swatch } from "./arms.js";
+import { candidates, labelOf, many, styleOf, swatch } from "./arms.js";
 import { Chart } from "./chart.js";
-import { axisColours, css, element, faint, finite, fitsFrom, level, padded, signed, spread, stepAxis, triangle, whole, xScale } from "./chart_parts.js";
+import { axisColours, css, element, faint, finite, fitsFrom, json, level, padded, signed, spread, stepAxis, triangle, whole, xScale } from "./chart_parts.js";
+import { drawLabels, isLabelled, roomFor } from "./line_labels.js";
 import { view } from "./view.js";
 
 const HEIGHT = 320;
 const PIXELS_A_BIN = 8;
+const SAME_LEVEL = 1.01;
 const BINS_A_STEP = 50; // so that windows of similar widths share the server's cached answers
-const LABEL_PIXELS = 15;
-const WIDE = 600;
 
 export class GapChart extends Chart {
   constructor(figure, jobId, tokensAStep) {
@@ -29,14 +29,20 @@ export class GapChart extends Chart {
     return this.gaps?.candidates.find((one) => one.window)?.window ?? null;
   }
 
-  /** Load the current gaps and draw them; `status` is the job's. */
-  async load(status) {
-    this.status = status;
+  /** What is asked for, whatever the candidates are. */
+  query() {
     const query = new URLSearchParams();
     // Without a number of bins the server answers for the whole run from a chart that it has stored.
     if (view.zoomed || view.logx) query.set("bins", Math.min(many ? 150 : 400, BINS_A_STEP * Math.ceil(this.holder.clientWidth / PIXELS_A_BIN / BINS_A_STEP)));
     if (view.zoomed) for (const name of ["from", "to"]) query.set(name, view[name]);
     if (view.logx) query.set("spacing", "log");
+    return query;
+  }
+
+  /** Load the current gaps and draw them; `status` is the job's. */
+  async load(status) {
+    this.status = status;
+    const query = this.query();
     const all = `${this.address}?${query}`;
     const lit = candidates.filter((name) => view.lit.has(name));
     query.set("candidates", lit.join(","));
@@ -44,7 +50,7 @@ export class GapChart extends Chart {
     const isLong = many && !("stored" in this.figure.dataset && !view.zoomed && !view.logx);
     const steps = [...(isLong && lit.length && all !== this.shown ? [`${this.address}?${query}`] : []), all];
     for (const one of steps) {
-      const gaps = await this.fetchLatest(one);
+      const gaps = await this.latest(json(one));
       if (!gaps) return;
       this.gaps = gaps;
       this.shown = one;
@@ -57,11 +63,7 @@ export class GapChart extends Chart {
     if (!gaps) return;
     this.choose();
     if (!gaps.first_step.length) {
-      this.note.textContent = view.zoomed
-        ? "No gap: the arms have no common step in this range."
-        : ["queued", "running"].includes(this.status)
-          ? "No gap yet. It begins with the first common step of a baseline run and a candidate run."
-          : "No gap: the job ended before a baseline run and a candidate run had a common step.";
+      this.note.textContent = this.emptyNote();
       this.plot?.setData(this.plot.series.map(() => []));
       if (this.plot) this.describe("Gap chart without a value");
       else this.reserve(false);
@@ -72,8 +74,16 @@ export class GapChart extends Chart {
     const data = [x, ...this.lines.map((one) => one.mean)];
     const shape = this.lines.map((one) => [one.candidate, one.lit, one.colour, one.dash, one.wide]);
     if (!(await this.show(data, shape, () => this.options()))) return;
-    this.describe(`Gap chart; ${this.lit.map((one) => `${candidates.length > 1 ? `${one.candidate}: ` : ""}${this.lastWords(one)}`).join("; ") || "no candidate is chosen"}`);
+    this.describe(`Gap chart; ${this.lit.map((one) => `${candidates.length > 1 ? `${labelOf(one.candidate)}: ` : ""}${this.lastWords(one)}`).join("; ") || "no candidate is chosen"}`);
     this.note.textContent = this.summary();
+  }
+
+  /** Why there is nothing to draw. */
+  emptyNote() {
+    if (view.zoomed) return "No gap: the arms have no common step in this range.";
+    return ["queued", "running"].includes(this.status)
+      ? "No gap yet. It begins with the first common step of a baseline run and a candidate run."
+      : "No gap: the job ended before a baseline run and a candidate run had a common step.";
   }
 
   /** The lines in the order of drawing: those in grey first, the selected candidate last. A missing value is passed over. */
@@ -92,7 +102,9 @@ export class GapChart extends Chart {
     const rank = (one) => (one.wide ? 2 : one.lit ? 1 : 0);
     this.lines.sort((a, b) => rank(a) - rank(b));
     this.lit = this.lines.filter((one) => one.lit);
-    this.first = this.gaps.candidates.find((one) => one.level_nats) ?? this.gaps.candidates[0];
+    const levels = this.gaps.candidates.map((one) => one.level_nats).filter(Boolean);
+    // One axis of percent needs one loss that they are percents of.
+    this.level = Math.max(...levels) <= SAME_LEVEL * Math.min(...levels) ? levels[0] : null;
   }
 
   summary() {
@@ -116,7 +128,7 @@ export class GapChart extends Chart {
     return [
       own + base ? `Spikes in the whole run (triangles): ${whole(own)} of the ${candidates.length > 1 ? "candidates" : "candidate"} (top), ${whole(base)} of the baseline (bottom).` : "",
       out ? `${out === 1 ? "1 bin lies" : `${whole(out)} bins lie`} outside the scale (triangles at the edge).` : "",
-      bad.length ? `${bad.map((one) => (candidates.length > 1 ? `${one.candidate}: ${words(one)}` : words(one))).join("; ")}: hollow triangles.` : "",
+      bad.length ? `${bad.map((one) => (candidates.length > 1 ? `${labelOf(one.candidate)}: ${words(one)}` : words(one))).join("; ")}: hollow triangles.` : "",
     ].filter(Boolean).join(" ");
   }
 
@@ -133,12 +145,14 @@ export class GapChart extends Chart {
   options() {
     const axis = axisColours();
     const moves = this.moving((low, high) => [low, high].map((at) => Math.max(0, Math.round(at))));
-    const percent = (value) => (100 * value) / (this.first?.level_nats ?? NaN);
+    const percent = (value) => (100 * value) / (this.level ?? NaN);
     const axes = [
       stepAxis(axis, view, this.tokensAStep),
       { ...axis, scale: "y", label: "gap, nats", size: 64, labelSize: 20, values: (_, ticks) => ticks.map((v) => (v ? signed(v, 3) : "0")) },
     ];
-    if (this.holder.clientWidth >= 500 && this.first?.level_nats) {
+    const hasPercent = this.holder.clientWidth >= 500 && this.level;
+    const named = hasPercent ? [] : this.named();
+    if (hasPercent) {
       axes.push({ ...axis, scale: "percent", side: 1, label: "% of the loss", size: 56, labelSize: 20, grid: { show: false }, values: (_, ticks) => ticks.map((v) => (v ? signed(v, 1) : "0")) });
     }
     const series = [{}];
@@ -147,6 +161,7 @@ export class GapChart extends Chart {
       series.push({ scale: "y", stroke: () => (one.lit ? css(one.colour) : faint(one.colour, 45)), width, dash: one.dash, points: { show: false } });
     }
     return {
+      ...(named.length ? { padding: [null, roomFor(named.map((one) => labelOf(one.candidate))), null, null] } : {}),
       cursor: moves.cursor,
       scales: {
         x: xScale(view, () => this.stepRange()),
@@ -199,38 +214,21 @@ export class GapChart extends Chart {
     ctx.restore();
   }
 
-  /** The names of highlighted lines at their ends, if there are several; one below the other where they are close. */
+  /** The lines that are named at their ends; on a narrow chart, the one which is read, in the plot. */
+  named() {
+    return isLabelled(this.holder.clientWidth, this.lit.length) ? this.lit : [];
+  }
+
   drawLabels(plot, low, high) {
     if (candidates.length < 2) return;
-    const { ctx, bbox } = plot;
-    const labelled = this.lit.length > 1 && this.holder.clientWidth < WIDE ? this.lit.filter((one) => one.candidate === this.focus?.candidate) : this.lit;
-    const gap = LABEL_PIXELS * devicePixelRatio;
-    ctx.font = `600 ${13 * devicePixelRatio}px system-ui, sans-serif`;
-    ctx.textBaseline = "bottom";
-    ctx.lineWidth = 4 * devicePixelRatio;
-    ctx.lineJoin = "round";
-    const labels = labelled.flatMap((one) => {
+    const named = this.named();
+    const those = named.length ? named : this.lit.filter((one) => one.candidate === this.focus?.candidate);
+    drawLabels(plot, those.flatMap((one) => {
       const last = one.mean.findLastIndex((value) => value !== undefined);
       if (last < 0) return [];
-      const value = one.mean[last];
-      const text = one.candidate.length > 18 ? `${one.candidate.slice(0, 17)}…` : one.candidate;
-      const x = plot.valToPos(plot.data[0][last], "x", true);
-      const y = plot.valToPos(Math.max(low, Math.min(high, value)), "y", true) - 4 * devicePixelRatio;
-      return [{ text, x, y, colour: one.colour }];
-    });
-    labels.sort((a, b) => a.y - b.y);
-    labels.forEach((label, i) => { if (i) label.y = Math.max(label.y, labels[i - 1].y + gap); });
-    const over = labels.length ? Math.max(0, labels.at(-1).y - (bbox.top + bbox.height)) : 0;
-    for (const { text, x, y, colour } of labels) {
-      const fits = x + ctx.measureText(text).width + 8 * devicePixelRatio < bbox.left + bbox.width;
-      ctx.textAlign = fits ? "left" : "right";
-      const place = [text, x + (fits ? 6 : -6) * devicePixelRatio, Math.max(bbox.top + gap, y - over)];
-      // A halo in the page's colour keeps the label readable above lines.
-      ctx.strokeStyle = css("--paper");
-      ctx.strokeText(...place);
-      ctx.fillStyle = css(colour);
-      ctx.fillText(...place);
-    }
+      const y = plot.valToPos(Math.max(low, Math.min(high, one.mean[last])), "y", true);
+      return [{ name: labelOf(one.candidate), x: plot.valToPos(plot.data[0][last], "x", true), y, colour: one.colour, dash: one.dash }];
+    }));
   }
 
   showReadout(plot) {
@@ -244,19 +242,25 @@ export class GapChart extends Chart {
       return;
     }
     const focus = this.lit.find((one) => one.candidate === this.focus?.candidate);
-    this.readout.textContent = `steps ${whole(first[i])} to ${whole(last[i])}${focus ? `: ${candidates.length > 1 ? `${focus.candidate} ` : ""}${this.words(focus, i)}` : ""}`;
+    this.readout.textContent = `steps ${whole(first[i])} to ${whole(last[i])}${focus ? `: ${candidates.length > 1 ? `${labelOf(focus.candidate)} ` : ""}${this.words(focus, i)}` : ""}`;
     if (this.tip.hidden) return;
-    const sorted = this.lit.filter((one) => finite(one.mean[i]) !== null).sort((a, b) => b.mean[i] - a.mean[i]);
-    this.tip.replaceChildren(element("strong", `steps ${whole(first[i])} to ${whole(last[i])}`), ...sorted.map((one) => {
-      const item = element("div", ` ${one.candidate} ${signed(one.mean[i])}`);
+    const read = this.lit.map((one) => ({ one, value: this.valueAt(one, i) })).filter(({ value }) => value !== null);
+    read.sort((a, b) => b.value - a.value);
+    this.tip.replaceChildren(element("strong", `steps ${whole(first[i])} to ${whole(last[i])}`), ...read.map(({ one, value }) => {
+      const item = element("div", ` ${labelOf(one.candidate)} ${signed(value)}`);
       item.prepend(swatch(one.candidate));
       return item;
     }));
     this.placeTip(plot);
   }
 
+  /** The gap of a candidate in a bin; null without any. */
+  valueAt(one, i) {
+    return finite(one.mean[i]);
+  }
+
   words(one, i) {
-    const value = finite(one.mean[i]);
+    const value = this.valueAt(one, i);
     if (value === null) return "no common step here";
     return `${signed(value)} nats${one.level_nats ? ` (${signed((100 * value) / one.level_nats, 2)} %)` : ""}`;
   }
@@ -271,7 +275,7 @@ export class GapChart extends Chart {
     if (!gaps?.first_step.length) return null;
     const columns = { first_step: gaps.first_step, last_step: gaps.last_step };
     for (const one of gaps.candidates) {
-      const name = gaps.candidates.length > 1 ? `${one.candidate} ` : "";
+      const name = gaps.candidates.length > 1 ? `${labelOf(one.candidate)} ` : "";
       columns[`${name}gap_nats`] = one.mean;
     }
     return columns;
@@ -286,7 +290,7 @@ export class GapChart extends Chart {
       const [one] = this.lines;
       return [["Steps", "Gap, nats"], gaps.first_step.map((_, i) => [steps(i), number(one.mean[i])])];
     }
-    return [["Steps", ...this.lit.map((one) => `${one.candidate}, nats`)], gaps.first_step.map((_, i) => [steps(i), ...this.lit.map((one) => number(one.mean[i]))])];
+    return [["Steps", ...this.lit.map((one) => `${labelOf(one.candidate)}, nats`)], gaps.first_step.map((_, i) => [steps(i), ...this.lit.map((one) => number(one.mean[i]))])];
   }
 }
 

@@ -1,7 +1,8 @@
 // One recorded column of all arms in one chart: mean and range of each bucket, on the same bucket edges.
-import { baseline, candidates, many, styleOf, swatch } from "./arms.js";
+import { baselineOf, labelOf, many, styleOf, swatch } from "./arms.js";
 import { Chart } from "./chart.js";
-import { axisColours, css, elapsed, element, faint, finite, fitsFrom, logAxis, logRange, padded, signed, spread, stepAxis, tokens, triangle, whole, xScale } from "./chart_parts.js";
+import { axisColours, css, elapsed, element, faint, finite, fitsFrom, json, logAxis, logRange, padded, signed, spread, stepAxis, tokens, triangle, whole, xScale } from "./chart_parts.js";
+import { drawLabels, isLabelled, roomFor } from "./line_labels.js";
 import { smoothed } from "./smoothing.js";
 import { view } from "./view.js";
 
@@ -27,7 +28,7 @@ export class SeriesChart extends Chart {
 
   /** The arms that are drawn; of many candidates only those that are highlighted are asked for. */
   get wanted() {
-    return [baseline, ...candidates].filter((name) => !many || view.lit.has(name));
+    return view.arms.filter((name) => !many || view.lit.has(name));
   }
 
   /** What of the view needs other numbers from the server. */
@@ -45,18 +46,26 @@ export class SeriesChart extends Chart {
     return this.kind === "train" ? view.half : 0;
   }
 
-  address() {
+  /** What is asked for, whatever the arms are. */
+  query() {
     const points = Math.min(MOST_POINTS, VALUES / this.wanted.length, 2 * this.holder.clientWidth);
     const query = new URLSearchParams({ name: this.column, kind: this.kind, points: Math.round(Math.max(200, points)) });
     const [seed, replicate] = view.pair?.split(".") ?? [];
-    const more = { seed, replicate, from: view.from, to: view.to, seconds: view.x === "time" ? true : null, spacing: view.logx ? "log" : null, arms: many ? this.wanted.join(",") : null };
+    const more = { seed, replicate, from: view.from, to: view.to, seconds: view.x === "time" ? true : null, spacing: view.logx ? "log" : null };
     for (const [name, value] of Object.entries(more)) if (value != null) query.set(name, value);
-    return `/api/v1/jobs/${this.jobId}/overlay?${query}`;
+    return query;
+  }
+
+  /** The curves from the server. */
+  ask() {
+    const query = this.query();
+    if (many) query.set("arms", this.wanted.join(","));
+    return json(`/api/v1/jobs/${this.jobId}/overlay?${query}`);
   }
 
   /** Load the curves and draw them. */
   async load() {
-    const overlay = await this.fetchLatest(this.address());
+    const overlay = await this.latest(this.ask());
     if (!overlay) return;
     this.overlay = overlay;
     await this.draw();
@@ -78,14 +87,14 @@ export class SeriesChart extends Chart {
     const styles = this.arms.map((one) => [one.arm, one.style.colour, one.style.dash]);
     const shape = [this.column, view.log, this.half > 0, this.arms.map((one) => view.lit.has(one.arm)), styles, this.isRaw, this.byTime, this.rows.length <= FEW_POINTS];
     if (!(await this.show(this.data, shape, () => this.options()))) return;
-    this.describe(`${this.figure.dataset.title}: ${this.arms.map((one) => `${one.arm} ${this.last(one)}`).join(", ")}. ${this.note.textContent}`);
+    this.describe(`${this.figure.dataset.title}: ${this.arms.map((one) => `${labelOf(one.arm)} ${this.last(one)}`).join(", ")}. ${this.note.textContent}`);
   }
 
   /** Rows of one x each, and for each arm: minimum, maximum, mean, smoothed mean. An arm has `undefined` where a row is another's alone. */
   arrange() {
     const { first_step: first, last_step: last } = this.overlay;
     this.isRaw = this.overlay.aggregation === "none";
-    const isTimed = (one) => one.line.seconds?.some((x) => x !== null && (!view.logx || x > 0));
+    const isTimed = (one) => one.line.seconds?.some((x) => x != null && (!view.logx || x > 0));
     // A range in which no loss is finite has steps to show, and no times.
     this.byTime = view.x === "time" && this.overlay.arms.every((one) => one.line.seconds) && this.overlay.arms.some(isTimed);
     this.arms = this.overlay.arms.map((one) => ({ ...one, line: own(one.line, first, last), style: styleOf(one.arm) }));
@@ -93,7 +102,7 @@ export class SeriesChart extends Chart {
     let rows = middle.map((step, i) => ({ x: super.xOf(step), step, bucket: this.arms.map(() => i) }));
     if (this.byTime) {
       rows = this.arms.flatMap((one, k) =>
-        one.line.seconds.flatMap((x, i) => (x === null || (view.logx && x <= 0) ? [] : [{ x, step: middle[i], bucket: this.arms.map((_, other) => (other === k ? i : -1)) }])),
+        one.line.seconds.flatMap((x, i) => (x == null || (view.logx && x <= 0) ? [] : [{ x, step: middle[i], bucket: this.arms.map((_, other) => (other === k ? i : -1)) }])),
       );
       rows.sort((a, b) => a.x - b.x);
     }
@@ -113,14 +122,14 @@ export class SeriesChart extends Chart {
     const shown = this.isRaw ? `Showing ${whole(steps)} of ${whole(steps)} steps.`
       : `Showing ${whole(first.length)} buckets of ${whole(steps)} steps (mean and range of each)${this.overlay.is_all ? "." : "; zoom in to see every step."}`;
     const missing = this.wanted.filter((name) => !this.arms.some((one) => one.arm === name));
-    const bad = this.arms.filter((one) => one.line.nonfinite_count).map((one) => `${one.arm} ${whole(one.line.nonfinite_count)}, first ${whole(one.line.nonfinite[0].step)}`);
+    const bad = this.arms.filter((one) => one.line.nonfinite_count).map((one) => `${labelOf(one.arm)} ${whole(one.line.nonfinite_count)}, first ${whole(one.line.nonfinite[0].step)}`);
     return [
       shown,
-      many ? `Showing ${this.arms.length} of ${1 + candidates.length} arms: choose others in the legend.` : "",
+      many ? `Showing ${this.arms.length} of ${view.arms.length} ${view.lines ? "lines" : "arms"}: choose others in the legend.` : "",
       this.half > 0 ? `Smoothed (half-life ${whole(this.half)} steps on both sides)${this.showsRaw ? "; raw values in the background" : ""}.` : "",
       this.outside() ? "The y axis fits the second half of the steps." : "",
       bad.length ? `Not finite (hollow triangles): ${bad.join("; ")}.` : "",
-      missing.length ? `Not recorded for this seed and replicate: ${missing.join(", ")}.` : "",
+      missing.length ? `Not recorded for this seed and replicate: ${missing.map(labelOf).join(", ")}.` : "",
       view.x === "time" && !this.byTime ? "The x axis shows steps, because the time is not recorded for every run." : "",
     ].filter(Boolean).join(" ");
   }
@@ -132,6 +141,7 @@ export class SeriesChart extends Chart {
     const isFew = this.rows.length <= FEW_POINTS;
     const series = [{}];
     const bands = [];
+    const named = this.named();
     for (const one of this.arms) {
       const show = view.lit.has(one.arm);
       const showRaw = show && this.showsRaw;
@@ -143,6 +153,7 @@ export class SeriesChart extends Chart {
       if (!this.isRaw && showRaw) bands.push({ series: [one.column + 1, one.column], fill: () => faint(line, 18) });
     }
     return {
+      ...(named.length ? { padding: [null, roomFor(named.map(({ arm }) => labelOf(arm))), null, null] } : {}),
       cursor: moves.cursor,
       scales: { x: xScale(view, (_, low, high) => (this.byTime ? [view.zoomed || view.logx ? low : 0, high] : this.stepRange())), y: { distr: view.log ? 3 : 1, range: (plot) => this.range(plot) } },
       axes: [x, { ...axis, scale: "y", label: `${this.figure.dataset.title.toLowerCase()}${view.log ? ", log scale" : ""}`, size: 60, labelSize: 20, ...(view.log ? logAxis : {}) }],
@@ -205,6 +216,24 @@ export class SeriesChart extends Chart {
       for (const { step } of one.line.nonfinite) triangle(plot, this.xOf(step), { hollow: true });
     }
     plot.ctx.restore();
+    this.drawLabels(plot);
+  }
+
+  /** The lines that are named at their ends. */
+  named() {
+    const shown = this.arms.filter((one) => view.lit.has(one.arm));
+    return isLabelled(this.holder.clientWidth, shown.length) ? shown : [];
+  }
+
+  drawLabels(plot) {
+    const { min, max } = plot.scales.y;
+    drawLabels(plot, this.named().flatMap((one) => {
+      const values = this.data[one.column + (one.smooth ? 3 : 2)];
+      const last = values.findLastIndex((value) => finite(value) !== null && !(view.log && value <= 0));
+      if (last < 0) return [];
+      const y = plot.valToPos(Math.max(min, Math.min(max, values[last])), "y", true);
+      return [{ name: labelOf(one.arm), x: plot.valToPos(this.data[0][last], "x", true), y, ...one.style }];
+    }));
   }
 
   /** An axis of time ends where the recorded times end, which is not where the view does while a run trains. */
@@ -227,20 +256,25 @@ export class SeriesChart extends Chart {
     this.lead(row ? row.step : null);
     this.tip.hidden = !row;
     if (!row) return;
-    const shown = this.arms.filter((one) => view.lit.has(one.arm)).map((one) => ({ one, at: this.byTime ? nearest(this.data[one.column + 2], idx) : idx }));
-    const base = shown.find(({ one }) => one.arm === baseline);
+    const shown = this.arms.filter((one) => view.lit.has(one.arm)).map((one) => ({ one, at: this.rowOf(one, idx) }));
     const value = ({ one, at }) => (at < 0 ? null : finite(one.smooth ? this.data[one.column + 3][at] : this.data[one.column + 2][at]));
     this.tip.replaceChildren(element("strong", this.place(row, shown[0])));
     for (const entry of shown) {
       const own = value(entry);
-      const reference = base && entry !== base ? value(base) : null;
+      const base = shown.find(({ one }) => one.arm === baselineOf(entry.one.arm));
+      const reference = base ? value(base) : null;
       const isMissing = entry.at >= 0 && this.data[entry.one.column + 2][entry.at] === undefined;
       const text = isMissing ? "no data here" : own === null ? "no finite value" : `${own.toPrecision(6)}${reference === null ? "" : ` (${signed(own - reference)})`}`;
-      const item = element("div", ` ${entry.one.arm} ${text}`);
+      const item = element("div", ` ${labelOf(entry.one.arm)} ${text}`);
       item.prepend(swatch(entry.one.arm));
       this.tip.append(item);
     }
     this.placeTip(plot);
+  }
+
+  /** The row that has what is read of a line at a row of the cursor; -1 without any. */
+  rowOf(one, idx) {
+    return this.byTime ? nearest(this.data[one.column + 2], idx) : idx;
   }
 
   place(row, entry) {
@@ -261,7 +295,7 @@ export class SeriesChart extends Chart {
     const range = view.zoomed ? `&from=${view.from}&to=${view.to}` : "";
     const holder = this.figure.querySelector(".downloads");
     holder.replaceChildren(...this.arms.flatMap(({ arm, run }) => FORMATS.map(([format, word]) => {
-      const link = element("a", `${arm} as ${word}`);
+      const link = element("a", `${labelOf(arm)} as ${word}`);
       link.href = `/api/v1/runs/${run}/steps?names=${this.column}&kind=${this.kind}&format=${format}${range}`;
       return link;
     })));
@@ -272,8 +306,9 @@ export class SeriesChart extends Chart {
     if (!this.arms.length) return null;
     const columns = { first_step: this.overlay.first_step, last_step: this.overlay.last_step };
     for (const { arm, line } of this.arms) {
-      columns[arm] = line.mean;
-      if (line.minimum) Object.assign(columns, { [`${arm} minimum`]: line.minimum, [`${arm} maximum`]: line.maximum });
+      const name = labelOf(arm);
+      columns[name] = line.mean;
+      if (line.minimum) Object.assign(columns, { [`${name} minimum`]: line.minimum, [`${name} maximum`]: line.maximum });
     }
     return columns;
   }
@@ -287,7 +322,7 @@ export class SeriesChart extends Chart {
       const steps = first[i] === last[i] ? whole(first[i]) : `${whole(first[i])} to ${whole(last[i])}`;
       rows.push([steps, ...this.arms.map(({ line }) => (line.mean[i] == null ? "–" : line.mean[i].toPrecision(6)))]);
     }
-    return [[stride > 1 ? `Steps (one row of ${stride})` : "Steps", ...this.arms.map(({ arm }) => arm)], rows];
+    return [[stride > 1 ? `Steps (one row of ${stride})` : "Steps", ...this.arms.map(({ arm }) => labelOf(arm))], rows];
   }
 }
 
@@ -298,17 +333,22 @@ export class SeriesChart extends Chart {
 function own(line, first, last) {
   const { mean, minimum, maximum, nonfinite, nonfinite_count: count } = line;
   if (count > nonfinite.length || !mean.includes(null)) return line;
-  let at = 0;
   const isMissing = mean.map((value, i) => {
-    while (at < count && nonfinite[at].step < first[i]) at++;
-    return value === null && !(at < count && nonfinite[at].step <= last[i]);
+    if (value !== null) return false;
+    let [low, high] = [0, count];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (nonfinite[middle].step < first[i]) low = middle + 1;
+      else high = middle;
+    }
+    return !(low < count && nonfinite[low].step <= last[i]);
   });
   const kept = (values) => values && values.map((value, i) => (isMissing[i] ? undefined : value));
   return { ...line, mean: kept(mean), minimum: kept(minimum), maximum: kept(maximum) };
 }
 
 /** The index nearest to `at` where a column has a value of its own; -1 where it has none. */
-function nearest(column, at) {
+export function nearest(column, at) {
   for (let away = 0; away < column.length; away++) {
     if (column[at - away] !== undefined) return at - away;
     if (column[at + away] !== undefined) return at + away;

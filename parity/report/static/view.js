@@ -17,9 +17,11 @@ class View {
     this.x = ["tokens", "time"].includes(query.get("x")) ? query.get("x") : "step";
     this.log = query.get("log") === "1";
     this.logx = query.get("logx") === "1";
-    const { steps, arms, lit } = document.querySelector("[data-steps]").dataset;
+    const { steps, arms, lit, lines } = document.querySelector("[data-steps]").dataset;
     this.planned = Number(steps);
-    this.arms = JSON.parse(arms); // the baseline first
+    this.arms = JSON.parse(arms); // of a job the baseline first
+    this.lines = lines ? JSON.parse(lines) : null; // of several jobs: what each line is
+    this.base = this.lines ? null : this.arms[0];
     this.y = query.get("y") === "whole" ? "whole" : "tail";
     this.candidate = query.get("candidate");
     this.column = query.get("column");
@@ -28,12 +30,17 @@ class View {
     this.usualHalf = Math.round(this.planned / 100);
     this.half = number("half") ?? this.usualHalf;
     this.pair = /^-?\d+\.\d+$/.test(query.get("pair") ?? "") ? query.get("pair") : null;
-    this.usualLit = new Set([this.arms[0], ...JSON.parse(lit)]);
+    this.usualLit = new Set([...(this.lines ? [] : [this.base]), ...JSON.parse(lit)]);
     const listed = (name) => (query.get(name) ?? "").split(",").filter((arm) => this.arms.includes(arm));
     this.lit = new Set(query.has("show") ? listed("show") : [...this.usualLit].filter((arm) => !listed("hide").includes(arm)));
     this.heat = { run: query.get("heat-run"), of: query.get("heat-of"), operand: query.get("heat-operand"), statistic: query.get("heat-statistic") };
     this.listeners = [];
     this.writtenAt = -Infinity;
+  }
+
+  /** Whether there are more lines than a chart shows at a time; a job's baseline does not count. */
+  get isCrowded() {
+    return this.arms.filter((name) => name !== this.base).length > STYLED;
   }
 
   get zoomed() {
@@ -59,8 +66,8 @@ class View {
   toggle(arm) {
     const lit = new Set(this.lit);
     if (!lit.delete(arm)) lit.add(arm);
-    const candidates = [...lit].filter((name) => name !== this.arms[0]);
-    if (this.arms.length - 1 > STYLED && candidates.length > STYLED) lit.delete(candidates[0]);
+    const others = [...lit].filter((name) => name !== this.base);
+    if (this.isCrowded && others.length > STYLED) lit.delete(others[0]);
     this.set({ lit });
   }
 
@@ -68,7 +75,7 @@ class View {
   litWords() {
     const isUsual = this.lit.size === this.usualLit.size && [...this.lit].every((arm) => this.usualLit.has(arm));
     if (isUsual) return {};
-    return this.arms.length - 1 > STYLED ? { show: [...this.lit].join(",") } : { hide: this.arms.filter((arm) => !this.lit.has(arm)).join(",") };
+    return this.isCrowded ? { show: [...this.lit].join(",") } : { hide: this.arms.filter((arm) => !this.lit.has(arm)).join(",") };
   }
 
   /** Show `factor` times as many steps, so that what lies at a share of the width stays there. */

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from sqlalchemy.orm import Session
 
 from parity.frozen import frozen
-from server.curves.overlay import Line, RecordedColumn, overlay
+from server.curves.overlay import RAW_VALUES, Line, RecordedColumn, overlay
 from server.curves.training_time import TrainingTime, seconds_of
 from server.database.lookups import find_job
 from server.database.metrics import chunk_tables, store
@@ -48,7 +48,7 @@ class OverlayDocument:
 
     Arms without such a run, or without the column, are left out.
 
-    Up to 20,000 steps, or 60,000 of all arms together, are returned without reduction
+    Up to 20,000 steps, or `raw_values` of all arms together, are returned without reduction
     (`aggregation` none), else buckets with min, mean and max. Values have seven digits.
     """
 
@@ -105,6 +105,15 @@ def overlaid(
     points: Annotated[int, Query(ge=1, le=20_000, description="largest number of buckets")] = 2000,
     seconds: Annotated[bool, Query(description="include the seconds of training")] = False,
     spacing: Spacing = "linear",
+    raw_values: Annotated[
+        int,
+        Query(
+            ge=0,
+            le=RAW_VALUES,
+            description="largest number of values, of all arms together, that come without "
+            "reduction; a chart of several jobs shares it among them",
+        ),
+    ] = RAW_VALUES,
 ) -> Response:
     """The curves of a job's arms for one chart. For display only; the verdict reads every step of
     its window.
@@ -122,6 +131,7 @@ def overlaid(
             points,
             seconds,
             spacing,
+            raw_values,
         )
         headers = tags.check(job, "overlay", *question)
         first = (job.arms[0].runs or job.runs)[0]  # forks, and an analysis, are no runs of an arm
@@ -139,7 +149,7 @@ def overlaid(
             for run in runs
         ]
         names = [(run.arm.name, run.id) for run in runs]
-    chart = overlay(recorded, points, log=spacing == "log")
+    chart = overlay(recorded, points, log=spacing == "log", raw_values=raw_values)
     document = from_attributes(
         OverlayDocument,
         chart,

@@ -79,12 +79,16 @@ def answer_of(
     return open_ended
 
 
+def deciding_verdict(verdicts: Sequence[VerdictSummary]) -> VerdictSummary:
+    """The verdict of the candidate that decides the state of all."""
+    state = worst(verdict.verdict for verdict in verdicts)
+    return max((one for one in verdicts if one.verdict == state), key=_decisiveness)
+
+
 def _judged(job: JobSummary, answer: JobAnswer) -> JobAnswer:
     states = [verdict.verdict for verdict in job.verdicts]
-    state = worst(states)
-    deciding = max(
-        (verdict for verdict in job.verdicts if verdict.verdict == state), key=_decisiveness
-    )
+    deciding = deciding_verdict(job.verdicts)
+    state = deciding.verdict
     several = len(states) > 1
     return replace(
         answer,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from importlib.resources import files
+from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlencode
 
@@ -12,10 +15,15 @@ from parity.report.picture.forest import DrawnGap, own_row_svg
 from server.documents.matrix import MOST_JOBS, Columns, matrix
 from server.documents.trend import short
 from server.jobs.verdict_rows import VerdictSummary
-from server.pages.rendering import pages_router, templates
+from server.pages.es_modules import CHARTS, imported_by
+from server.pages.lists.job_lines import job_charts
+from server.pages.rendering import HERE, pages_router, templates
 from server.web.context import InContext
 
 router = pages_router()
+COMPARE_MODULES = imported_by(
+    "compare.js", HERE / "static", Path(str(files(CHARTS[0]))) / CHARTS[1]
+)
 
 
 def figure_of(verdict: VerdictSummary) -> Markup:
@@ -50,8 +58,17 @@ def compare(
         )
     with context.database.read() as session:
         table = matrix(session, job, by)
+        charts = job_charts(session, [row.job for row in table.rows])
     other = urlencode(
         [*(("job", job_id) for job_id in job), ("by", "name" if by == "recipe" else "recipe")]
     )
-    values = {"matrix": table, "other": f"/compare?{other}", "figure_of": figure_of, "short": short}
+    values = {
+        "matrix": table,
+        "other": f"/compare?{other}",
+        "figure_of": figure_of,
+        "short": short,
+        "charts": charts,
+        "lines": {key: asdict(line) for key, line in charts.lines.items()},
+        "modules": COMPARE_MODULES,
+    }
     return templates.TemplateResponse(request, "matrix.html", values)

@@ -1,4 +1,5 @@
 // The job page, live: one EventSource; what its events name is fetched again, at most once a second.
+import { followCharts } from "./chart_loading.js";
 import { uPlot } from "./chart_parts.js";
 import { ColumnChart } from "./column_chart.js";
 import { bindControls } from "./controls.js";
@@ -20,8 +21,6 @@ const tokensAStep = Number(article.dataset.tokens);
 const ENDED = new Set(["concluded", "failed", "cancelled"]);
 const PERIOD_MS = 1000;
 const RETRY_MS = 5000;
-// Charts that the reader is about to reach are ready when he does.
-const NEAR = "600px";
 
 const gaps = [...document.querySelectorAll("figure[data-gaps]")].map((figure) => new GapChart(figure, jobId, tokensAStep));
 const series = [...document.querySelectorAll("figure[data-column]")].map(
@@ -29,9 +28,8 @@ const series = [...document.querySelectorAll("figure[data-column]")].map(
 );
 const heat = [...document.querySelectorAll("figure[data-heat]")].map((figure) => new HeatMap(figure, article));
 const log = new LogView(document.querySelector(".log-view"));
-const charts = new Map([...gaps, ...series, ...heat].map((chart) => [chart.figure, chart]));
-const mounted = new Set();
 const describeView = bindControls(() => gaps[0].window);
+const mounted = followCharts([...gaps, ...series, ...heat], (charts) => attempt(() => load(charts)));
 
 // The server sends something at least every 15 s; a stream that is silent for longer is dead, even if the browser shows it as open.
 const SILENT_MS = 40_000;
@@ -187,39 +185,6 @@ function giveWay() {
 }
 
 const clock = (at) => new Date(at).toLocaleTimeString();
-
-const seen = new IntersectionObserver(
-  (entries) => {
-    const near = entries.filter((entry) => entry.isIntersecting).map((entry) => charts.get(entry.target));
-    for (const chart of near) {
-      seen.unobserve(chart.figure);
-      mounted.add(chart);
-    }
-    if (near.length) attempt(() => load(near));
-  },
-  { rootMargin: NEAR },
-);
-for (const figure of charts.keys()) seen.observe(figure);
-
-// A wheel changes the view many times per second: existing data is drawn at once, and new data is loaded when the wheel rests.
-const SETTLED_MS = 150;
-let changedAt = -Infinity;
-let settling;
-const unanswered = new Set();
-view.onChange((changes) => {
-  for (const chart of mounted) {
-    if (chart.constructor.needsData(changes)) unanswered.add(chart);
-    chart.draw();
-  }
-  clearTimeout(settling);
-  const quick = performance.now() - changedAt < SETTLED_MS;
-  changedAt = performance.now();
-  settling = setTimeout(() => {
-    const asking = [...unanswered];
-    unanswered.clear();
-    if (asking.length) attempt(() => load(asking));
-  }, quick ? SETTLED_MS : 0);
-});
 
 if (!ENDED.has(article.dataset.status)) {
   follow();

@@ -82,3 +82,10 @@ def test_many_runs_share_the_steps_that_are_sent_raw():
         "none",
         "minmaxmean",
     )
+
+
+def test_a_chart_of_several_jobs_shares_the_steps_that_are_sent_raw():
+    runs = [RecordedColumn(steps=np.arange(3000), values=np.ones(3000))] * 2
+    raw, reduced = (overlay(runs, 100, raw_values=most) for most in (6000, 5999))
+    assert (raw.aggregation, len(raw.first_step)) == ("none", 3000)
+    assert (reduced.aggregation, len(reduced.first_step)) == ("minmaxmean", 100)

@@ -195,6 +195,7 @@ PARAMETERS = {
         "arms": texts(0, 5000),
         "name": texts(0, 200),
         "points": numbers(1, 20_000),
+        "raw_values": numbers(0, 60_000),
         "replicate": numbers(0, EXACT),
         "seed": numbers(0, EXACT),
     },
