@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from parity.client.run import Run
     from parity.comparing.compare import assert_parity, compare
     from parity.comparing.comparison import Comparison
+    from parity.golden.asserting import assert_golden
     from parity.judging.curves.curve import Curve, curve_from_arrays
     from parity.judging.noise.noise_table import NoiseTable, read_noise_table
     from parity.judging.noise.public_table import public_noise_table
@@ -25,6 +26,7 @@ __all__ = [
     "Run",
     "RunTable",
     "Verdict",
+    "assert_golden",
     "assert_parity",
     "compare",
     "curve_from_arrays",
@@ -43,6 +45,7 @@ _HOMES = {
     "Run": "parity.client.run",
     "RunTable": "parity.readers.run_tables.layout",
     "Verdict": "parity.judging.verdict.verdict",
+    "assert_golden": "parity.golden.asserting",
     "assert_parity": "parity.comparing.compare",
     "compare": "parity.comparing.compare",
     "policy_from_mapping": "parity.judging.policy",

@@ -30,6 +30,7 @@ ERROR_CODES = {
     "parity.readers.errors.UnreachableSourceError": "infrastructure",
     "parity.readers.errors.ReadError": "usage",
     "parity.judging.secondary.accuracy.EvaluationError": "usage",
+    "parity.golden.golden_file.GoldenError": "usage",
     "parity.judging.bundles.evidence.EvidenceError": "usage",
     "parity.report.figures.figure_file.FigureError": "usage",
     _CLIENT_ERROR: "usage",

@@ -51,6 +51,13 @@ class Commands(LazyGroup):
             "Show noise tables: how much runs of one recipe differ, by family.",
             app="noise",
         ),
+        "golden": CommandPlace(
+            "parity.cli.golden",
+            FILES,
+            "Check a run of the same recipe (new code, container, machine, or a resume) against a "
+            "golden curve.",
+            app="golden",
+        ),
         "preflight": CommandPlace(
             "parity.cli.preflight",
             FILES,

@@ -1,0 +1,158 @@
+"""A check as text for a terminal, as JSON, as Markdown, and as JUnit."""
+
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from parity.golden.answers import FINE, OPEN
+from parity.golden.check import Check
+from parity.golden.golden_file import Golden
+from parity.inert import inert
+from parity.wording import minus
+
+SCHEMA = "parity.golden/1"
+
+
+def head_words(check: Check) -> str:
+    """What was compared: files, steps, and what is on record of container and hardware."""
+    golden = check.goldens[0]
+    parts = [golden.curve.label, f"{check.measured.rows:,} steps"]
+    if len(check.goldens) > 1:
+        parts[0] += f" and {len(check.goldens) - 1} more"
+    for name in ("container", "hardware"):
+        before, now = getattr(golden, name), getattr(check.facts, name)
+        if now is not None:
+            parts.append(f"{name} {before or 'not recorded'} -> {now}")
+    return ", ".join(parts)
+
+
+def headline(check: Check) -> str:
+    """The answer and the line that decided, in one line."""
+    return f"{check.words.chip}  {check.words.lead}"
+
+
+def text_lines(check: Check) -> Iterator[str]:
+    """The lines for a terminal: the answer, what was compared, one line per measurement, what the
+    answer does not say, and the next step.
+    """
+    yield minus(headline(check))
+    yield f"{head_words(check)}, run {check.run.label}"
+    for row in check.words.rows:
+        yield minus(f"{row.name:<12} {row.value}   ({row.limit})")
+    yield check.words.scope
+    yield f"Next: {check.words.next}"
+
+
+def document(check: Check) -> dict[str, Any]:
+    """The check as JSON-able values."""
+    measured = check.measured
+    values: dict[str, Any] = {}
+    if check.words.rows:
+        level, spike = measured.levels[0], measured.spike
+        values = {
+            "first_loss_nats": measured.first_nats,
+            "first_loss_limit_nats": measured.first_limit,
+            "batch_q": measured.agreement.q,
+            "batch_r": measured.agreement.r,
+            "gap_pct": measured.gap_pct,
+            "gap_limit_pct": measured.gap_limit,
+            "gap_rows": level.rows,
+            "gap_first_step": level.first_step,
+            "largest_pct": spike.pct,
+            "largest_limit_pct": spike.limit_pct,
+            "largest_step": spike.step,
+            "norm_ratios": {ratio.name: ratio.typical for ratio in measured.norms},
+        }
+    return {
+        "schema": SCHEMA,
+        "answer": check.answer,
+        "line": check.words.line,
+        "sentence": check.words.lead,
+        "next": check.words.next,
+        "scope": check.words.scope,
+        "exit_code": check.exit_code,
+        "recipe": check.recipe,
+        "goldens": [golden.curve.label for golden in check.goldens],
+        "run": check.run.label,
+        "changed": measured.stated.changed,
+        "first_step": measured.first_step,
+        "steps": measured.rows,
+        "measured": values,
+    }
+
+
+def markdown(check: Check) -> str:
+    """The check for a comment or a step's summary."""
+    from parity.report.formats.markdown import escaped, markdown_table  # noqa: PLC0415
+
+    rows = [(row.name, escaped(minus(row.value)), escaped(row.limit)) for row in check.words.rows]
+    sections = [
+        f"### {escaped(minus(headline(check)))}",
+        escaped(f"{head_words(check)}, run {check.run.label}"),
+        *([markdown_table([("", "", ""), *rows])] if rows else []),
+        escaped(check.words.scope),
+        f"**Next:** {escaped(minus(check.words.next))}",
+    ]
+    return "\n\n".join(sections) + "\n"
+
+
+def junit(check: Check) -> str:
+    """The check as JUnit XML: one case, which fails by its answer; what is open is an error."""
+    answer = check.answer
+    outcome = "" if answer in FINE else "failure"
+    if answer == OPEN:
+        outcome = "error"
+    root = ElementTree.Element("testsuites", name="parity golden", tests="1")
+    suite = ElementTree.SubElement(
+        root,
+        "testsuite",
+        name=inert(check.goldens[0].curve.label),
+        tests="1",
+        failures=str(int(outcome == "failure")),
+        errors=str(int(outcome == "error")),
+        skipped="0",
+    )
+    properties = ElementTree.SubElement(suite, "properties")
+    facts: Mapping[str, object] = {
+        "answer": answer,
+        "line": check.words.line,
+        "recipe": check.recipe,
+        "next": check.words.next,
+        **document(check)["measured"],
+    }
+    for name, value in facts.items():
+        ElementTree.SubElement(properties, "property", name=name, value=inert(str(value)))
+    case = ElementTree.SubElement(
+        suite, "testcase", name=inert(check.run.label), classname="parity.golden"
+    )
+    if outcome:
+        ElementTree.SubElement(case, outcome, message=inert(headline(check)))
+    else:
+        ElementTree.SubElement(case, "system-out").text = inert(headline(check))
+    ElementTree.indent(root)
+    return (
+        '<?xml version="1.0" encoding="UTF-8"?>\n'
+        + ElementTree.tostring(root, encoding="unicode")
+        + "\n"
+    )
+
+
+def history_lines(golden: Golden) -> Iterator[str]:
+    """A golden in lines: what it is of, and its history, oldest first."""
+    curve = golden.curve
+    yield (
+        f"{curve.label}: {golden.recipe}, {len(curve.steps):,} steps, {curve.steps[0]:,} to "
+        f"{curve.steps[-1]:,}, loss {curve.loss[0]:.4f} to {curve.loss[-1]:.4f}"
+    )
+    for name in ("container", "hardware", "data"):
+        if (value := getattr(golden, name)) is not None:
+            yield f"  {name}: {value}"
+    if golden.random:
+        yield f"  random: {', '.join(golden.random)}"
+    for name, value in golden.facts.items():
+        yield f"  {name}: {value}"
+    for update in golden.updates:
+        answer = "written" if update.answer is None else f"{update.answer}, {update.gap_pct:+.2f} %"
+        commit = f" ({update.commit})" if update.commit else ""
+        accepted = ", accepted" if update.accepted else ""
+        yield minus(f"  {update.date} {answer}{accepted}: {update.reason}{commit}")

@@ -1,0 +1,126 @@
+"""The rule: lines in order, of which the first that holds gives the answer.
+
+Each line is a function of what was measured. A test swaps each two neighbours.
+"""
+
+from collections.abc import Callable, Sequence
+
+from parity.frozen import frozen
+from parity.golden.answers import Answer
+from parity.golden.batches import HALF_SHARED
+from parity.golden.level import PARTLY_SHARED_PCT, PARTLY_SHARED_Q, UNDECIDED_PCT
+from parity.golden.measured import MIN_STEPS, Measured, Stated
+from parity.golden.quantities import is_apart
+from parity.judging.curves.curve import Curve
+
+Condition = Callable[[Measured], bool]
+DOUBLED = 2.0  # the noise of a run that broke, over its golden's (a convention)
+
+
+@frozen
+class Line:
+    """One line of the rule: its name in reports, its answer, and when it holds."""
+
+    name: str
+    answer: Answer
+    holds: Condition
+
+
+def _differ_in_data(measured: Measured) -> bool:
+    left, right = measured.stated.golden_data, measured.stated.run_data
+    return left is not None and right is not None and left != right
+
+
+def _agree_in_data(measured: Measured) -> bool:
+    left, right = measured.stated.golden_data, measured.stated.run_data
+    return left is not None and left == right
+
+
+def _are_unrelated(measured: Measured) -> bool:
+    return measured.agreement.is_unrelated and measured.reruns.q <= HALF_SHARED
+
+
+def _are_not_shared(measured: Measured) -> bool:
+    return not measured.agreement.is_shared and measured.reruns.q <= HALF_SHARED
+
+
+def _begins_elsewhere(measured: Measured) -> bool:
+    return abs(measured.first_nats) > measured.first_limit
+
+
+def _broke(measured: Measured) -> bool:
+    return (
+        _are_not_shared(measured)
+        and not _begins_elsewhere(measured)
+        and measured.agreement.noise_ratio > DOUBLED
+        and measured.gap_pct > measured.gap_limit
+    )
+
+
+def _is_shifted(measured: Measured) -> bool:
+    return _are_not_shared(measured) and measured.shift != 0
+
+
+def _reads_other_data(measured: Measured) -> bool:
+    return _are_unrelated(measured) and _begins_elsewhere(measured) and not _agree_in_data(measured)
+
+
+def _reads_another_order(measured: Measured) -> bool:
+    return _are_unrelated(measured) and _begins_elsewhere(measured)
+
+
+def _is_partly_shared(measured: Measured) -> bool:
+    return (
+        measured.agreement.q > PARTLY_SHARED_Q
+        and measured.gap_limit < abs(measured.gap_pct) <= PARTLY_SHARED_PCT
+    )
+
+
+LINES: tuple[Line, ...] = (
+    Line(name="losses", answer="worse", holds=lambda m: m.broken_step is not None),
+    Line(name="steps", answer="cannot tell", holds=lambda m: m.common_rows < MIN_STEPS),
+    Line(name="end", answer="cannot tell", holds=lambda m: m.missing_steps > 0),
+    Line(name="identical", answer="identical", holds=lambda m: m.is_identical),
+    Line(name="fork", answer="cannot tell", holds=lambda m: m.first_row is None),
+    Line(name="steps judged", answer="cannot tell", holds=lambda m: m.rows < MIN_STEPS),
+    Line(name="data hash", answer="data changed", holds=_differ_in_data),
+    Line(name="recorded facts", answer="set-up changed", holds=lambda m: bool(m.fact_differences)),
+    Line(name="learning rate", answer="set-up changed", holds=lambda m: m.rate is not None),
+    Line(name="shift", answer="set-up changed", holds=_is_shifted),
+    Line(name="broken", answer="worse", holds=_broke),
+    Line(name="batches", answer="data changed", holds=_reads_other_data),
+    Line(name="order", answer="set-up changed", holds=_reads_another_order),
+    Line(name="noise", answer="cannot tell", holds=_are_not_shared),
+    Line(name="first loss", answer="set-up changed", holds=_begins_elsewhere),
+    Line(
+        name="first gradient norm",
+        answer="set-up changed",
+        holds=lambda m: any(is_apart(ratio.first) for ratio in m.norms),
+    ),
+    Line(name="spike", answer="worse", holds=lambda m: m.spike.is_beyond),
+    Line(name="level near its limit", answer="cannot tell", holds=_is_partly_shared),
+    Line(name="level", answer="worse", holds=lambda m: m.gap_pct > m.gap_limit),
+    Line(name="level", answer="better", holds=lambda m: m.gap_pct < -m.gap_limit),
+    Line(name="dip", answer="better", holds=lambda m: m.dip.is_beyond),
+    Line(
+        name="gradient norm",
+        answer="set-up changed",
+        holds=lambda m: any(is_apart(ratio.typical) for ratio in m.norms),
+    ),
+    Line(name="level's error", answer="cannot tell", holds=lambda m: m.gap_limit > UNDECIDED_PCT),
+    Line(name="all", answer="numerics only", holds=lambda _: True),
+)
+"""The rule. Facts on record come before what curves can show; what happened before any update comes
+before what training made of it; and what is worse comes before what is better.
+"""
+
+
+def judge(
+    goldens: Sequence[Curve], run: Curve, stated: Stated, lines: Sequence[Line] = LINES
+) -> tuple[Line, Measured]:
+    """The line that decides about a run of the goldens' own recipe, and what was measured.
+
+    `goldens` is one golden, or 2 to 10 reruns of it; their losses (nats) are finite and positive.
+    """
+    measured = Measured(goldens=goldens, run=run, stated=stated)
+    return next(line for line in lines if line.holds(measured)), measured
