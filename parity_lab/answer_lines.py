@@ -12,15 +12,15 @@ NO_VERDICT = (
     "This ranks causes; it is no verdict. Confirm a change by a job of its own, which the judge "
     "reads."
 )
-IF_NONE_IS_NAMED = (
+NO_CAUSE_NEXT = (
     "Longer forks (--fork-steps) or an earlier checkpoint (--step) can show more; ablation runs "
     "(--ablation) show the whole gap."
 )
-IF_NOT_IN_PRECISION = (
+NO_PRECISION_NEXT = (
     "Look for what else than its specification decided that run (data, checkpoint, code, machine), "
     "and train it again."
 )
-IF_NOT_REPLAYED = "Train the job again, with its checkpoints, and ask again."
+NO_REPLAY_NEXT = "Train the job again, with its checkpoints, and ask again."
 _SHOWN = 5
 
 
@@ -123,7 +123,7 @@ def _replay_lines(plan: Mapping[str, Any], answer: Mapping[str, Any]) -> Iterato
     if replay["code"]:
         yield (
             "named: none. "
-            f"{IF_NOT_IN_PRECISION if replay['code'] == NOT_IN_PRECISION else IF_NOT_REPLAYED}"
+            f"{NO_PRECISION_NEXT if replay['code'] == NOT_IN_PRECISION else NO_REPLAY_NEXT}"
         )
 
 
@@ -181,7 +181,7 @@ def _fork_lines(
         if len(part["gemms"]) > 2:
             yield f"  GEMMs: {', '.join(part['gemms'])}"
     if not answer["named"]:
-        yield f"named: none; the effect cannot be told from the noise of forks. {IF_NONE_IS_NAMED}"
+        yield f"named: none; the effect cannot be told from the noise of forks. {NO_CAUSE_NEXT}"
     else:
         if answer.get("interaction"):  # an answer of an earlier version has none
             yield (

@@ -18,7 +18,7 @@ USAGE = 2
 _OWN = ("setting_list", "setting_url", "value_error", "webhooks", "webhook_url", "webhook_secret")
 
 _ALIKE = 0.85  # of 1: two letters of twenty may differ
-_OF_TESTS = "PARITY_TEST_"
+_TEST_PREFIX = "PARITY_TEST_"
 # Without the prefix: variables of clients, launchers and containers, which are no settings.
 _OTHER_NAMES = frozenset(
     {
@@ -72,7 +72,7 @@ def misspelt_variables(names: Iterable[str]) -> list[str]:
         name
         for name in names
         if name.upper().startswith("PARITY_")
-        and not name.upper().startswith(_OF_TESTS)
+        and not name.upper().startswith(_TEST_PREFIX)
         and name.upper() not in {*settings, *others}
     )
     closest = {name: get_close_matches(name.upper(), settings, 1, _ALIKE) for name in unknown}

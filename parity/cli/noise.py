@@ -179,7 +179,7 @@ def _show_general(noise_table: NoiseTable, out: Json) -> int:
             str(len(family.groups)),
             f"{sum(group.runs for group in family.groups):,}",
             percent(family.share),
-            _between(family.interval),
+            _percent_range(family.interval),
         )
         for family in evidence_families(noise_table)
     ]
@@ -203,7 +203,7 @@ def _family_cells(row: FamilyRow) -> tuple[str, ...]:
     )
 
 
-def _between(interval: tuple[float, float]) -> str:
+def _percent_range(interval: tuple[float, float]) -> str:
     return f"{percent(interval[0])} to {percent(interval[1])}"
 
 
@@ -246,7 +246,7 @@ def _group_row(group: RerunGroup, outliers: set[str]) -> tuple[str, ...]:
         str(group.runs),
         f"{group.mean_loss:.4f}",
         percent(group.share),
-        _between(group.interval),
+        _percent_range(group.interval),
         note,
     )
 
@@ -269,7 +269,7 @@ def _family_document(noise_table: NoiseTable, family: Family) -> Any:
         }
         for group in family.groups
     ]
-    document = _by_rounding(noise_table, family.name) | {"groups": groups}
+    document = _noise_document(noise_table, family.name) | {"groups": groups}
     return json_value(document | {"bit_equal": family.bit_equal, "problems": family.problems})
 
 
@@ -284,10 +284,10 @@ def _general_document(noise_table: NoiseTable) -> Any:
         }
         for family in evidence_families(noise_table)
     ]
-    return json_value(_by_rounding(noise_table, ANY_DECODER) | {"families": families})
+    return json_value(_noise_document(noise_table, ANY_DECODER) | {"families": families})
 
 
-def _by_rounding(noise_table: NoiseTable, name: str) -> dict[str, object]:
+def _noise_document(noise_table: NoiseTable, name: str) -> dict[str, object]:
     """What can be borrowed from a family, by class of rounding."""
     noise_sources = _noise_sources(noise_table, name)
     return {

@@ -254,7 +254,7 @@ def batches(
     row lacks a column.
     """
     tables = []
-    for part in _of_few_columns(
+    for part in _cut_by_columns(
         [_judged(row) for row in rows if any(name in row for name in LOSSES)]
     ):
         names = ["step", *sorted({name for row in part for name in row} - {"step"})]
@@ -273,7 +273,7 @@ def batches(
     return tables
 
 
-def _of_few_columns(rows: Sequence[Mapping[str, float]]) -> list[list[Mapping[str, float]]]:
+def _cut_by_columns(rows: Sequence[Mapping[str, float]]) -> list[list[Mapping[str, float]]]:
     """The rows in turn, cut where their columns together would be more than one batch may have: a
     script may log others at each step.
     """

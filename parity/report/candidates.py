@@ -8,7 +8,7 @@ from parity.judging.document_types import State
 from parity.report.view import View
 
 BEST_FIRST: Sequence[State] = ("pass", "inconclusive", "fail")
-IN_ANSWERS: Sequence[State] = ("fail", "pass", "inconclusive")
+ANSWER_ORDER: Sequence[State] = ("fail", "pass", "inconclusive")
 """The order in which an answer names candidates: who fails, who may be used, who is open."""
 
 
@@ -61,8 +61,8 @@ def decisiveness(
 
 
 def tally(views: Sequence[View]) -> list[tuple[State, int]]:
-    """How many candidates have each state, in the order of `IN_ANSWERS`; those that nobody has are
+    """How many candidates have each state, in the order of `ANSWER_ORDER`; those that nobody has are
     left out.
     """
-    counted = [(state, sum(view.state == state for view in views)) for state in IN_ANSWERS]
+    counted = [(state, sum(view.state == state for view in views)) for state in ANSWER_ORDER]
     return [(state, number_of) for state, number_of in counted if number_of]

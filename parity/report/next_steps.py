@@ -22,7 +22,7 @@ from parity.report.view import AnyDocument
 
 Document = TypeVar("Document", bound=AnyDocument)
 
-_AS_ARGUMENTS: Sequence[tuple[str, Callable[[re.Match[str]], str]]] = (
+_ARGUMENT_FORMS: Sequence[tuple[str, Callable[[re.Match[str]], str]]] = (
     (
         r"--(column|context) (\w+):(\w+)=(\w+|\.\.\.)",
         lambda found: f"{_parameter(found[1])}={python_literal({found[2]: {found[3]: found[4]}})}",
@@ -94,6 +94,6 @@ def _statements(offer: OfferDocument) -> list[PossibleStatement]:
 
 def in_arguments(sentence: str) -> str:
     """A sentence with arguments of `parity.compare` in place of options."""
-    for pattern, write in _AS_ARGUMENTS:
+    for pattern, write in _ARGUMENT_FORMS:
         sentence = re.sub(pattern, write, sentence)
     return sentence

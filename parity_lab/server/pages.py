@@ -12,9 +12,9 @@ from fastapi.responses import RedirectResponse
 from parity.frozen import frozen
 from parity_lab.analysis import label
 from parity_lab.answer_lines import (
-    IF_NONE_IS_NAMED,
-    IF_NOT_IN_PRECISION,
-    IF_NOT_REPLAYED,
+    NO_CAUSE_NEXT,
+    NO_PRECISION_NEXT,
+    NO_REPLAY_NEXT,
     assumed_words,
 )
 from parity_lab.server.ablations import AblationsDocument, ablations_document
@@ -65,9 +65,9 @@ def analysis_page(job_id: str, request: Request, context: InContext) -> Response
         "width": WATERFALL_WIDTH,
         "levels": range(LEVELS + 1),
         "label": label,
-        "if_none_is_named": IF_NONE_IS_NAMED,
-        "if_not_in_precision": IF_NOT_IN_PRECISION,
-        "if_not_replayed": IF_NOT_REPLAYED,
+        "if_none_is_named": NO_CAUSE_NEXT,
+        "if_not_in_precision": NO_PRECISION_NEXT,
+        "if_not_replayed": NO_REPLAY_NEXT,
         "forks": fork_bars(document),
         "forward": forward_bars(answer),
         "layers": layers(document),

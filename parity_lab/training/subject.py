@@ -12,7 +12,7 @@ from training.rules import SpecError
 from training.segments import Arithmetic, Segment
 from training.spec import RunSpec
 
-_AS_ARMS = "train each ablation as an arm of a job, with overrides"
+_TRAIN_AS_ARMS = "train each ablation as an arm of a job, with overrides"
 
 
 def subject(candidate: RunSpec, baseline: RunSpec | None, step: int, steps: int) -> Measured:
@@ -35,7 +35,7 @@ def subject(candidate: RunSpec, baseline: RunSpec | None, step: int, steps: int)
             "why.candidate",
             candidate.label,
             "a recipe without delayed scaling",
-            f"its nearest is fp8_current; or {_AS_ARMS}",
+            f"its nearest is fp8_current; or {_TRAIN_AS_ARMS}",
         )
     if off is not None and any(
         arithmetic.recipe == "fp8_delayed" for *_, arithmetic in off.cells()
@@ -114,9 +114,12 @@ def _check_forks(run: RunSpec, step: int, key: str, what: str) -> None:
             f"{key}.engine",
             run.engine,
             "emulated, whose GEMMs can be chosen while the program runs",
-            _AS_ARMS,
+            _TRAIN_AS_ARMS,
         )
     if run.devices != 1:
         raise SpecError(
-            f"{key}.devices", run.devices, f"1: {what} trains its forks on one device", _AS_ARMS
+            f"{key}.devices",
+            run.devices,
+            f"1: {what} trains its forks on one device",
+            _TRAIN_AS_ARMS,
         )

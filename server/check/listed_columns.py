@@ -23,7 +23,7 @@ from server.database.tables import Attempt, Job, Run, Verdict
 from server.errors import StoredFormError
 from server.jobs.ledger import asked_digest
 
-_AT_ONCE = 200
+_ROWS_A_READ = 200
 _WORDS: Mapping[InstrumentedAttribute[Any], frozenset[str]] = {
     Job.status: frozenset(JOB_MOVES),
     Run.state: frozenset(RUN_MOVES),
@@ -37,7 +37,7 @@ def check_listed_columns(database: Database) -> Iterator[Checked]:
     with database.read() as session:
         damage = (*_unknown_words(session), *_attempts_of_ended_runs(session))
         yield Checked(kind="state", pieces=len(_WORDS), damage=damage)
-    for jobs in job_pages(database, _AT_ONCE):
+    for jobs in job_pages(database, _ROWS_A_READ):
         damage = tuple(found for job in jobs for found in _damage_of(job))
         yield Checked(kind="listed job", pieces=len(jobs), damage=damage)
 

@@ -14,12 +14,12 @@ from server.jobs import forecasts
 from server.jobs.fingerprint import job_spec
 from server.jobs.imported_noise import imported_noise_tables
 
-_AT_ONCE = 100
+_ROWS_A_READ = 100
 
 
 def check_stored_forms(database: Database) -> Iterator[Checked]:
     """Read the forms of each job, and of what jobs share, as the service reads them."""
-    for jobs in job_pages(database, _AT_ONCE):
+    for jobs in job_pages(database, _ROWS_A_READ):
         damage = tuple(found for job in jobs for found in _damage_of(job))
         yield Checked(kind="job", pieces=len(jobs), damage=damage)
     with database.read() as session:

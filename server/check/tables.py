@@ -11,7 +11,7 @@ from server.check.damage import BACKUP, Checked, Damage
 from server.database.sessions import Database
 from server.database.tables import Base, Chunk, ChunkColumn, table_of
 
-_AT_ONCE = 2000
+_ROWS_A_READ = 2000
 _MOST_FINDINGS = 100
 _REMEDIES = (BACKUP, "sqlite3's `.recover` writes what can still be read of a SQLite file")
 _UNREADABLE = (SQLAlchemyError, ValueError, TypeError)
@@ -51,7 +51,7 @@ def _check_table(database: Database, table: Table) -> Checked:
     rows = 0
     try:
         with database.engine.connect() as connection:
-            stream = connection.execution_options(yield_per=_AT_ONCE).execute(table.select())
+            stream = connection.execution_options(yield_per=_ROWS_A_READ).execute(table.select())
             for _ in stream:
                 rows += 1
     except _UNREADABLE as error:

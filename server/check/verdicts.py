@@ -14,7 +14,7 @@ from server.database.verdict_digest import document_digest, has_its_columns
 from server.jobs.lifecycle import listed_answer
 from server.jobs.verdict_rows import has_its_lead
 
-_AT_ONCE = 200
+_ROWS_A_READ = 200
 
 
 def check_verdicts(database: Database) -> Iterator[Checked]:
@@ -22,7 +22,7 @@ def check_verdicts(database: Database) -> Iterator[Checked]:
     last = ""
     while True:
         with database.read() as session:
-            page = select(Verdict).where(Verdict.id > last).order_by(Verdict.id).limit(_AT_ONCE)
+            page = select(Verdict).where(Verdict.id > last).order_by(Verdict.id).limit(_ROWS_A_READ)
             rows = session.scalars(page).all()
             if not rows:
                 break
@@ -37,7 +37,7 @@ def check_verdicts(database: Database) -> Iterator[Checked]:
 
 def _check_answers(database: Database) -> Iterator[Checked]:
     """Compare what lists and their counts show of each job with its verdicts."""
-    for jobs in job_pages(database, _AT_ONCE):
+    for jobs in job_pages(database, _ROWS_A_READ):
         damage = tuple(found for job in jobs if (found := _wrong_answer(job)) is not None)
         yield Checked(kind="answer", pieces=len(jobs), damage=damage)
 

@@ -10,9 +10,9 @@ from typing import Any
 from server.database.tables import Job
 
 _LAYERS = ("layer_policy", "keep_first", "keep_last", "projections")
-_NOT_OF_THE_ARITHMETIC = ("name", "replicates")
+_LABEL_FIELDS = ("name", "replicates")
 # Parts of the policy that do not change what is measured, or that have a word of their own.
-_NOT_OF_THE_POLICY = ("margin", "profile", "looks", "question", "early_stop")
+_FREE_POLICY_FIELDS = ("margin", "profile", "looks", "question", "early_stop")
 
 
 def facts(job: Job, judge: str | None) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def facts(job: Job, judge: str | None) -> dict[str, Any]:
         "layers": [spec.get(key) for key in _LAYERS],
         "baseline": arithmetic(spec["baseline"]),
         "policy": {
-            key: value for key, value in job.policy.items() if key not in _NOT_OF_THE_POLICY
+            key: value for key, value in job.policy.items() if key not in _FREE_POLICY_FIELDS
         },
         "margin": (job.policy.get("margin"), job.policy.get("profile")),
         **{name: value for name, value in optional.items() if value is not None},
@@ -48,4 +48,4 @@ def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str
 
 def arithmetic(requested: Mapping[str, Any]) -> dict[str, Any]:
     """An arm's recipe with its switches and overrides, whatever the arm is called."""
-    return {key: value for key, value in requested.items() if key not in _NOT_OF_THE_ARITHMETIC}
+    return {key: value for key, value in requested.items() if key not in _LABEL_FIELDS}

@@ -242,7 +242,7 @@ def _follow(
                 raise DivergedError(step.step)
         if ended:
             return
-        silence.check(_after(follower, plan), transient=True)
+        silence.check(_progress_words(follower, plan), transient=True)
         time.sleep(LOOK_SECONDS)
 
 
@@ -254,7 +254,7 @@ def _conclude(
     note: Callable[[str], None],
 ) -> None:
     """Raise a MaxTextError unless the process ended as a complete run does."""
-    after = _after(follower, plan)
+    after = _progress_words(follower, plan)
     if status != 0:
         raise failure(status, log, after, progressed=follower.last >= plan.first)
     if follower.unrecorded():
@@ -280,7 +280,7 @@ def _conclude(
         )
 
 
-def _after(follower: MaxTextFollower, plan: FollowedRun) -> str:
+def _progress_words(follower: MaxTextFollower, plan: FollowedRun) -> str:
     if follower.last >= plan.first:
         return f"after step {follower.last} of {plan.steps}"
     return "before its first step"

@@ -77,7 +77,7 @@ _SIGMAS = 5.0  # of fourteen means: by chance one in 120,000 examinations fails
 _SPREAD = 1.3
 # Values between the codes of a block whose scale is 1. The multiples of 1/4 are still bfloat16
 # numbers where a rotation is undone.
-_BETWEEN = (0.1, 0.25, 0.4, 0.6, 0.75, 0.9, 1.1, 1.25, 1.75, 2.25, 2.75, 3.5, 4.5, 5.5)
+_VALUES_OFF_GRID = (0.1, 0.25, 0.4, 0.6, 0.75, 0.9, 1.1, 1.25, 1.75, 2.25, 2.75, 3.5, 4.5, 5.5)
 _QUARTERS = (0.25, 0.75, 1.25, 1.75, 2.25, 2.5, 2.75, 3.25, 3.5, 3.75, 4.5, 4.75, 5.25, 5.5)
 _GRID = (0.0, 0.5, 0.5, 0.5, 1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 3.0, 4.0, 4.0)
 
@@ -195,7 +195,7 @@ def rounding(kernels: Kernels, recipe: LinearRecipe) -> Seen:
     """Values between the codes, in blocks whose scale is exactly 1, rounded with several seeds.
     Both copies are examined.
     """
-    rows = _blocks_of(_BETWEEN, _SMALL)
+    rows = _blocks_of(_VALUES_OFF_GRID, _SMALL)
     columns = _blocks_of(_QUARTERS, _SMALL) if _rotates(recipe) else rows
     before = _unrotated(recipe, columns)
     seeds = [_two_copies(kernels, recipe, rows, before, seed) for seed in range(_DRAWS)]

@@ -24,7 +24,7 @@ from workers.commands.schedulers import (
     sentence,
 )
 
-_OVER = (
+_ENDED_STATES = (
     "boot_fail",
     "cancelled",
     "completed",
@@ -134,7 +134,7 @@ def _job(line: str) -> ScheduledJob:
 
 
 def _state(slurms: str, reason: str) -> JobState:
-    if slurms in _OVER:
+    if slurms in _ENDED_STATES:
         return "ended"
     if slurms == "preempted":
         return "preempted"

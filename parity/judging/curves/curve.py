@@ -120,18 +120,18 @@ class Curve:
         return series_digest(self.steps, self.loss)
 
 
-Of = TypeVar("Of")
+Instance = TypeVar("Instance")
 Fact = TypeVar("Fact")
 
 
-def computed_once(function: Callable[[Of], Fact]) -> Callable[[Of], Fact]:
+def computed_once(function: Callable[[Instance], Fact]) -> Callable[[Instance], Fact]:
     """A function of a run, or of another value that never changes, that is computed once for it and
     kept as long as the value is.
     """
-    known: WeakKeyDictionary[Of, Fact] = WeakKeyDictionary()
+    known: WeakKeyDictionary[Instance, Fact] = WeakKeyDictionary()
 
     @functools.wraps(function)
-    def once(of: Of) -> Fact:
+    def once(of: Instance) -> Fact:
         if of not in known:
             known[of] = function(of)
         return known[of]

@@ -162,17 +162,17 @@ def _equal_as_printed(x: FloatArray, y: FloatArray, rounding_steps: tuple[float,
     few = 0 if len(x) < EQUAL_SHARE_FROM else len(x) - math.ceil(EQUAL_SHARE * len(x))
     float_step = FLOAT_SPACINGS * float(np.spacing(np.float32(max(x.max(), -x.min()))))
     step = max(rounding_steps) * octaves(x, max(rounding_steps)) + float_step
-    if _at_most(few, lambda part: np.abs(y[part] - x[part]) > 0.501 * step[part]):
+    if _few_points_differ(few, lambda part: np.abs(y[part] - x[part]) > 0.501 * step[part]):
         return True
     if rounding_steps[0] == rounding_steps[1] or not is_binary(max(rounding_steps)):
         return False
     cut = np.abs(x) - np.abs(y) if rounding_steps[1] > rounding_steps[0] else np.abs(y) - np.abs(x)
-    return _at_most(
+    return _few_points_differ(
         few, lambda part: (cut[part] < -0.001 * step[part]) | (cut[part] > 1.001 * step[part])
     )
 
 
-def _at_most(few: int, differ: Callable[[slice], BoolArray]) -> bool:
+def _few_points_differ(few: int, differ: Callable[[slice], BoolArray]) -> bool:
     """Whether at most `few` points differ; other runs show more than that in their last points
     alone, so those are asked first.
     """

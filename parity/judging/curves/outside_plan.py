@@ -75,7 +75,7 @@ def beyond_plan(
     last = max((int(run.steps[-1]) for run in runs if len(run.steps)), default=0)
     if last <= window.last:
         return None
-    later = [_after(run, window.last) for run in candidate]
+    later = [_points_after(run, window.last) for run in candidate]
     bad = [
         int(steps[int(np.argmax(~usable(loss)))]) for steps, loss in later if not all_usable(loss)
     ]
@@ -103,7 +103,7 @@ def late_start(runs: Sequence[Curve], window: Window) -> int | None:
     return None
 
 
-def _after(run: Curve, last: int) -> tuple[IntArray, FloatArray]:
+def _points_after(run: Curve, last: int) -> tuple[IntArray, FloatArray]:
     """Steps and losses after a step."""
     start = int(np.searchsorted(run.steps, last, side="right"))
     return run.steps[start:], run.loss[start:]

@@ -124,8 +124,8 @@ def may_be_related(
         start = int(np.searchsorted(screened, i, side="right")) if before else 0
         others = screened[start:]
         if len(others):
-            alike = _are_alike(_sample(run), _from(samples, start)) | _are_filters(
-                _sample(run), _from(samples, start)
+            alike = _are_alike(_sample(run), _samples_from(samples, start)) | _are_filters(
+                _sample(run), _samples_from(samples, start)
             )
             # Ten equal points in a row have two that are asked here.
             equal = np.count_nonzero(some[start:] == _every_few(run), axis=-1) >= 2
@@ -265,7 +265,7 @@ def _stacked(samples: Sequence[_Sample]) -> _Sample:
     )
 
 
-def _from(samples: _Sample, start: int) -> _Sample:
+def _samples_from(samples: _Sample, start: int) -> _Sample:
     if start:
         return _Sample(
             **{
@@ -337,7 +337,8 @@ def _are_filters(one: _Sample, others: _Sample) -> BoolArray:
     is a fit of one factor.
     """
     printed = np.maximum(
-        _over(one.rounding_step, one.noise), _over(others.rounding_step, others.noise)
+        _share_of_noise(one.rounding_step, one.noise),
+        _share_of_noise(others.rounding_step, others.noise),
     )
     found = printed <= FACTOR / NOISE_STEPS
     if len(one.target) + 3 < COPY_POINTS or not found.any():
@@ -359,7 +360,7 @@ def _are_filters(one: _Sample, others: _Sample) -> BoolArray:
     return found & explained
 
 
-def _over(steps: FloatArray, noise: FloatArray) -> FloatArray:
+def _share_of_noise(steps: FloatArray, noise: FloatArray) -> FloatArray:
     """(...): steps of rounding as shares of the noise; infinite where there is none."""
     share: FloatArray = np.divide(steps, noise, out=np.full(noise.shape, np.inf), where=noise > 0.0)
     return share

@@ -130,7 +130,9 @@ def measure_end(
 
 def _tails_of_many_points(gap: FloatArray, level: float, rounding_step: float) -> _Tails:
     """The tails of a series (n,) of 200 points or more, whose long-run variance is known."""
-    centre, omega, df = _before(gap[: len(gap) - len(gap) // LATE_PARTS[0]], level, rounding_step)
+    centre, omega, df = _gap_before_end(
+        gap[: len(gap) - len(gap) // LATE_PARTS[0]], level, rounding_step
+    )
     lengths = 2 ** np.arange(int(math.log2(len(gap) // LATE_PARTS[0])) + 1)
     z = float(special.stdtrit(df, 1.0 - FALSE_ALARMS / (2.0 * len(lengths))))
     means = _tail_means(gap, lengths)
@@ -201,7 +203,9 @@ def _is_above(
     return robust_interval(late, plain, NOTHING_UNLOGGED, ((), ())).bounds(*levels)[0] > margin
 
 
-def _before(gap: FloatArray, level: float, rounding_step: float) -> tuple[float, float, float]:
+def _gap_before_end(
+    gap: FloatArray, level: float, rounding_step: float
+) -> tuple[float, float, float]:
     """Mean of the gap before the end, its long-run variance Omega, and the degrees of freedom that
     this is known with.
     """

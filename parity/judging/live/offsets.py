@@ -56,19 +56,19 @@ class Weights:
 
 def correlation(share: float) -> float:
     """r: how a run's offset at this share of the plan correlates with its final one."""
-    return _at(share, CORRELATION)
+    return _interpolated(share, CORRELATION)
 
 
 def spread(share: float) -> float:
     """q: the spread of offsets at this share of the plan over that at the end."""
-    return _at(share, SPREAD)
+    return _interpolated(share, SPREAD)
 
 
 def change_variance(share: float) -> float:
     """C: variance of the change of a pair's offset between its trailing windows at half of this
     share of the plan and at it.
     """
-    return _at(share, CHANGE)
+    return _interpolated(share, CHANGE)
 
 
 def combine(shares: Sequence[float], planned: int) -> Weights:
@@ -88,6 +88,6 @@ def combine(shares: Sequence[float], planned: int) -> Weights:
     return Weights(weights=weights, error=max(error, 0.0))
 
 
-def _at(share: float, curve: Curve) -> float:
+def _interpolated(share: float, curve: Curve) -> float:
     """A declared curve at a share of the plan, linear between its points."""
     return float(np.interp(share, [at for at, _ in curve], [value for _, value in curve]))

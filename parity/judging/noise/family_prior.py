@@ -112,9 +112,9 @@ def fit_between(noise_table: NoiseTable, rounding: Rounding) -> FamilyNoise:
         [(family.log_variance, family.error, family.within) for family in families]
     ).T
     logs = np.maximum(given, drawn_in(given, errors))
-    between = _between(logs, errors)
+    between = _variance_between_groups(logs, errors)
     bound = between + float(special.stdtrit(len(logs) - 1, _BOUND)) * jackknife_se(
-        logs, errors, _between
+        logs, errors, _variance_between_groups
     )
     df = min(
         2.0
@@ -142,7 +142,7 @@ def fit_between(noise_table: NoiseTable, rounding: Rounding) -> FamilyNoise:
     )
 
 
-def _between(logs: FloatArray, errors: FloatArray) -> float:
+def _variance_between_groups(logs: FloatArray, errors: FloatArray) -> float:
     return max(0.0, float(np.var(logs, ddof=1)) - float(errors.mean()))
 
 

@@ -89,7 +89,7 @@ _LAUNCHER_WORDS = (
     "Look at the first step where the arms diverge, then train a recipe of the launcher that keeps "
     "the first and last blocks in bf16."
 )
-_BY_REMEDY = (ROUNDED.code, SMOOTHED.code)  # a warning of these asks for nothing
+_WARNINGS_WITHOUT_STEP = (ROUNDED.code, SMOOTHED.code)  # a warning of these asks for nothing
 _COMPARE_REST = (
     "compare software, kernels, data order and initial weights at the first step where the arms "
     "diverge."
@@ -437,7 +437,11 @@ def _steps_by_code(
     )
     sentences = [step for step in steps.values() if step is not None]
     deciding = BY_CODE[decision.deciding.code]
-    if decision.state == INCONCLUSIVE and deciding.code in _BY_REMEDY and deciding.remedy:
+    if (
+        decision.state == INCONCLUSIVE
+        and deciding.code in _WARNINGS_WITHOUT_STEP
+        and deciding.remedy
+    ):
         sentences.insert(0, deciding.remedy)
     statistics = m.statistics
     if decision.state == PASS and "RUN_NOISE_ASSUMED" in decision.codes:

@@ -11,7 +11,7 @@ from parity.frozen import frozen
 from parity.judging.document_types import StatementKey
 
 _POLICY_KEYS = ("schedule", "pairing", "loss_unit", "start")
-_IN_FORM = ("planned_steps", "recipe", "seeds")
+_FORM_KEYS = ("planned_steps", "recipe", "seeds")
 
 
 @frozen
@@ -79,7 +79,7 @@ def for_owner(statements: Sequence[PossibleStatement]) -> str:
     stated = [
         f"{one.key.replace('_', ' ')}{f' of {one.arm}' if one.arm else ''}: {one.value}"
         for one in statements
-        if one.key in _IN_FORM
+        if one.key in _FORM_KEYS
     ]
     if stated:
         parts.append(f"state it on the job's page ({'; '.join(stated)})")

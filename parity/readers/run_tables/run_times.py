@@ -12,7 +12,7 @@ from parity.readers.errors import ReadError
 from parity.readers.run_tables.cells import TableCells, read_cells
 from parity.readers.run_tables.known_columns import HARDWARE
 
-TO_TARGET: Mapping[str, float] = {
+SECONDS_OF_COLUMN: Mapping[str, float] = {
     "seconds_to_target": 1.0,
     "minutes_to_target": 60.0,
     "hours_to_target": 3600.0,
@@ -40,11 +40,13 @@ def read_run_times(source: str, arm: str, run: Sequence[str]) -> list[RunTimes]:
     cells.require(arm, "the arm")
     for column in run:
         cells.require(column, "the run")
-    to_target, per_step = (_column(cells, time_columns) for time_columns in (TO_TARGET, PER_STEP))
+    to_target, per_step = (
+        _column(cells, time_columns) for time_columns in (SECONDS_OF_COLUMN, PER_STEP)
+    )
     if to_target is None and per_step is None:
         raise ReadError(
             f"{source}: no column of times among {listed(cells.names)}; expected at least one of "
-            f"{', '.join((*TO_TARGET, *PER_STEP))}"
+            f"{', '.join((*SECONDS_OF_COLUMN, *PER_STEP))}"
         )
     hardware = _column(cells, HARDWARE, may_be_several=True)
     arms = cells.full_texts(arm, "the name of an arm")
@@ -64,7 +66,7 @@ def read_run_times(source: str, arm: str, run: Sequence[str]) -> list[RunTimes]:
                 run=label,
                 hardware=(cells.text(row, hardware) or None) if hardware else None,
                 step_seconds=_seconds(cells, row, per_step, PER_STEP),
-                seconds_to_target=_seconds(cells, row, to_target, TO_TARGET),
+                seconds_to_target=_seconds(cells, row, to_target, SECONDS_OF_COLUMN),
             )
         )
     return times

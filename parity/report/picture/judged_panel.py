@@ -18,7 +18,7 @@ _NARROW_GAPS = {1: 20.0, 2: 16.0, 3: 14.0, 4: 14.0}
 
 _LIVE_LABEL, _LIVE_NOTE = len("+0.00000"), len("+0.00000 to +0.00000")
 _NOTED = 3  # candidates whose labels have their intervals below
-_AT_PANEL = 95.0  # % of the width, from where on a line's name stands in the panel
+_NAME_INSIDE_FROM = 95.0  # % of the width, from where on a line's name stands in the panel
 _ROOMY = 4  # whiskers that stand further apart
 
 
@@ -193,7 +193,7 @@ def drawn_losses(scene: Scene) -> list[Losses]:
 
 def ends_early(arm: Losses, axes: Axes) -> bool:
     """Whether a loss ends so far from the panel that a name there would not be beside it."""
-    return axes.x(arm.points[-1][0]) < _AT_PANEL
+    return axes.x(arm.points[-1][0]) < _NAME_INSIDE_FROM
 
 
 def loss_names_svg(scene: Scene, axes: Axes) -> str:

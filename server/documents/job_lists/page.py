@@ -69,7 +69,7 @@ def job_list(
         .limit(limit + 1)
     )
     if cursor:
-        statement = statement.where(_after(sort, cursor))
+        statement = statement.where(_jobs_after_cursor(sort, cursor))
     rows = session.execute(_ordered(statement, sort)).all()
     shown = rows[:limit]
     following = _cursor(sort, shown[-1].value, shown[-1].id) if len(rows) > limit else None
@@ -116,7 +116,7 @@ def _cursor(sort: Sort, value: Any, job_id: str) -> str:
     return base64.urlsafe_b64encode(json.dumps([sort, value, job_id]).encode()).decode()
 
 
-def _after(sort: Sort, cursor: str) -> ColumnElement[bool]:
+def _jobs_after_cursor(sort: Sort, cursor: str) -> ColumnElement[bool]:
     """The jobs that follow a cursor in this order."""
     column, descending = _COLUMNS.get(sort), sort in _DESCENDING
     value, job_id = (None, row_id_of(cursor, "j")) if column is None else _parsed(sort, cursor)

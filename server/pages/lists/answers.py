@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session, load_only
 from parity.frozen import frozen
 from parity.judging.decision import worst
 from parity.judging.live.rules import Forecast
-from parity.report.candidates import BEST_FIRST, IN_ANSWERS, decisiveness
+from parity.report.candidates import ANSWER_ORDER, BEST_FIRST, decisiveness
 from parity.report.forecast import PROBABLE, live_lead
 from parity.report.view import NO_GAP_CODES
 from parity.report.words import code_in_brief
@@ -94,7 +94,7 @@ def _judged(job: JobSummary, answer: JobAnswer) -> JobAnswer:
         answer,
         state=state,
         lead=job.lead or deciding.lead,
-        tally=[(listed, states.count(listed)) for listed in IN_ANSWERS if listed in states]
+        tally=[(listed, states.count(listed)) for listed in ANSWER_ORDER if listed in states]
         if several
         else (),
         gap=verdict_gap(deciding),
