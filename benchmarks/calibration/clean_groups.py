@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.calibration.borrowed_noise import covered, pair
 from benchmarks.marks import MarkedFigure, share
 from parity.judging.gap.interval import t_quantile
-from parity.judging.noise.family_prior import evidence_families
+from parity.judging.noise.any_decoder import evidence_families
 from parity.judging.noise.noise_source import find_noise_source
 from parity.judging.noise.noise_table import ANY_DECODER, NoiseTable
 from parity.judging.noise.public_table import public_noise_table

@@ -15,7 +15,7 @@ from scipy.special import ndtr
 
 from benchmarks.calibration.borrowed_noise import FACTORS, covered, pair
 from benchmarks.marks import MarkedFigure, share
-from parity.judging.noise.family_prior import evidence_families
+from parity.judging.noise.any_decoder import evidence_families
 from parity.judging.noise.noise_source import NoiseSource, find_noise_source
 from parity.judging.noise.noise_table import ANY_DECODER, NoiseTable
 from parity.judging.noise.public_table import public_noise_table

@@ -16,7 +16,7 @@ from parity.cli.terminal.shared_options import Json
 from parity.cli.terminal.wrong_calls import UsageError
 from parity.comparing.noise_tables import read_rerun_table, rerun_table
 from parity.judging.curves.curve import ROUNDINGS, Rounding
-from parity.judging.noise.family_prior import evidence_families
+from parity.judging.noise.any_decoder import evidence_families
 from parity.judging.noise.listing import FamilyRow, any_decoder_rows, family_rows, outliers_of
 from parity.judging.noise.noise_source import NoiseSource, find_noise_source
 from parity.judging.noise.noise_table import ANY_DECODER, Family, NoiseTable, RerunGroup

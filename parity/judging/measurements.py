@@ -9,7 +9,7 @@ import numpy as np
 
 from parity.judging.curves.alignment import Aligned, align, common_losses
 from parity.judging.curves.arms import Arm, Arms, Controls, make_arms, usable_controls
-from parity.judging.curves.averages import smoothing_bias
+from parity.judging.curves.averaging_bias import smoothing_bias
 from parity.judging.curves.context import (
     RECIPE,
     Comparison,
@@ -39,8 +39,8 @@ from parity.judging.curves.independence import (
     resemblance,
     shared_start,
 )
-from parity.judging.curves.lacking import Lacking, lacking_points
 from parity.judging.curves.mismatch import Mismatch, find_mismatch
+from parity.judging.curves.points_in_one_arm import Lacking, lacking_points
 from parity.judging.curves.related_pairs import pairs_to_test
 from parity.judging.curves.resolution import MAX_NOISE_RATIO, Resolution, noise_ratio, resolution
 from parity.judging.curves.schedule import ScheduleState, log_slope, schedule_state
@@ -187,7 +187,7 @@ def measure(
             arms=arms,
             controls=usable,
             policy=policy,
-            rounding_step=resolved.quantum,
+            rounding_step=resolved.rounding_step,
             shorter=further.shorter,
             noise_sources=noise_sources,
             early=(early[0].spread, early[1].spread),
@@ -200,10 +200,12 @@ def measure(
             statistics = measure_window(dataclasses.replace(pair, exact=identical.rounding), window)
     are_recipes = compares == RECIPE
     alike = (
-        not are_recipes and arms.share_seeds and same_first_batch(*arms.both_runs, resolved.quantum)
+        not are_recipes
+        and arms.share_seeds
+        and same_first_batch(*arms.both_runs, resolved.rounding_step)
     )
     ratio = noise_ratio(
-        aligned, resolved.quantum, same_batches=(proven or alike) and policy.is_paired
+        aligned, resolved.rounding_step, same_batches=(proven or alike) and policy.is_paired
     )
     return Measurements(
         compares=compares,
@@ -237,8 +239,8 @@ def measure(
             lacking_points(*arms.both_runs[::-1], window),
         ),
         parts_late=parts_late(arms, aligned, window),
-        mismatch=find_mismatch(*arms.both_runs, aligned, r_pair, resolved.quantum),
-        equal_start=equal_start(*arms.both_runs, resolved.quantum) if are_recipes else None,
+        mismatch=find_mismatch(*arms.both_runs, aligned, r_pair, resolved.rounding_step),
+        equal_start=equal_start(*arms.both_runs, resolved.rounding_step) if are_recipes else None,
         resemblance=next(
             (
                 why

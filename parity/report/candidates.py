@@ -61,8 +61,8 @@ def decisiveness(
 
 
 def tally(views: Sequence[View]) -> list[tuple[State, int]]:
-    """How many candidates have each state, in the order of `ANSWER_ORDER`; those that nobody has are
-    left out.
+    """How many candidates have each state, in the order of `ANSWER_ORDER`; those that nobody has
+    are left out.
     """
     counted = [(state, sum(view.state == state for view in views)) for state in ANSWER_ORDER]
     return [(state, number_of) for state, number_of in counted if number_of]

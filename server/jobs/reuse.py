@@ -9,8 +9,7 @@ borrow from the groups of reruns of when it was judged. Only what these runs sha
 verdicts, the number of looks and candidates, is left out.
 """
 
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -18,19 +17,21 @@ from sqlalchemy import Select, select
 from sqlalchemy.orm import Session
 
 from parity.frozen import frozen
-from parity.judging.noise.noise_table import NoiseTable, read_noise_table
 from parity.wording import short_commit
 from server.database.locks import hold_lock
 from server.database.lookups import find_job
-from server.database.tables import Job, Worker
+from server.database.tables import Job
 from server.errors import LookError
-from server.jobs import answers, applied_statements, requesters
-from server.jobs.baselines import NamedBaseline, controls_now, resolve
-from server.jobs.data_digests import changed_since
+from server.jobs import answers, requesters
+from server.jobs.baselines import NamedBaseline, resolve
 from server.jobs.fingerprint import knows_data_by_name
-from server.jobs.imported_noise import named_noise_table
 from server.jobs.ledger import has_passed, is_renewed
-from server.jobs.noise_tables import borrowed_noise_table, family_of
+from server.jobs.new_question import (
+    is_new_question,
+    judged_with_other_reruns,
+    run_manifests,
+    why_outdated,
+)
 from server.jobs.submit import (
     JobSubmission,
     config_hash,
@@ -39,12 +40,8 @@ from server.jobs.submit import (
     submit_job_once,
     submit_registered,
 )
-from server.jobs.workers import changed, other_machine, would_train
+from server.jobs.workers import would_train
 
-# a gate that asks for a newer verdict than this asks the same question again, which is a further
-# look
-RENEWED_AFTER_DAYS = 0.5
-_DAY = 86_400.0
 _JOBS_LOOKED_AT = 20
 _SAME_CODE = (
     "revision {0!r} was judged with the same trainer, data and policy and did not pass; another "
@@ -147,7 +144,7 @@ def standing_fail_of(session: Session, job: Job, lease_seconds: float) -> Job | 
     if not has_passed(job):
         return None
     return answers.standing_fail(
-        session, job, lambda other: _is_new_question(session, other, lease_seconds)
+        session, job, lambda other: is_new_question(session, other, lease_seconds)
     )
 
 
@@ -176,7 +173,7 @@ def _answer(
     lease_seconds: float,
 ) -> GateAnswer:
     def outdated(newest: Job) -> bool:
-        return _is_new_question(session, newest, lease_seconds)
+        return is_new_question(session, newest, lease_seconds)
 
     if question.fresh:
         job, is_new = submit_job_once(session, question, principal, key, lease_seconds, outdated)
@@ -231,7 +228,7 @@ def _stays(
     if has_passed(job) or (job.look or 0) < question.policy.looks or is_renewed(session, job):
         return False
     return judged_otherwise is not None or (
-        answers.failed(job) and not _is_new_question(session, job, lease_seconds)
+        answers.failed(job) and not is_new_question(session, job, lease_seconds)
     )
 
 
@@ -286,7 +283,7 @@ def _same_job_at_another_revision(
         is_used = (
             not has_passed(job) and (job.look or 0) >= policy.looks and not is_renewed(session, job)
         )
-        if is_used and not _is_new_question(session, job, lease_seconds):
+        if is_used and not is_new_question(session, job, lease_seconds):
             return job
     return None
 
@@ -313,15 +310,15 @@ def _same_question(
     workers = would_train(session, jobs[0], lease_seconds) if jobs else []
     arrived: str | None = None
     for job in jobs:
-        trained_otherwise = _outdated(session, job, question.max_age_days, workers)
+        trained_otherwise = why_outdated(session, job, question.max_age_days, workers)
         if trained_otherwise is None and arrived is None:
-            arrived = _judged_with_other_reruns(session, job)
+            arrived = judged_with_other_reruns(session, job)
         yield job, trained_otherwise, arrived if job.status == "concluded" else None
 
 
 def _unchanged(job: Job) -> str:
     """Why a job answers the gate, with what nobody can know."""
-    if any(map(knows_data_by_name, _manifests(job))):
+    if any(map(knows_data_by_name, run_manifests(job))):
         return f"{_UNCHANGED}; {_NAME_ADVICE}"
     return _UNCHANGED
 
@@ -330,111 +327,3 @@ def _progress(job: Job) -> Progress:
     if job.status == "queued":
         return "running"
     return job.status
-
-
-def _outdated(
-    session: Session, job: Job, max_age_days: float, workers: Sequence[Worker]
-) -> str | None:
-    """Why these workers would not train a job as it was trained, or why it is too old; None if it
-    can be reused.
-    """
-    if (why := _outdated_by_age(job, max_age_days)) is not None:
-        return why
-    manifests = _manifests(job)
-    return _trainer_changed(job, manifests, workers) or _data_changed(session, job, manifests)
-
-
-def _outdated_by_age(job: Job, max_age_days: float) -> str | None:
-    age_days = (time.time() - (job.finished_at or 0.0)) / _DAY
-    if job.status != "concluded" or age_days <= max_age_days:
-        return None
-    return f"its verdict is {age_days:.1f} days old, expected at most {max_age_days:g}"
-
-
-def _manifests(job: Job) -> list[Mapping[str, str]]:
-    return [run.manifest or {} for run in job.runs if run.manifest or run.state == "finished"]
-
-
-def _is_new_question(session: Session, job: Job, lease_seconds: float) -> bool:
-    """Whether the comparison is not simply made again until it passes: its trainer or data changed,
-    or half a day has passed after anything but a fail, which stays one.
-
-    A trainer of which nothing is known, or that only some of the workers have, may be the same, and
-    so may reruns that arrived: that is enough only after a pass, since judging again can then only
-    take it back.
-    """
-    workers = would_train(session, job, lease_seconds)
-    outdated = _outdated(session, job, RENEWED_AFTER_DAYS, workers)
-    if has_passed(job) and (outdated or _judged_with_other_reruns(session, job)):
-        return True
-    if outdated is None:
-        return False
-    if _outdated_by_age(job, RENEWED_AFTER_DAYS) is not None and not answers.failed(job):
-        return True
-    manifests = _manifests(job)
-    return (
-        _has_another_trainer(job, manifests, workers)
-        or _data_changed(session, job, manifests) is not None
-    )
-
-
-def _has_another_trainer(
-    job: Job, manifests: Sequence[Mapping[str, str]], workers: Sequence[Worker]
-) -> bool:
-    """Whether none of these workers has the trainer of one of these runs."""
-    if job.capability == "external":
-        return False
-    trainers = [worker for worker in workers if worker.device.get("trainer")]
-    stated = [then for then in manifests if then]
-    return bool(trainers and stated) and all(
-        changed(worker, then) for worker in trainers for then in stated
-    )
-
-
-def _trainer_changed(
-    job: Job, manifests: Sequence[Mapping[str, str]], workers: Sequence[Worker]
-) -> str | None:
-    """The difference between the trainer and machine of these runs and those of the workers that
-    would train them now, or None.
-    """
-    if job.capability == "external" or not manifests:
-        # a user's own trainer is identified by the revision; a run that has not begun cannot differ
-        return None
-    if not workers:
-        return "no registered worker would train it, so a change of the trainer cannot be ruled out"
-    reasons = (
-        reason for worker in workers for then in manifests if (reason := changed(worker, then))
-    )
-    return next(reasons, None) or other_machine(workers, job)
-
-
-def _data_changed(session: Session, job: Job, manifests: Sequence[Mapping[str, str]]) -> str | None:
-    return changed_since(session, job, {manifest.get("data_digest") for manifest in manifests})
-
-
-def _judged_with_other_reruns(session: Session, job: Job) -> str | None:
-    """Why a job would be judged with other reruns now than it was: controls of its baseline, groups
-    of its family, or groups on record.
-    """
-    if job.status != "concluded":
-        return None
-    if job.named is not None and sorted(job.controls or ()) != (
-        controls := controls_now(job, job.named)
-    ):
-        return (
-            f"it was judged with {len(job.controls or ())} controls of its baseline, which has "
-            f"{len(controls)} now, not all the same"
-        )
-    family = applied_statements.family(job, late=False)
-    now: NoiseTable | None
-    if family:
-        now = named_noise_table(session, family)
-    else:
-        now = borrowed_noise_table(session, job, family_of(job))
-    if (now.csv() if now else None) == job.noise_table:
-        return None
-    then = len(read_noise_table(job.noise_table).rows) if job.noise_table else 0
-    return (
-        f"it was judged with {then} groups of reruns on record, and there are "
-        f"{len(now.rows) if now else 0} now, not all the same"
-    )

@@ -11,8 +11,8 @@ from sqlalchemy.orm import Session
 
 from parity.frozen import frozen
 from parity.judging.curves.curve import ROUNDINGS
+from parity.judging.noise.any_decoder import evidence_families
 from parity.judging.noise.emulated_table import emulated_noise_table
-from parity.judging.noise.family_prior import evidence_families
 from parity.judging.noise.listing import any_decoder_rows, family_rows, outliers_of
 from parity.judging.noise.noise_source import find_noise_source
 from parity.judging.noise.noise_table import ANY_DECODER, NoiseTable

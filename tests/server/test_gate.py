@@ -21,7 +21,7 @@ from rich.console import Console
 from sqlalchemy import select
 
 from parity import cli
-from parity.cli.gate import second_look, server_answer
+from parity.cli.gate import narrow_fail, server_answer
 from parity.client.rest import Client
 from parity.gate.outcome import GateOutcome
 from parity.gate.rules import GateRules
@@ -656,7 +656,7 @@ def test_a_pinned_job_of_several_candidates_has_no_second_look_at_one(
     first = GateOutcome(result="fail", revision="", verdicts=documents, pinned=pinned, job=job)
     asked = []
     monkeypatch.setattr(
-        second_look,
+        narrow_fail,
         "verdict_for",
         lambda _client, question, _progress: asked.append(question) or first,
     )
@@ -664,7 +664,7 @@ def test_a_pinned_job_of_several_candidates_has_no_second_look_at_one(
         file="parity.yaml", body=request, lookup=False, asked_at=0.0, timeout_seconds=None
     )
     rules = GateRules(confirm_marginal_fail=True)
-    outcome = second_look.verdict_with_second_look(None, question, rules, Console(quiet=True))
+    outcome = narrow_fail.verdict_with_second_look(None, question, rules, Console(quiet=True))
     assert (len(asked), outcome.result, "pinned all candidates" in outcome.unconfirmed) == (
         1,
         "fail",

@@ -16,7 +16,7 @@ from parity.canonical_json import canonical_json
 from parity.cli.connection import ServerConnection
 from parity.cli.gate import report
 from parity.cli.gate.commits import foreign_commits, job_with_commits, revision_of
-from parity.cli.gate.second_look import verdict_with_second_look
+from parity.cli.gate.narrow_fail import verdict_with_second_look
 from parity.cli.gate.server_answer import GateQuestion
 from parity.cli.gate.verdict_files import gate_file, judged_files
 from parity.cli.jobs.job_file import UNSENDABLE, baseline_of, job_file

@@ -80,7 +80,7 @@ class Resolution(_Late):
     """
 
     rounding: float
-    quantum: float
+    rounding_step: float
 
 
 def resolution(baseline: Sequence[Curve], candidate: Sequence[Curve], window: Window) -> Resolution:
@@ -89,7 +89,7 @@ def resolution(baseline: Sequence[Curve], candidate: Sequence[Curve], window: Wi
     rounding_steps = [max(map(_run_rounding_step, arm)) for arm in (baseline, candidate)]
     return Resolution(
         rounding=sum(rounding_steps) / 2.0,
-        quantum=max(rounding_steps),
+        rounding_step=max(rounding_steps),
         coverage=min(run.coverage for run in late),
         hole=max(run.hole for run in late),
         smoothing=max(run.smoothing for run in late),

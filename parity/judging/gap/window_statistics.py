@@ -17,7 +17,7 @@ from parity.judging.curves.alignment import Aligned
 from parity.judging.curves.arms import Arms, Controls
 from parity.judging.curves.curve import BoolArray, Curve, FloatArray, IntArray, mean
 from parity.judging.curves.early_stop_noise import EarlySpread, early_df
-from parity.judging.curves.lacking import highest_residual, lacking_points
+from parity.judging.curves.points_in_one_arm import highest_residual, lacking_points
 from parity.judging.curves.spikes import Spikes, find_spikes, no_spikes
 from parity.judging.curves.step_noise import MANY_POINTS, StandardError, lag1, mean_se, step_noise
 from parity.judging.curves.window import SENSITIVITY_FRACTIONS, Window, detrended, drift, ols_change

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 
 from parity.frozen import frozen
 from parity.judging.curves.curve import Rounding
+from parity.judging.noise.any_decoder import MIN_DF, fit_between
 from parity.judging.noise.contradiction import Agreement
 from parity.judging.noise.emulated_table import EMULATED, fit_emulated
-from parity.judging.noise.family_prior import MIN_DF, fit_between
 from parity.judging.noise.family_spread import FamilyNoise, fit_family
 from parity.judging.noise.noise_table import ANY_DECODER, NoiseTable
 from parity.wording import count, percent
@@ -71,7 +71,7 @@ class BorrowedNoise:
 
 
 def between_families(*noise_sources: NoiseSource | None) -> bool:
-    """Whether all of them are the one estimate of `family_prior`; two arms that borrow it are
+    """Whether all of them are the one estimate of `any_decoder`; two arms that borrow it are
     wrong together, however each rounds.
     """
     return all(

@@ -142,8 +142,8 @@ def rounding_hides_pairing(m: Measurements) -> str | None:
     if not _rounding_explains(m):
         return None
     return (
-        f"Losses are rounded to {m.resolution.quantum:.2g} nats, coarser than the batch noise: it "
-        "can't show whether the data is the same."
+        f"Losses are rounded to {m.resolution.rounding_step:.2g} nats, coarser than the batch "
+        "noise: it can't show whether the data is the same."
     )
 
 

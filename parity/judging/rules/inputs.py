@@ -11,7 +11,8 @@ MAX_COUNTED = 10**15  # beyond the tokens of any training, and far beyond its st
 # below, the noise is no share of the loss any more; above ln of any vocabulary
 MIN_LEVEL_NATS, MAX_LEVEL_NATS = 0.3, 20.0
 
-# Of the window's points; fewer count in the interval.
+# Points that one arm alone lacks, as shares of the window's points (in a row, and in all) and as a
+# number; fewer missing points are no reason by themselves and widen the interval.
 HOLE_IN_ONE_ARM, LACKING_IN_ONE_ARM, FEWEST_LACKING = 0.015, 0.03, 3
 
 

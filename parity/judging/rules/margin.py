@@ -98,7 +98,7 @@ def rounding_hides(m: Measurements, _s: WindowStatistics, margin: Margin) -> str
     ):
         return None
     return (
-        f"Losses are rounded to {m.resolution.quantum:.2g}: that can move the gap by "
+        f"Losses are rounded to {m.resolution.rounding_step:.2g}: that can move the gap by "
         f"{m.resolution.rounding:.2g} nats, across the margin."
     )
 
@@ -125,7 +125,7 @@ def margin_of_few_digits(m: Measurements, s: WindowStatistics, margin: Margin) -
     """Batch noise wider than a printed step averages the rounding away, so that a long curve shows
     less than a step.
     """
-    printed = m.resolution.quantum
+    printed = m.resolution.rounding_step
     if m.policy.is_absolute or printed <= s.sigma_step or within_margin(m) is None:
         return None
     if margin.nats < MIN_PRINTED_STEPS * printed:

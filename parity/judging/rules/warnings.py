@@ -330,9 +330,9 @@ def _side(lo: float, hi: float, margin: float) -> str:
 
 
 def rounded(m: Measurements) -> str | None:
-    if m.resolution.quantum < COARSE_ROUNDING_STEP:
+    if m.resolution.rounding_step < COARSE_ROUNDING_STEP:
         return None
-    return f"The losses are rounded to multiples of {m.resolution.quantum:.2g} nats."
+    return f"The losses are rounded to multiples of {m.resolution.rounding_step:.2g} nats."
 
 
 def smooth(m: Measurements) -> str | None:

@@ -73,7 +73,10 @@ def measure_advisory(m: Measurements, downstream: tuple[TaskDocument, ...] = ())
             *m.arms.both_runs, m.window, statistics.interval.run, m.policy.confidence
         ),
         run_spikes=spikes_over_run(
-            curves[1] - curves[0], m.aligned.steps, statistics.baseline.level, m.resolution.quantum
+            curves[1] - curves[0],
+            m.aligned.steps,
+            statistics.baseline.level,
+            m.resolution.rounding_step,
         ),
         downstream=downstream,
     )

@@ -71,7 +71,7 @@ def _earlier_points(
         arms=m.arms,
         controls=m.controls,
         policy=m.policy,
-        rounding_step=m.resolution.quantum,
+        rounding_step=m.resolution.rounding_step,
         multiplicity=m.multiplicity,
         exact=m.identical.rounding if m.identical else None,
     )

@@ -5,8 +5,8 @@ import math
 import pytest
 from scipy.stats import f as fisher
 
+from parity.judging.noise.any_decoder import fit_between
 from parity.judging.noise.contradiction import RunSpread, agreement
-from parity.judging.noise.family_prior import fit_between
 from parity.judging.noise.family_spread import FamilyNoise
 from parity.judging.noise.noise_source import find_noise_source
 from parity.judging.noise.noise_table import NoiseTable, read_noise_table

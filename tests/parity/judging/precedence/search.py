@@ -4,18 +4,20 @@ Every change, every two changes, and where two neighbours of the order were not 
 every two of their changes with a third one, are made on a pair that passes. The cases that show
 each pair of rules once, in which the first one decides, are written into the files that
 `test_precedence.py` reads: single changes first, then those that show the most pairs. The search
-takes minutes; the tests read its answer.
+takes about ten minutes on two cores; the tests read its answer. The files change much where little
+did, since few cases are chosen for all pairs: what it prints says which pairs of rules it gained
+and lost.
 """
 
 import itertools
 import json
 import multiprocessing
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 
 from tests.parity.judging.precedence import changes, evaluation_changes
+from tests.parity.judging.precedence.cases import FOLDER, excluded_pairs, recorded_cases
 from tests.parity.judging.precedence.held import (
     RULES_OF_EVALUATIONS,
     RULES_OF_TRAINING,
@@ -23,7 +25,6 @@ from tests.parity.judging.precedence.held import (
     training_holds,
 )
 
-FOLDER = Path(__file__).parent
 Combination = tuple[str, ...]
 Held = tuple[str, ...]
 """The names of the rules that hold, in their order."""
@@ -92,8 +93,21 @@ def fewest(found: dict[Combination, Held]) -> list[Combination]:
     return chosen
 
 
+def changes_of_pairs(
+    before: Collection[tuple[str, str]], after: Collection[tuple[str, str]], order: Sequence[str]
+) -> Iterator[str]:
+    """What a search says of the pairs that it gained and lost; a lost one is no longer tested."""
+    for first, other in sorted(set(after) - set(before)):
+        yield f"gained: {first} decides over {other}"
+    for first, other in sorted(set(before) - set(after)):
+        known = first in order and other in order
+        why = "no case shows it any more" if known else "a rule is gone"
+        yield f"lost: {first} decided over {other}; {why}"
+
+
 def write(name: str, hold: Hold, names: Sequence[str], order: Sequence[str]) -> None:
     """Search, and write the cases by the rule that decides."""
+    before = recorded_cases(name)
     found = searched(hold, names, order)
     by_rule: dict[str, list[tuple[Combination, Held]]] = defaultdict(list)
     for combination in fewest(found):
@@ -107,8 +121,12 @@ def write(name: str, hold: Hold, names: Sequence[str], order: Sequence[str]) -> 
                 f"[[{rule}]]\nmade = {json.dumps(combination)}\nover = {json.dumps(held[1:])}\n"
             )
     (FOLDER / f"{name}.toml").write_text("\n".join(lines), encoding="utf-8")
-    for first, second in missing_neighbours(order, found):
-        print(f"{name}: neighbours never found together: {first}, {second}")
+    for line in changes_of_pairs(before, recorded_cases(name), order):
+        print(f"{name}: {line}")
+    for first, second in set(missing_neighbours(order, found)) - excluded_pairs(name):
+        print(
+            f"{name}: neighbours never found together, and not in excluded.toml: {first}, {second}"
+        )
 
 
 def main() -> None:

@@ -13,8 +13,8 @@ import pytest
 
 from parity.judging.curves.alignment import Aligned
 from parity.judging.curves.curve import Curve, curve_from_arrays
-from parity.judging.curves.lacking import Lacking
 from parity.judging.curves.mismatch import FirstGap, Mismatch
+from parity.judging.curves.points_in_one_arm import Lacking
 from parity.judging.curves.spikes import Spikes
 from parity.judging.curves.step_noise import StandardError
 from parity.judging.decide import decide
@@ -114,7 +114,7 @@ def test_a_margin_of_less_than_four_printed_steps_passes_nothing(honest: Measure
     fine = with_statistics(honest, sigma_step=0.5 * printed)
 
     def deciding(step: float, **changes: object) -> str:
-        return first(honest, **with_resolution(honest, quantum=step), **(changes or fine))
+        return first(honest, **with_resolution(honest, rounding_step=step), **(changes or fine))
 
     assert deciding(printed) == "WITHIN_MARGIN"
     assert deciding(just_above(printed)) == "ROUNDED"

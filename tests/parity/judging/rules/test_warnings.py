@@ -42,7 +42,7 @@ def resolved(m: Measurements, **changes: object) -> dict[str, Resolution]:
 def test_losses_of_three_decimals_are_named(
     rounding_step: float, named: bool, honest: Measurements
 ) -> None:
-    assert ("ROUNDED" in warned(honest, **resolved(honest, quantum=rounding_step))) == named
+    assert ("ROUNDED" in warned(honest, **resolved(honest, rounding_step=rounding_step))) == named
 
 
 @pytest.mark.parametrize(("weight", "named"), [(0.5, True), (just_below(0.5), False)])

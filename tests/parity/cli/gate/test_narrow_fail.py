@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from parity.cli.gate.second_look import is_narrow, with_one_more_replicate
+from parity.cli.gate.narrow_fail import is_narrow, with_one_more_replicate
 
 
 def _failed(lo, hi, code="GAP_EXCEEDS_MARGIN") -> Any:

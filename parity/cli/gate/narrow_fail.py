@@ -1,4 +1,4 @@
-"""A second look with one more replicate, where a fail is narrow and the job file wants one."""
+"""A narrow fail is looked at once more with one more replicate, where the job file wants it."""
 
 import copy
 from collections.abc import Sequence

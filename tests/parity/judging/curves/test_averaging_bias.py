@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parity.judging.curves.averages import smoothing_bias
+from parity.judging.curves.averaging_bias import smoothing_bias
 from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.curves.step_noise import step_noise
 from parity.judging.curves.treatment import same_first_batch

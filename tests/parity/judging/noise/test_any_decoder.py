@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.special import digamma, polygamma
 from scipy.stats import t as student
 
-from parity.judging.noise.family_prior import evidence_families, fit_between
+from parity.judging.noise.any_decoder import evidence_families, fit_between
 from parity.judging.noise.family_spread import MAX_DF
 from parity.judging.noise.noise_source import between_families, find_noise_source
 from parity.judging.noise.noise_table import COLUMNS, NoiseTable, NoiseTableError, read_noise_table

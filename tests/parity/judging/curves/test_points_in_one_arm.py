@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from parity.judging.curves.curve import Curve, curve_from_arrays
-from parity.judging.curves.lacking import lacking_points, missing_steps
+from parity.judging.curves.points_in_one_arm import lacking_points, missing_steps
 from parity.judging.curves.window import make_window
 
 WINDOW = make_window(1000, 0, 0.2, "declared")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from parity.judging.curves.averages import smoothing_bias
+from parity.judging.curves.averaging_bias import smoothing_bias
 from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.curves.window import make_window
 
