@@ -40,7 +40,7 @@ PARTS: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "command": "options of engine `command`: [launchers](launchers.md)",
         },
     ),
-    "Arm": (
+    "ArmSpec": (
         "`baseline` and each of `candidates`",
         {
             "recipe": "a [recipe](recipes.md); under engines `command` and `external` also `fp8` "
