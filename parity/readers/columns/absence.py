@@ -31,11 +31,12 @@ from parity.judging.curves.curve import BoolArray, FloatArray
 from parity.readers.columns.columns import RunColumns
 from parity.readers.columns.names import (
     HELD_OUT,
-    KNOWN_NAMES,
     LOSS,
+    PLANNED,
     STEP,
     VALIDATION,
     is_held_out,
+    is_known,
     other_losses,
 )
 from parity.readers.columns.rhythm import NEVER, due_losses
@@ -294,8 +295,9 @@ def _words(name: str) -> frozenset[str]:
 
 def _is_clock(name: str) -> bool:
     """Whether a column counts or tells the time, so that rows of every kind have it."""
-    plain = name.strip().lower()
-    return plain in KNOWN_NAMES[STEP] or re.split(r"[/.]", plain)[-1].strip("_") in _CLOCKS
+    if is_known(name, STEP) or is_known(name, PLANNED):
+        return True
+    return re.split(r"[/.]", name.strip().lower())[-1].strip("_") in _CLOCKS
 
 
 def _is_of_training(name: str) -> bool:

@@ -4,7 +4,11 @@ what goes with it.
 The first name that is there wins. The language-model loss is read before a total that has z-loss
 or router losses in it, and `loss` before `train_loss`, which the Hugging Face trainer writes once,
 as the mean of the whole run. `RunColumns.taken` says what was taken, and what could also have
-been the loss. Consumed samples and tokens are never steps.
+been the loss. Consumed samples and tokens in a column are never steps.
+
+Names are compared without case, and with one sign for those that stand between groups ("/", ".")
+and one for those between words ("_", "-", a blank). A name that groups of no meaning of their own
+stand before ("metrics/train/loss") is known by its last parts.
 """
 
 import difflib
@@ -15,10 +19,21 @@ from parity.readers.errors import NoLossError, ReadError
 from parity.wording import first_few
 
 STEP, LOSS, VALIDATION, PERPLEXITY = "step", "loss", "validation_loss", "perplexity"
+RATE, PLANNED = "learning_rate", "planned_steps"
+VALUE = "value"
+"""The name of a column of losses without the name of a metric."""
+EPOCH = "epoch"
+NUMBERED = "the number of the row"
+"""What stands for the column of the step where no column counts: rows are numbered from 1."""
 KNOWN_NAMES: Mapping[str, tuple[str, ...]] = {
     STEP: (
         *("step", "steps", "_step", "global_step", "train/global_step", "trainer/global_step"),
         *("iteration", "iter", "training_step", "train/step"),
+        *("current_steps", "current_step", "global_steps", "global_step/max_steps"),
+        *("train_step", "train_steps", "training_steps", "trainer/step", "train/iteration"),
+        *("update_step", "train/update_step", "optimizer_step", "optim_step", "opt_step"),
+        *("num_updates", "iterations", "iters", "iter_num", "step_num", "step_i", "step_idx"),
+        *("micro_step", "train/micro_step"),
     ),
     LOSS: (
         *(
@@ -39,7 +54,12 @@ KNOWN_NAMES: Mapping[str, tuple[str, ...]] = {
             "loss/train",
             "training loss",
         ),
-        *("train_loss_epoch", "loss_metrics/global_avg_loss", "value"),
+        *("train/loss_step", "loss_step", "step_loss", "train/step_loss", "train_step_loss"),
+        *("batch_loss", "train/batch_loss", "train_batch_loss", "losses", "train_losses"),
+        *("cross_entropy_loss", "train/cross_entropy_loss", "cross_entropy", "ce_loss", "ce"),
+        *("train/cross_entropy", "train/ce_loss", "train_ce_loss", "nll_loss", "train/nll_loss"),
+        *("xent", "nll", "train_loss_epoch", "train/loss_epoch", "loss_epoch"),
+        *("loss_metrics/global_avg_loss", VALUE),
     ),
     "grad_norm": (
         "learning/raw_grad_norm",
@@ -51,13 +71,15 @@ KNOWN_NAMES: Mapping[str, tuple[str, ...]] = {
         "grad norm",
     ),
     "clipped_grad_norm": ("clipped_grad_norm", "learning/grad_norm"),
-    "learning_rate": (
+    RATE: (
         "learning/current_learning_rate",
         "learning_rate",
         "lr",
         "train/learning_rate",
         "learning-rate",
         "learning rate",
+        "train/lr",
+        "optim/lr",
     ),
     "step_seconds": (
         "perf/step_time_seconds",
@@ -86,6 +108,12 @@ KNOWN_NAMES: Mapping[str, tuple[str, ...]] = {
         ),
         *("validation_metrics/loss", "lm loss validation", "validation loss"),
     ),
+    # one number in all rows: the planned length
+    PLANNED: (
+        *("total_steps", "max_steps", "total_train_steps", "num_train_steps"),
+        *("num_training_steps", "max_train_steps", "total_iterations", "total_iters"),
+        *("max_iterations", "max_iters", "train_iters", "max_updates", "total_updates"),
+    ),
 }
 OPTION = "--column {}=NAME"  # the option that names the column of a quantity, for errors
 TOTAL_LOSS = "total_loss"  # never guessed: a column that --column names, for the record
@@ -99,38 +127,67 @@ NOT_THE_LOSS = HELD_OUT | frozenset(
     )
 )
 """Words in the name of a column that has another loss, or its range."""
+_GROUPS = frozenset(
+    (
+        *("train", "training", "trainer", "metrics", "metric", "scalars", "data", "logs", "log"),
+        *("history", "stats", "state", "values", "info", "results", "result", "output", "run"),
+        *("learning", "perf", "optim", "optimizer", "step", "lm", "model", "record", "losses"),
+    )
+)
+"""Groups of names that make no other quantity of what is in them."""
+_RATE = re.compile(
+    r"(?:.*/)?(?:current_)?(?:lr|learning_rate)"
+    r"(?:[/_](?:adam\w*|sgd|lion|muon|adafactor|lamb|rmsprop|(?:pg|group|param_group)?_?\d+))*"
+)
+_OTHER_RATES = frozenset(
+    (
+        *("min", "max", "base", "initial", "peak", "final", "config", "args", "hparams", "cfg"),
+        *("scale", "factor", "mult", "multiplier", "scheduler", "schedule", "decay", "warmup"),
+        "momentum",
+    )
+)
+"""Words in a name with "lr" that is not the learning rate of a step."""
+_NO_COUNTERS = frozenset(
+    (
+        *("loss", "losses", "lr", "rate", "norm", "acc", "accuracy", "ppl", "perplexity", "error"),
+        *("time", "seconds", "sec", "epoch", "epochs", "memory", "mem", "throughput", "per"),
+        *("f1", "auc", "mae", "mse", "rmse", "precision", "recall", "entropy", "score"),
+    )
+)
+"""Words in the name of a column that counts nothing: rows are numbered only where no other column
+could count.
+"""
+_EPOCHS = ("epoch", "epochs")
 _MOST_SHOWN = 60  # characters of a name
 
 
 def find_columns(
-    names: Sequence[str], named_columns: Mapping[str, str], source: str, option: str = OPTION
+    names: Sequence[str],
+    named_columns: Mapping[str, str],
+    source: str,
+    option: str = OPTION,
+    *,
+    may_number: bool = False,
 ) -> dict[str, str]:
     """Map each quantity to its column: as `named_columns` says, else by known names. `option`
-    names a quantity's column on the command line.
+    names a quantity's column on the command line. Where `may_number` and no column could count, the
+    step is `NUMBERED`, and the epoch is read, too.
 
     Raises ReadError where step or loss can't be found, a named quantity or column is unknown, or
     the loss's column is named as an accuracy or a perplexity.
     """
-    columns: dict[str, str] = {}
-    for quantity, column in named_columns.items():
-        if quantity not in QUANTITIES:
-            raise ReadError(
-                f"{source}: no quantity is called {quantity!r}; expected one of "
-                f"{', '.join(QUANTITIES)} before the ="
-            )
-        if column not in names:
-            raise ReadError(
-                f"{source}: no column {column!r} for {quantity}; the columns are "
-                f"{listed(names)}{did_you_mean(column, names)}"
-            )
-        columns[quantity] = column
-    for quantity, aliases in KNOWN_NAMES.items():
-        if (
-            quantity not in columns
-            and (guess := _known_column(names, aliases, source, option.format(quantity)))
-            is not None
-        ):
-            columns[quantity] = guess
+    columns = _stated_columns(names, named_columns, source)
+    spellings = _Spellings(names)
+    for quantity in KNOWN_NAMES:
+        if quantity not in columns:
+            hits = spellings.hits(quantity)
+            if len(hits) > 1 and quantity != RATE:
+                raise ReadError(
+                    f"{source}: {len(hits)} columns could be {canonical_name(hits[0])!r}: "
+                    f"{listed(hits)}; name one with {option.format(quantity)}"
+                )
+            if hits:
+                columns[quantity] = hits[0]
     for quantity, column in columns.items():
         if list(names).count(column) > 1:
             raise ReadError(
@@ -140,6 +197,8 @@ def find_columns(
     # MaxText's name for it, read already where the norm before is missing
     if columns.get("clipped_grad_norm") == columns.get("grad_norm"):
         columns.pop("clipped_grad_norm", None)
+    if may_number and STEP not in columns and LOSS in columns:
+        columns |= _numbered(names)
     for quantity, error in ((STEP, ReadError), (LOSS, NoLossError)):
         if quantity not in columns:
             raise error(
@@ -158,16 +217,50 @@ def find_columns(
     return columns
 
 
+def _stated_columns(
+    names: Sequence[str], named_columns: Mapping[str, str], source: str
+) -> dict[str, str]:
+    """The columns that a person named, by quantity."""
+    columns: dict[str, str] = {}
+    for quantity, column in named_columns.items():
+        if quantity not in QUANTITIES:
+            raise ReadError(
+                f"{source}: no quantity is called {quantity!r}; expected one of "
+                f"{', '.join(QUANTITIES)} before the ="
+            )
+        if (there := named_column(names, column)) is None:
+            raise ReadError(
+                f"{source}: no column {column!r} for {quantity}; the columns are "
+                f"{listed(names)}{did_you_mean(column, names)}"
+            )
+        columns[quantity] = there
+    return columns
+
+
+def _numbered(names: Sequence[str]) -> dict[str, str]:
+    """What stands for the step, and the column of the epoch; nothing where a column may count."""
+    if any(map(_may_count, names)):
+        return {}
+    epoch = first_known_name(names, _EPOCHS)
+    return {STEP: NUMBERED} | ({} if epoch is None else {EPOCH: epoch})
+
+
+def _may_count(name: str) -> bool:
+    others = (quantity for quantity in KNOWN_NAMES if quantity not in (STEP, "tokens"))
+    is_known_other = any(is_known(name, quantity) for quantity in others)
+    return bool(name) and not is_known_other and not name_words(name) & _NO_COUNTERS
+
+
 def other_losses(names: Iterable[str], taken: str) -> tuple[str, ...]:
     """Columns that could also be the training loss, in their order: known names of it, and others
     with "loss" in them.
     """
-    loss_names = set(KNOWN_NAMES[LOSS]) - {"value"}
+    loss_names = _CANONICAL[LOSS].keys() - {VALUE}
     words = {name: name_words(name) for name in names if name != taken}
     return tuple(
         name
         for name, parts in words.items()
-        if plain_name(name) in loss_names or ("loss" in parts and not parts & NOT_THE_LOSS)
+        if canonical_name(name) in loss_names or ("loss" in parts and not parts & NOT_THE_LOSS)
     )
 
 
@@ -210,22 +303,74 @@ def listed(names: Sequence[str]) -> str:
 
 
 def first_known_name(names: Sequence[str], aliases: Sequence[str]) -> str | None:
-    """The column that has the first of some known names, in any case; None where none has."""
-    by_plain = {name.strip().lower(): name for name in reversed(names)}
-    return next((by_plain[word] for word in aliases if word in by_plain), None)
+    """The column that has the first of some known names, in any spelling; None where none has."""
+    by_name = {canonical_name(name): name for name in reversed(names)}
+    spelled = map(canonical_name, aliases)
+    return next((by_name[alias] for alias in spelled if alias in by_name), None)
 
 
-def _known_column(
-    names: Sequence[str], aliases: Iterable[str], source: str, option: str
-) -> str | None:
-    plain = [(name, plain_name(name)) for name in names]
-    for alias in aliases:
-        hits = [name for name, short in plain if short == alias]
-        if len(hits) > 1:
-            raise ReadError(
-                f"{source}: {len(hits)} columns could be {alias!r}: {listed(hits)}; name one with "
-                f"{option}"
-            )
-        if hits:
-            return hits[0]
-    return None
+def has_known(names: Sequence[str], quantity: str) -> bool:
+    """Whether a column could be a quantity by its name."""
+    return bool(_Spellings(names).hits(quantity))
+
+
+def is_known(name: str, quantity: str) -> bool:
+    """Whether a column has a known name of a quantity, in any spelling."""
+    return canonical_name(name) in _CANONICAL[quantity]
+
+
+def canonical_name(name: str) -> str:
+    """A name in the spelling in which names are compared: "train/lm_loss" for "Train.LM-loss"."""
+    plain = re.sub(r"(?<=\w)(?:\.|::)(?=[a-z_])", "/", plain_name(name))
+    return re.sub(r"(?<=[^/_])[ _-]+(?=[^/_ -])", "_", plain)
+
+
+def named_column(names: Sequence[str], column: str) -> str | None:
+    """The column that a person named, in any spelling where only one is spelled so; None where
+    none is.
+    """
+    if column in names:
+        return column
+    alike = [name for name in names if canonical_name(name) == canonical_name(column)]
+    return alike[0] if len(alike) == 1 else None
+
+
+class _Spellings:
+    """The names of columns, by what they are compared by."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._exact: dict[str, list[str]] = {}
+        self._canonical: dict[str, list[str]] = {}
+        self._tails: dict[str, list[str]] = {}
+        for name in names:
+            self._exact.setdefault(plain_name(name), []).append(name)
+            plain = canonical_name(name)
+            self._canonical.setdefault(plain, []).append(name)
+            groups = plain.split("/")
+            for at in range(1, len(groups)):
+                if groups[at - 1] not in _GROUPS:
+                    break
+                self._tails.setdefault("/".join(groups[at:]), []).append(name)
+
+    def hits(self, quantity: str) -> Sequence[str]:
+        """The columns that could be a quantity: those with its first known name that is there."""
+        for alias in KNOWN_NAMES[quantity]:
+            if hits := self._exact.get(alias) or self._canonical.get(canonical_name(alias)):
+                return hits
+        if quantity == RATE:
+            return [
+                name
+                for plain, named in self._canonical.items()
+                if _RATE.fullmatch(plain) and not _OTHER_RATES & name_words(plain)
+                for name in named
+            ]
+        for alias in _CANONICAL[quantity]:
+            if alias != VALUE and (hits := self._tails.get(alias)):
+                return hits
+        return ()
+
+
+_CANONICAL: Mapping[str, Mapping[str, None]] = {
+    quantity: dict.fromkeys(map(canonical_name, aliases))
+    for quantity, aliases in KNOWN_NAMES.items()
+}

@@ -1,6 +1,7 @@
 """A cell or a field as a number, as a step, or as the word for a missing value."""
 
 import math
+import re
 
 from parity.judging.curves.curve import MAX_STEP
 from parity.readers.columns.names import OPTION, STEP
@@ -8,6 +9,7 @@ from parity.readers.errors import ReadError
 
 MISSING = ("", "none", "null", "na", "n/a", "<na>", "nan", "-", "--")
 """What stands in a cell without a value, in lower case."""
+_OF_TOTAL = re.compile(r"\s*(\d{1,15})\s*(?:/|of)\s*(\d{1,15})\s*")
 
 
 def step_number(value: float, where: str, option: str = OPTION) -> float:
@@ -18,6 +20,12 @@ def step_number(value: float, where: str, option: str = OPTION) -> float:
             f"counts steps with {option.format(STEP)}"
         )
     return value
+
+
+def step_of_total(text: str) -> tuple[int, int] | None:
+    """Step and planned length of a text such as "5/400"; None for any other."""
+    found = _OF_TOTAL.fullmatch(text)
+    return (int(found[1]), int(found[2])) if found else None
 
 
 def plain_number(value: object) -> float | None:

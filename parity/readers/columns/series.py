@@ -9,7 +9,7 @@ import numpy as np
 from parity.judging.curves.curve import BoolArray, FloatArray
 from parity.readers.columns.absence import COMPANION_SHARE
 from parity.readers.columns.columns import RunColumns
-from parity.readers.columns.names import LOSS, STEP, VALIDATION, find_columns
+from parity.readers.columns.names import LOSS, PLANNED, STEP, VALIDATION, find_columns
 from parity.readers.columns.rhythm import due_losses
 from parity.readers.columns.track import Series, arrays_of, at_rows
 
@@ -39,7 +39,7 @@ def columns_from_series(
     other_steps = [
         at_steps[~np.isnan(series_values)]
         for quantity, (at_steps, series_values) in series.items()
-        if quantity not in (LOSS, VALIDATION, *_CALL_QUANTITIES)
+        if quantity not in (LOSS, VALIDATION, PLANNED, *_CALL_QUANTITIES)
     ]
     steps, losses, absent, between = _add_due_steps(*series[LOSS], other_steps)
     values = {STEP: steps, LOSS: losses}

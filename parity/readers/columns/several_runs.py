@@ -2,7 +2,16 @@
 
 from collections.abc import Iterable, Sequence
 
-from parity.readers.columns.names import first_known_name
+from parity.readers.columns.names import (
+    KNOWN_NAMES,
+    LOSS,
+    VALIDATION,
+    canonical_name,
+    did_you_mean,
+    first_known_name,
+    is_known,
+    listed,
+)
 from parity.readers.errors import ReadError, SeveralRunsError
 from parity.wording import first_few
 
@@ -21,6 +30,39 @@ def arm_column(names: Sequence[str]) -> str | None:
     runs apart.
     """
     return first_known_name(names, ARM_NAMES)
+
+
+def loss_of_run(names: Sequence[str], run: str, source: str) -> str:
+    """The column of a run's losses in a table that has a column for each run: it is called as the
+    run, or as the run and a loss. Raises ReadError where none is.
+    """
+    called = canonical_name(run)
+    hits = [
+        name
+        for name in names
+        if canonical_name(name) == called or called in _runs_in(canonical_name(name))
+    ]
+    quantity = next(
+        (one for one in KNOWN_NAMES if one not in (LOSS, VALIDATION) and is_known(run, one)), None
+    )
+    if len(hits) == 1 and quantity is None:
+        return hits[0]
+    what = f"{run!r} is the {quantity}" if quantity else f"no column is called {run!r}"
+    raise ReadError(
+        f"{source}: no column names the run, and {what}; expected a column such as run_id, or one "
+        f"that is called as the run; the columns are {listed(names)}{did_you_mean(run, names)}"
+    )
+
+
+def _runs_in(name: str) -> set[str]:
+    """What stands before or behind the name of a loss in a name, such as the run in "fp8/loss"."""
+    splits = [(name[:at], name[at + 1 :]) for at, sign in enumerate(name) if sign in "/_"]
+    return {
+        run
+        for before, behind in splits
+        for run, rest in ((before, behind), (behind, before))
+        if is_known(rest, LOSS)
+    }
 
 
 def choose_run(runs: Iterable[str], run: str | None, source: str) -> str:

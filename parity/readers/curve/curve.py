@@ -6,13 +6,32 @@ import numpy as np
 
 from parity.judging.curves.curve import PLANNED_STEPS, Curve, CurveError, curve_from_arrays
 from parity.readers.columns.columns import RunColumns
-from parity.readers.columns.names import KNOWN_NAMES, LOSS, PERPLEXITY, STEP
+from parity.readers.columns.names import EPOCH, LOSS, NUMBERED, PERPLEXITY, STEP, VALUE
 from parity.readers.curve.loss_facts import loss_facts
 from parity.readers.curve.plausibility import check_repeats, check_unnamed, check_values
 from parity.readers.curve.step_unit import unit_change
 from parity.readers.errors import ReadError
+from parity.readers.logs.lines.planned_length import stated_plan
 
-_UNNAMED = KNOWN_NAMES[LOSS][-1]  # a column of values without the name of a metric
+
+def in_order(taken: RunColumns, source: str) -> RunColumns:
+    """The columns without that of the epoch, which shows whether numbered rows are in order; raises
+    ReadError where it goes back, because a restart or another run begins there.
+    """
+    if taken.names[STEP] != NUMBERED:
+        return taken
+    epochs = taken.values.get(EPOCH, np.empty(0))
+    back = np.flatnonzero(np.diff(epochs[np.isfinite(epochs)]) < 0)
+    if len(back):
+        raise ReadError(
+            f"{source}: no column counts steps, and the epoch goes back from "
+            f"{epochs[back[0]]:g} to {epochs[back[0] + 1]:g}, so two runs or a restart may be in "
+            "the file; expected a column of steps, or one run"
+        )
+    values = {quantity: column for quantity, column in taken.values.items() if quantity != EPOCH}
+    return dataclasses.replace(taken, values=values).noted(
+        "no column counts steps: rows are numbered from 1, so a planned length counts rows"
+    )
 
 
 def curve_of(taken: RunColumns, name: str, *, label: str, stated: bool) -> Curve:
@@ -21,13 +40,14 @@ def curve_of(taken: RunColumns, name: str, *, label: str, stated: bool) -> Curve
 
     Raises ReadError for what cannot be one run's loss in nats.
     """
+    taken = in_order(stated_plan(taken), name)
     steps, loss = taken.values[STEP], np.asarray(taken.values[LOSS], np.float64)
     notes = (
         taken.taken(),
         *taken.notes,
         *check_values(loss, taken.names[LOSS], name, taken.option),
     )
-    if taken.names[LOSS].strip().lower() == _UNNAMED and not stated:
+    if taken.names[LOSS].strip().lower() == VALUE and not stated:
         check_unnamed(loss, taken.names[LOSS], name, taken.option)
     rest = {
         key: value for key, value in taken.values.items() if key not in (STEP, LOSS, PERPLEXITY)

@@ -1,6 +1,7 @@
 """The value of a JSON text, in which an object gives each name one value."""
 
 import json
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -9,6 +10,23 @@ from parity.readers.errors import ReadError
 
 object_of_values = partial(object_of_pairs, equal_values_pass=True)
 """An object of a log, for json's `object_pairs_hook`: a value that is written twice is one."""
+
+
+def flat_object(record: dict[str, Any]) -> dict[str, Any]:
+    """An object without objects in it: their names follow its own behind a slash. Raises
+    NameTwiceError where that gives one name two values.
+    """
+    if not any(type(value) is dict for value in record.values()):
+        return record
+    return object_of_values([*_flat_pairs(record, "")])
+
+
+def _flat_pairs(record: Mapping[str, Any], before: str) -> Iterator[tuple[str, Any]]:
+    for name, value in record.items():
+        if isinstance(value, dict):
+            yield from _flat_pairs(value, f"{before}{name}/")
+        else:
+            yield f"{before}{name}", value
 
 
 def json_value(text: str, name: str, remedy: str = "check the file") -> Any:

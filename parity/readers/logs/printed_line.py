@@ -22,10 +22,19 @@ refused (`parity.readers.curve.plausibility.check_repeats`).
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import NamedTuple
 
-from parity.readers.columns.names import HELD_OUT, KNOWN_NAMES, LOSS, NOT_THE_LOSS, STEP
+from parity.readers.columns.names import (
+    HELD_OUT,
+    KNOWN_NAMES,
+    LOSS,
+    NOT_THE_LOSS,
+    STEP,
+    VALUE,
+    canonical_name,
+)
 from parity.readers.columns.number import MISSING
-from parity.readers.logs.lines.line import LONGEST, LogLine, NumberPlace, looked_at
+from parity.readers.logs.lines.line import EPOCH, LONGEST, LogLine, NumberPlace, looked_at
 from parity.readers.logs.lines.line_log import LineLog
 
 _RANK = re.compile(r"^\s*(?:\[(?:rank|default)?(\d+)\]:?|(\d+):(?=\s))", re.IGNORECASE)
@@ -37,27 +46,41 @@ _ENDS = r"(?![\w%]|\.\d)"
 _PAIR = re.compile(
     rf"(?<![\w./-])(?P<name>[a-z_][\w./-]*(?:\([a-z]+\))?(?![\w./-])(?: {_WORD}){{0,4}})"
     rf"['\"]?\s{{0,20}}[:=]?\s{{0,20}}(?:['\"(]|\[\s{{0,20}})?"
-    rf"(?P<number>{_NUMBER}){_ENDS}(?:\s?/\s?(?P<planned>\d+(?:,\d{{3}})*))?",
+    rf"(?P<number>{_NUMBER}){_ENDS}(?:(?:\s?/\s?|\sof\s)(?P<planned>\d+(?:,\d{{3}})*))?",
     re.IGNORECASE,
 )
 _LOOP = re.compile(r"\([a-z]+\)", re.IGNORECASE)
 """What a counter counts in, as in "Iter(train)"."""
 _NAME_OR_BAR = re.compile("[a-z_/]", re.IGNORECASE)
 _BAR = re.compile(r"(?<![\d/])(\d+)/(\d+)(?![\d/])\s*(?:\[|[━╸╺─█▉-▏])")
+_COUNTER = re.compile(
+    r"(?P<open>[\[(])\s{0,20}(?P<number>\d{1,15})\s{0,20}/\s{0,20}(?P<planned>\d{1,15})"
+    r"(?:\s{0,5}\(\s{0,5}\d+(?:\.\d+)?\s?%\))?\s{0,20}[\])]"
+    r"|(?<![\d/.])(?P<plain>\d{1,15})\s{0,20}/\s{0,20}(?P<of>\d{1,15})\s(?:batches|steps|iters)\b"
+)
+"""A counter without a name, such as "[  10/500]" or "200/ 2983 batches"."""
 _STEPS = (
     *(
-        "global step",
-        "global step/max steps",
-        "optimizer step",
-        "optim step",
+        "global_step",
+        "global_steps",
+        "global_step/max_steps",
+        "optimizer_step",
+        "optim_step",
+        "update_step",
+        "num_updates",
         "update",
-        "num updates",
-        "training step",
-        "train step",
+        "training_step",
+        "train_step",
+        "current_step",
+        "current_steps",
     ),
     *(
-        "train/global step",
-        "trainer/global step",
+        "train/global_step",
+        "trainer/global_step",
+        "train/step",
+        "step_i",
+        "step_num",
+        "iter_num",
         "step",
         "steps",
         "iteration",
@@ -109,7 +132,7 @@ _LOSSES = (
     "ce",
     "xent",
     "nll",
-    "cross entropy",
+    "cross_entropy",
     "crossentropy",
     "crossentropyloss",
     "languagecrossentropy",
@@ -121,14 +144,51 @@ _AVERAGES = frozenset(
 _EVALUATION = HELD_OUT | {"validate", "validating", "evaluate", "evaluating"}
 _OTHER_LOSSES = NOT_THE_LOSS | _AVERAGES | {"best", "final", "last", "lowest", "total"}
 _KNOWN = {
-    name.lower().replace("_", " "): name
+    canonical_name(name): name
     for names in KNOWN_NAMES.values()
-    for name in names
-    if name != "value"
+    for name in reversed(names)
+    if name != VALUE
 }
 _TRAINING = frozenset(KNOWN_NAMES[LOSS])
 _READ = frozenset(name for names in KNOWN_NAMES.values() for name in names)
 _WHOLE = 15  # digits of a step that every float holds
+_EPOCHS = frozenset(("epoch", "epochs", "train_epoch", "training_epoch"))
+_BARS_OF_STEPS = frozenset(("step", "steps", "iter", "iters", "iteration", "iterations"))
+"""Words before a bar that is not that of one epoch."""
+
+
+class _Pairs:
+    """The numbers of a line by name: its values, its steps, and its epoch."""
+
+    def __init__(self, text: str) -> None:
+        self.values: dict[str, re.Match[str]] = {}
+        self.steps: dict[str, re.Match[str]] = {}
+        self.epoch: re.Match[str] | None = None
+        self.is_held_out = False
+        self.fixed: list[tuple[int, int]] = []
+        for pair in _PAIR.finditer(text):
+            name, is_step = _named(pair["name"])
+            if name in _EPOCHS and pair["number"].isdecimal():
+                self.epoch = self.epoch or pair
+            elif is_step and _number(pair).is_integer():  # fairseq's `update` is a share
+                self.steps.setdefault(name, pair)
+                self.is_held_out |= bool(_EVALUATION & _words(pair["name"]))
+            else:
+                self.values.setdefault(name, pair)
+            self.fixed += [pair.span("name"), pair.span("planned")]
+
+
+class _Count(NamedTuple):
+    """Where a line counts: its step, what it counts to, whether that is the end of the run, whether
+    it is a bar, and where the number stands.
+    """
+
+    step: float
+    planned: int | None
+    states_plan: bool
+    is_bar: bool
+    number: tuple[int, int]
+    fixed: tuple[int, int]
 
 
 def read_line(line: str) -> LogLine | None:
@@ -139,50 +199,85 @@ def read_line(line: str) -> LogLine | None:
     if _NAME_OR_BAR.search(text) is None:  # as most lines of a table, which are looked at too
         return None
     rank = _RANK.match(text)
-    values: dict[str, re.Match[str]] = {}
-    steps: dict[str, re.Match[str]] = {}
-    fixed = [] if rank is None else [rank.span(rank.lastindex or 0)]
-    is_held_out = False
-    for pair in _PAIR.finditer(text):
-        name, is_step = _named(pair["name"])
-        if is_step and _number(pair).is_integer():  # fairseq's `update` is a share of an epoch
-            steps.setdefault(name, pair)
-            is_held_out = is_held_out or bool(_EVALUATION & _words(pair["name"]))
-        else:
-            values.setdefault(name, pair)
-        fixed += [pair.span("name"), pair.span("planned")]
-    first = min(steps, key=_STEPS.index, default=None)
-    bar = _BAR.search(text) if first is None else None
-    if is_held_out:
+    pairs = _Pairs(text)
+    count = _count(text, pairs)
+    # of an evaluation, whose losses belong to the step before it
+    is_evaluation = (
+        count is not None
+        and not pairs.steps
+        and bool(_EVALUATION & _words(text[: count.number[0]]))
+    )
+    values = pairs.values
+    if pairs.is_held_out or is_evaluation:
         values = _evaluation(values, text)
-    if first is None and bar is None and not values:
+    count = None if is_evaluation else count
+    epoch = pairs.epoch
+    if count is None and not values and epoch is None:
         return None
-    step, planned = None, None
-    if bar is not None:
-        step, planned = float(bar[1]), int(bar[2])
-    elif first is not None:
-        step = _number(steps[first])
-        # else it may count the steps of one epoch
-        if steps[first]["planned"] and first != "batch" and "epoch" not in _words(text):
-            planned = int(steps[first]["planned"].replace(",", ""))
-    places = {
-        name: NumberPlace(*pair.span("number"))
-        for name, pair in (*values.items(), *([] if first is None else [(STEP, steps[first])]))
-    }
+    places = {name: NumberPlace(*pair.span("number")) for name, pair in values.items()}
+    fixed = [*pairs.fixed, *([] if rank is None else [rank.span(rank.lastindex or 0)])]
+    if count is not None:
+        places[STEP] = NumberPlace(*count.number)
+        fixed.append(count.fixed)
+    epochs = None
+    if epoch is not None:
+        places[EPOCH] = NumberPlace(*epoch.span("number"))
+        epochs = int(epoch["planned"].replace(",", "")) if epoch["planned"] else None
     is_open = (
-        bar is not None
+        (count is not None and count.is_bar)
         or len(line) > LONGEST
-        or any(map(_may_be_other, (*values.items(), *steps.items())))
+        or any(map(_may_be_other, (*values.items(), *pairs.steps.items())))
     )
     return LogLine(
         rank="" if rank is None else rank[rank.lastindex or 0],
-        step=step,
-        planned=planned,
-        is_bar=bar is not None,
+        step=None if count is None else count.step,
+        planned=None if count is None else count.planned,
+        is_bar=count is not None and count.is_bar,
         values={name: _number(pair) for name, pair in values.items()},
         has_loss=not _TRAINING.isdisjoint(values),
         places=None if is_open else places,
         fixed=fixed,
+        epoch=None if epoch is None else _number(epoch),
+        epochs=epochs,
+        states_plan=count is not None and count.states_plan,
+    )
+
+
+def _count(text: str, pairs: _Pairs) -> _Count | None:
+    """Where a line counts: behind the name of a step, by a bar, or by a counter without a name."""
+    is_of_epoch = pairs.epoch is not None or "epoch" in _words(text)
+    if (first := min(pairs.steps, key=_STEPS.index, default=None)) is not None:
+        pair = pairs.steps[first]
+        planned = int(pair["planned"].replace(",", "")) if pair["planned"] else None
+        return _Count(
+            step=_number(pair),
+            planned=planned,
+            # else it may count the steps of one epoch
+            states_plan=planned is not None and first != "batch" and not is_of_epoch,
+            is_bar=False,
+            number=pair.span("number"),
+            fixed=pair.span("planned"),
+        )
+    if (bar := _BAR.search(text)) is not None:
+        return _Count(
+            step=float(bar[1]),
+            planned=int(bar[2]),
+            states_plan=bool(_BARS_OF_STEPS & _words(text[: bar.start()])) and not is_of_epoch,
+            is_bar=True,
+            number=bar.span(1),
+            fixed=bar.span(2),
+        )
+    start = 0 if pairs.epoch is None else pairs.epoch.end()
+    if (counter := _COUNTER.search(text, start)) is None:
+        return None
+    number, planned_group = ("number", "planned") if counter["number"] else ("plain", "of")
+    return _Count(
+        step=float(counter[number]),
+        planned=int(counter[planned_group]),
+        states_plan=number == "number" and "%" not in counter[0] and not is_of_epoch,
+        is_bar=False,
+        number=counter.span(number),
+        fixed=counter.span(planned_group),
     )
 
 
@@ -219,16 +314,19 @@ def _named(raw: str) -> tuple[str, bool]:
         if not words:
             return raw, False
     for at in range(len(words)):
-        plain, before = " ".join(words[at:]).lower().replace("_", " "), _words(" ".join(words[:at]))
+        plain, before = canonical_name(" ".join(words[at:])), _words(" ".join(words[:at]))
+        groups = _words(plain.rpartition("/")[0])
+        if plain in _EPOCHS:
+            return "epoch", False
         if plain in _STEPS:
             if before & _OTHER_STEPS:
                 return raw, False
             return plain, True
-        if plain in _KNOWN or plain == "loss train" or plain.rpartition("/")[2] in _LOSSES:
-            column = _KNOWN.get(plain, "loss/train" if plain == "loss train" else LOSS)
-            if column in _TRAINING and before & _EVALUATION:
+        if plain in _KNOWN or plain == "loss_train" or plain.rpartition("/")[2] in _LOSSES:
+            column = _KNOWN.get(plain, "loss/train" if plain == "loss_train" else LOSS)
+            if column in _TRAINING and (before | groups) & _EVALUATION:
                 return "val_loss", False
-            return (raw if before & _OTHER_LOSSES else column), False
+            return (raw if (before | groups) & _OTHER_LOSSES else column), False
     return raw, False
 
 

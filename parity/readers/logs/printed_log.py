@@ -74,6 +74,8 @@ class PrintedLog(GrowingLog):
                 "no step is printed: lines with a loss are numbered from 1, so a planned length "
                 "counts lines"
             )
+        if self._log.restarts:
+            notes.append("steps restart with each epoch: continued")
         notes += [
             f"{trainer} prints a running average of the loss"
             for trainer, name in _AVERAGED.items()

@@ -130,7 +130,11 @@ TRAINER_FORMATS = (
         loss="loss",
         step=re.compile(r"\bstep:\s*(\d+)\s+loss:", re.IGNORECASE),
         needs_loss=True,
-        values=((LOSS, r"\bstep:\s*\d+\s+loss:", 1.0), ("grad_norm", r"\bgrad_norm:", 1.0)),
+        values=(
+            (LOSS, r"\bstep:\s*\d+\s+loss:", 1.0),
+            ("grad_norm", r"\bgrad_norm:", 1.0),
+            ("learning_rate", r"\blr:", 1.0),
+        ),
         evaluation=re.compile(r"\bvalidate\s+step:\s*(\d+)\s+loss:\s*" + _NUMBER, re.IGNORECASE),
         planned=re.compile(r"total steps(?<!\wtotal steps):?[ \t]+(\d+)\b"),
     ),

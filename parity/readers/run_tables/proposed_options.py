@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from parity.readers.columns.names import KNOWN_NAMES, LOSS, STEP, is_held_out
+from parity.readers.columns.names import LOSS, STEP, is_held_out, is_known
 from parity.readers.columns.several_runs import arm_column
 from parity.readers.errors import ReadError
 from parity.readers.logs.mlperf import FOLDER, SAMPLES
@@ -45,7 +45,7 @@ def proposed_options(source: str) -> list[str]:
         return []
     arms = values[arm]
     baseline = next((name for name in arms if name.lower() in _BASELINES), arms[0])
-    is_alone = not any(name.strip().lower() in KNOWN_NAMES[LOSS] for name in cells.names)
+    is_alone = not any(is_known(name, LOSS) for name in cells.names)
     if (sizes := _proposed_sizes(cells, arm)) is not None:
         losses = [name for name in cells.names if "loss" in re.split("[^a-z]+", name.lower())]
         options = ["--arm-by", arm, "--size-by", ",".join(sizes), "--baseline", baseline]
@@ -58,7 +58,7 @@ def proposed_options(source: str) -> list[str]:
         for name in runs
         if len(set(zip(cells.texts(arm), cells.texts(name), strict=True))) > len(arms)
     ]
-    steps = [name for name in cells.names if name.lower() in KNOWN_NAMES[STEP]] or [
+    steps = [name for name in cells.names if is_known(name, STEP)] or [
         name for name in cells.names if name == SAMPLES
     ]
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from parity.judging.curves.curve import Curve
-from parity.readers.columns.names import KNOWN_NAMES, LOSS, STEP, find_columns, listed
+from parity.readers.columns.names import LOSS, STEP, find_columns, is_known, listed
 from parity.readers.errors import ReadError
 from parity.readers.run_tables.cells import TableCells
 from parity.readers.run_tables.known_columns import NAMES_OF_RUNS
@@ -39,9 +39,7 @@ def read_sizes(
             )
         texts.append(cells.full_texts(column, "the size of the model"))
     named_columns = {} if layout.loss is None else {LOSS: layout.loss}
-    has_steps = layout.step is not None or any(
-        name.strip().lower() in KNOWN_NAMES[STEP] for name in cells.names
-    )
+    has_steps = layout.step is not None or any(is_known(name, STEP) for name in cells.names)
     if has_steps:
         loss = quantities_of(cells, layout)[LOSS]
     else:
@@ -91,7 +89,7 @@ def _refuse_two_losses(
         for name, column in cells.columns.items()
         if name != loss and column[first] != column[second]
     ]
-    others = [name for name in differ if name.strip().lower() not in KNOWN_NAMES[STEP]]
+    others = [name for name in differ if not is_known(name, STEP)]
     remedy = "they differ in nothing but the loss: remove one of them"
     if others and others[0].strip().lower() in NAMES_OF_RUNS:
         remedy = f"name what tells its runs apart: --run-by {shlex.quote(others[0])}"

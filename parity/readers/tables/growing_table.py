@@ -12,8 +12,9 @@ import numpy as np
 from parity.readers.columns.absence import columns_of
 from parity.readers.columns.columns import RunColumns
 from parity.readers.columns.long_table import long_layout, read_long
-from parity.readers.columns.names import KNOWN_NAMES, LOSS, STEP, find_columns
+from parity.readers.columns.names import LOSS, NUMBERED, STEP, find_columns, is_known
 from parity.readers.columns.several_runs import arm_column, choose_run, run_column
+from parity.readers.curve.plausibility import check_unnamed
 from parity.readers.errors import ReadError
 from parity.readers.files.growing import Growing
 from parity.readers.tables.delimited import DelimitedTable, as_table, fields
@@ -22,6 +23,7 @@ from parity.readers.tables.rows import TableRows
 _RUN_SEPARATOR = " - "
 _BARE = {STEP: "column 1", LOSS: "column 2"}
 """The columns of a table without a header."""
+_BARE_LOSS = {STEP: NUMBERED, LOSS: "column 1"}
 
 
 class GrowingTable(Growing):
@@ -64,13 +66,18 @@ class GrowingTable(Growing):
         """
         if not table.has_header:
             _refuse_bare(table, self._named_columns, self._run)
-            self._rows = TableRows(_BARE, [*_BARE.values()], [*_BARE.values()])
+            names = _BARE if len(table.first) == 2 else _BARE_LOSS
+            header = [*_BARE.values()][: len(table.first)]
+            self._rows = TableRows(names, header, header)
         elif long_layout(
             table.first, self._named_columns, self._source
         ) is None and not _column_of_runs(table.first, self._run):
             self._names = _names_of_run(table, self._named_columns, self._run)
-            by_quantity = find_columns(self._names, self._named_columns, self._source)
+            by_quantity = self._columns_by_quantity()
             self._rows = TableRows(by_quantity, self._names, table.first)
+
+    def _columns_by_quantity(self) -> dict[str, str]:
+        return find_columns(self._names, self._named_columns, self._source, may_number=True)
 
     def columns(self) -> RunColumns:
         """The run so far; raises ReadError where it has no row with a loss, or the run is not in
@@ -82,9 +89,9 @@ class GrowingTable(Growing):
             )
         table, source = self._first, self._source
         if self._rows is not None and not table.has_header:
-            return _bare_columns(self._rows, source)
+            return _bare_columns(self._rows, source, len(table.first))
         if self._rows is not None:
-            by_quantity = find_columns(self._names, self._named_columns, source)
+            by_quantity = self._columns_by_quantity()
             return columns_of(self._rows.records(source), by_quantity, self._names)
         table = dataclasses.replace(table, body="".join(self._bodies))
         if layout := long_layout(table.first, self._named_columns, source):
@@ -127,10 +134,12 @@ def _names_of_run(
     exported = dict.fromkeys(
         before
         for before, _, name in (column.rpartition(_RUN_SEPARATOR) for column in names)
-        if name.lower() in KNOWN_NAMES[LOSS]
+        if is_known(name, LOSS)
     )
     exported.pop("", None)
-    has_loss = LOSS in named_columns or any(name.lower() in KNOWN_NAMES[LOSS] for name in names)
+    has_loss = LOSS in named_columns or any(
+        is_known(name, LOSS) for name in names if _RUN_SEPARATOR not in name
+    )
     if run is None and (len(exported) < 2 or has_loss):
         return names
     if not exported:
@@ -159,17 +168,26 @@ def _refuse_bare(table: DelimitedTable, named_columns: Mapping[str, str], run: s
             f"{source}: there is no header line, so there is no run {run!r}; expected names in "
             "line 1"
         )
-    if len(table.first) != 2:
+    if len(table.first) > 2:
         raise ReadError(
             f"{source}: no header and {len(table.first)} columns; expected two (step, loss), or a "
             "first line with names"
         )
 
 
-def _bare_columns(rows: "TableRows", source: str) -> RunColumns:
-    """Step and loss of a table without a header."""
+def _bare_columns(rows: "TableRows", source: str, width: int) -> RunColumns:
+    """Step and loss of a table without a header, or its loss alone."""
     records = rows.records(source)
     loss = records.values[LOSS]
+    if width == 1:
+        if bool((np.floor(loss) == loss).all()):
+            raise ReadError(
+                f"{source}: no header, and the one column has whole numbers alone; expected losses"
+            )
+        check_unnamed(loss, _BARE_LOSS[LOSS], source)
+        return columns_of(records, _BARE_LOSS).noted(
+            "no header line: the one column is read as the loss"
+        )
     if len(loss) > 1 and bool((np.floor(loss) == loss).all()) and bool((np.diff(loss) > 0).all()):
         raise ReadError(
             f"{source}: no header, and both columns could be the step; expected a first line with "

@@ -1,5 +1,6 @@
 """The numbers in the rows of a table: all at once where every cell is a number, else row by row."""
 
+import dataclasses
 import io
 import re
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,7 @@ from parity.frozen import frozen
 from parity.judging.curves.curve import BoolArray, FloatArray, whole_steps
 from parity.readers.columns.absence import Records, training_records
 from parity.readers.columns.dates import UNIX_SECONDS, seconds_of_date
-from parity.readers.columns.names import LOSS, STEP
+from parity.readers.columns.names import LOSS, NUMBERED, STEP, VALIDATION, is_held_out
 from parity.readers.columns.number import MISSING, plain_number, step_number
 from parity.readers.errors import ReadError
 from parity.readers.tables.delimited import DelimitedTable, fields
@@ -41,26 +42,49 @@ class TableRows:
         self._names = names
         self._run_columns = run_columns
         self._header = header
-        self._places = {quantity: header.index(name) for quantity, name in names.items()}
+        self._places = {
+            quantity: header.index(name) for quantity, name in names.items() if name != NUMBERED
+        }
         self._parts: list[_Part] = []
+        self._numbered = self._blanks = 0
 
     def take(self, table: DelimitedTable) -> None:
         """Read the rows of a table, or of a part of it; raises ReadError with the line of what is
         wrong.
         """
+        if len(table.first) == 1:
+            table = self._whole_column(table)
         if not table.body or table.body.isspace():
             return
         values = None if _may_have_empty_cells(table) else _parse_fast(table, self._places)
         if (
             values is None
-            or not whole_steps(values[STEP]).all()
-            or not _is_regular(table, len(values[STEP]))
+            or not whole_steps(values.get(STEP, np.empty(0))).all()
+            or not _is_regular(table, len(values[LOSS]))
         ):
-            self._parts.append(_parse_slowly(table, self._places, self._header, self._run_columns))
+            part = _parse_slowly(table, self._places, self._header, self._run_columns)
         else:
-            self._parts.append(
-                _Part(values=values, present={}, written=np.ones(len(values[STEP]), dtype=bool))
-            )
+            part = _Part(values=values, present={}, written=np.ones(len(values[LOSS]), dtype=bool))
+        self._parts.append(part if STEP in self._places else self._with_numbers(part))
+
+    def _whole_column(self, table: DelimitedTable) -> DelimitedTable:
+        """A table of one column, in which an empty line is a cell without a value, unless the file
+        ends with it.
+        """
+        text = "\n" * self._blanks + table.body
+        body = text.rstrip()
+        line = table.line - self._blanks
+        self._blanks = text.count("\n") - body.count("\n") - bool(body)
+        return dataclasses.replace(table, body=f"{body}\n" if body else "", line=line)
+
+    def _with_numbers(self, part: _Part) -> _Part:
+        """The rows with their numbers as steps; that of an evaluation is the row before it."""
+        evaluated = ~np.isnan(part.values.get(VALIDATION, np.full(len(part.written), np.nan)))
+        for name, there in part.present.items():
+            evaluated |= there & is_held_out(name)
+        steps = self._numbered + np.cumsum(part.written | ~evaluated, dtype=np.float64)
+        self._numbered = int(steps[-1]) if len(steps) else self._numbered
+        return dataclasses.replace(part, values={STEP: steps, **part.values})
 
     def records(self, source: str) -> Records:
         """The records of training; raises ReadError where no row has a loss."""
@@ -116,6 +140,8 @@ def _parse_fast(
 def _may_have_empty_cells(table: DelimitedTable) -> bool:
     """Whether a row may have a cell without a value, so that rows are read one by one."""
     body, mark = table.body, table.delimiter
+    if len(table.first) == 1 and re.search(r"^\s*$", body[:-1], re.MULTILINE):
+        return True
     if mark is not None and any(
         f"{before}{after}" in body
         for before in (mark, "\n")
@@ -142,15 +168,16 @@ def _parse_slowly(
     present: list[list[bool]] = []
     written: list[bool] = []
     width = len(table.first)
+    step_place = columns.get(STEP)
     run_places = [
-        place for place, name in enumerate(header) if name in names and place != columns[STEP]
+        place for place, name in enumerate(header) if name in names and place != step_place
     ]
     others = [place for place in run_places if place not in columns.values()]
-    shares_rows = len(run_places) + 1 < width
+    shares_rows = len(run_places) + (step_place is not None) < width
     for number, line in enumerate(io.StringIO(table.body), table.line):
-        if not line.strip():
+        if not line.strip() and width > 1:
             continue
-        cells = fields(line.rstrip("\r\n"), table.delimiter)
+        cells = fields(line.rstrip("\r\n"), table.delimiter) or [""]
         where = f"{table.source}, line {number}"
         if any(cell.strip() for cell in cells[width:]):
             raise ReadError(
@@ -164,7 +191,8 @@ def _parse_slowly(
         if shares_rows and not any(cells[place] for place in run_places if place < len(cells)):
             continue
         without = cells[columns[LOSS]].lower() in MISSING
-        if without and len(cells) > columns[STEP] and cells[columns[STEP]].lower() in MISSING:
+        first = cells if step_place is None else cells[step_place : step_place + 1]
+        if without and width > 1 and first and all(cell.lower() in MISSING for cell in first):
             continue  # a row without step and loss is no record of training
         written.append(not without or cells[columns[LOSS]].lower() == "nan")
         rows.append([_cell(table, cells, columns, where, quantity) for quantity in columns])

@@ -9,7 +9,7 @@ from typing import Any
 
 from parity.frozen import frozen
 from parity.readers.columns.columns import RunColumns
-from parity.readers.columns.names import KNOWN_NAMES, LOSS, OPTION, STEP, find_columns
+from parity.readers.columns.names import LOSS, OPTION, STEP, find_columns, is_known
 from parity.readers.errors import ReadError
 from parity.readers.logs.json_log.records import Record, columns_of_records
 
@@ -83,12 +83,7 @@ def columns_of_rows(
     that the trainer logged is therefore preferred; it must be in every row that has a loss. Rows
     without a training loss are left out and counted.
     """
-    logged = {
-        name
-        for row in rows
-        for name in row
-        if name != counter and name.strip().lower() in KNOWN_NAMES[STEP]
-    }
+    logged = {name for row in rows for name in row if name != counter and is_known(name, STEP)}
     hidden = {counter} if logged and named_columns.get(STEP) != counter else set()
     records: list[Record] = [
         (

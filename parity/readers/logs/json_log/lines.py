@@ -2,18 +2,37 @@
 
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from parity.names_once import NameTwiceError
 from parity.readers.columns.columns import RunColumns
 from parity.readers.columns.long_table import long_layout, read_long
-from parity.readers.columns.names import find_columns
-from parity.readers.columns.several_runs import arm_column, choose_run, run_column
-from parity.readers.errors import ReadError
+from parity.readers.columns.names import (
+    LOSS,
+    NOT_THE_LOSS,
+    STEP,
+    find_columns,
+    has_known,
+    is_known,
+    listed,
+    name_words,
+    named_column,
+)
+from parity.readers.columns.series import columns_from_series
+from parity.readers.columns.several_runs import (
+    SHOWN,
+    arm_column,
+    choose_run,
+    loss_of_run,
+    run_column,
+)
+from parity.readers.errors import ReadError, SeveralRunsError
 from parity.readers.files.growing import Growing
-from parity.readers.files.json_values import object_of_values
-from parity.readers.logs.json_log.documents import document_records
+from parity.readers.files.json_values import flat_object, object_of_values
+from parity.readers.logs.json_log.documents import Document, DocumentTable, document_of
 from parity.readers.logs.json_log.records import Record, RecordRows, columns_of_records
+from parity.readers.logs.lines.planned_length import add_planned_length
+from parity.wording import first_few
 
 _PACKED = 1 << 18  # characters of lines that are compressed together
 
@@ -22,10 +41,52 @@ def read_json(
     text: str, source: str, named_columns: Mapping[str, str], run: str | None = None
 ) -> RunColumns:
     """Columns of a JSON text."""
-    document = document_records(text, source)
-    if document is not None:
-        return _columns_of_run(document, named_columns, source, "record", run)
-    return JsonLines(source, named_columns, run).read(text)
+    document = document_of(text, source)
+    if document is None or not (document.tables or document.series):
+        return JsonLines(source, named_columns, run).read(text)
+    columns = _columns_of_document(document, named_columns, source, run)
+    return add_planned_length(columns, document.planned)
+
+
+def _columns_of_document(
+    document: Document, named_columns: Mapping[str, str], source: str, run: str | None
+) -> RunColumns:
+    tables = [table for table in document.tables if _has_loss(table, named_columns)]
+    if run is not None:
+        tables = [table for table in tables if table.path == run] or tables
+    if len(tables) > 1:
+        shown = first_few([table.path for table in tables], SHOWN)
+        raise SeveralRunsError(
+            f"{source} holds {len(tables)} tables with a loss; name one as {source}:NAME, of "
+            f"{shown}",
+            tuple(f"{source}:{table.path}" for table in tables),
+        )
+    if not tables and document.series:
+        names = [*document.series]
+        named = named_columns if run is None else {LOSS: loss_of_run(names, run, source)}
+        return columns_from_series(names, document.series.__getitem__, named, source)
+    if not tables:
+        path = document.tables[0].path
+        names = [f"{path}/{name}" if path else name for name in document.tables[0].names]
+        find_columns(names, named_columns, source, may_number=True)
+    table = tables[0] if tables else document.tables[0]
+    if run == table.path:
+        run = None
+    if other := [name for name in table.beside if is_known(name, STEP) or is_known(name, LOSS)]:
+        raise ReadError(
+            f"{source}: the list {other[0]!r} has not the length of {listed(table.names)}; "
+            "expected lists of one value per step"
+        )
+    return _columns_of_run(table.records, table.names, named_columns, source, "record", run)
+
+
+def _has_loss(table: DocumentTable, named_columns: Mapping[str, str]) -> bool:
+    """Whether a table may hold the training losses of a run."""
+    if LOSS in named_columns:
+        return named_column(table.names, named_columns[LOSS]) is not None
+    if NOT_THE_LOSS & name_words(table.path):
+        return False
+    return has_known(table.names, LOSS)
 
 
 class JsonLines(Growing):
@@ -82,10 +143,10 @@ class JsonLines(Growing):
                 self._records = self._all_records()
             self._new, self._rows = [], None
             return _columns_of_run(
-                self._records, self._named_columns, self._source, "line", self._run
+                self._records, names, self._named_columns, self._source, "line", self._run
             )
         if self._fields is None:
-            self._fields = find_columns(names, self._named_columns, self._source)
+            self._fields = find_columns(names, self._named_columns, self._source, may_number=True)
         if self._rows is None or self._rows.fields != self._fields:
             self._rows, self._new = (
                 RecordRows(self._fields, self._source, "line"),
@@ -109,20 +170,20 @@ class JsonLines(Growing):
 
 def json_records(text: str, source: str) -> tuple[list[Record], str]:
     """The objects of a JSON text with their numbers, and what is numbered: a record or a line."""
-    history = document_records(text, source)
-    if history is None:
+    document = document_of(text, source)
+    if document is None or not (document.tables or document.series):
         return _records(text, source, 1), "line"
-    return history, "record"
+    return document.largest(), "record"
 
 
 def _columns_of_run(
-    records: Sequence[Record],
+    records: Iterable[Record],
+    names: Sequence[str],
     named_columns: Mapping[str, str],
     source: str,
     place: str,
     run: str | None,
 ) -> RunColumns:
-    names = sorted({key for _, record in records for key in record})
     if layout := long_layout(names, named_columns, source):
         return read_long(records, layout, named_columns, source, run)
     column = run_column(names)
@@ -134,10 +195,7 @@ def _columns_of_run(
             (number, record) for number, record in records if str(record.get(column)) == chosen
         ]
     elif run is not None:
-        raise ReadError(
-            f"{source}: no field names the run, so there is no run {run!r}; expected a field such "
-            "as run_id"
-        )
+        named_columns = {**named_columns, LOSS: loss_of_run(names, run, source)}
     return columns_of_records(records, names, named_columns, source, place)
 
 
@@ -160,5 +218,8 @@ def _records(text: str, source: str, first: int) -> list[Record]:
                 f"{source}, line {number}: {line.strip()[:40]!r} is not a JSON object; expected "
                 '{"step": 1, "loss": 2.5}'
             )
-        records.append((number, record))
+        try:
+            records.append((number, flat_object(record)))
+        except NameTwiceError as error:
+            raise ReadError(f"{source}, line {number}: {error}") from None
     return records

@@ -6,16 +6,17 @@ and the note says so.
 """
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from parity.readers.columns.absence import columns_of, training_records
 from parity.readers.columns.columns import RunColumns
-from parity.readers.columns.names import LOSS, STEP, find_columns
-from parity.readers.columns.number import MISSING, step_number
+from parity.readers.columns.names import LOSS, NUMBERED, STEP, find_columns, is_held_out
+from parity.readers.columns.number import MISSING, plain_number, step_number, step_of_total
 from parity.readers.errors import ReadError
+from parity.readers.logs.lines.planned_length import add_planned_length
 
 _WORDS = {
     "nan": float("nan"),
@@ -30,7 +31,7 @@ Record = tuple[int, dict[str, Any]]
 
 
 def columns_of_records(
-    records: Sequence[Record],
+    records: Iterable[Record],
     names: Sequence[str],
     named_columns: Mapping[str, str],
     source: str,
@@ -39,7 +40,8 @@ def columns_of_records(
     """Columns of numbered records with these field names; `place` is what a record is called in
     errors ("line").
     """
-    rows = RecordRows(find_columns(names, named_columns, source), source, place)
+    fields = find_columns(names, named_columns, source, may_number=True)
+    rows = RecordRows(fields, source, place)
     for record in records:
         rows.take(record)
     return rows.columns(names)
@@ -55,7 +57,10 @@ class RecordRows:
         self._source, self._place = source, place
         self._values = {quantity: array("d") for quantity in fields}
         self._others: list[frozenset[str]] = []
+        self._kinds: dict[frozenset[str], frozenset[str]] = {}
         self._written = array("b")
+        self._planned: set[int] = set()
+        self._numbered = 0
 
     def take(self, row: Record) -> None:
         """Take the next record; nothing of one with a value that is no number, which raises
@@ -63,21 +68,39 @@ class RecordRows:
         """
         number, record = row
         fields, where = self.fields, f"{self._source}, {self._place} {number}"
-        loss = record.get(fields[LOSS])
-        if is_nothing(loss) and is_nothing(record.get(fields[STEP])):
+        if fields[STEP] == NUMBERED:
+            record = {**record, NUMBERED: self._number_of(record)}
+        loss, step = record.get(fields[LOSS]), record.get(fields[STEP])
+        if is_nothing(loss) and is_nothing(step):
             return  # such as the summary at the end
+        planned = None
+        if isinstance(step, str) and (of_total := step_of_total(step)) is not None:
+            record = {**record, fields[STEP]: of_total[0]}
+            planned = of_total[1]
         taken = {
             quantity: _value(record, name, quantity, where) for quantity, name in fields.items()
         }
         for quantity, value in taken.items():
             self._values[quantity].append(value)
+        if planned is not None:
+            self._planned.add(planned)
         read = fields.values()
-        self._others.append(
-            frozenset(
-                name for name, value in record.items() if name not in read and _has_value(value)
-            )
+        others = frozenset(
+            name for name, value in record.items() if name not in read and _has_value(value)
         )
+        self._others.append(self._kinds.setdefault(others, others))
         self._written.append(not is_nothing(loss))
+
+    def _number_of(self, record: Mapping[str, Any]) -> int | None:
+        """The number of a record as its step, for an evaluation that of the one before it; None
+        for a record without a value.
+        """
+        there = {name for name, value in record.items() if not is_nothing(value)}
+        if not there:
+            return None
+        if self.fields[LOSS] in there or not any(map(is_held_out, there)):
+            self._numbered += 1
+        return self._numbered
 
     def columns(self, names: Sequence[str]) -> RunColumns:
         """The records of training so far, of records that have these names; raises ReadError where
@@ -110,7 +133,7 @@ class RecordRows:
             written=np.array(self._written, dtype=bool),
             place="record",
         )
-        columns = columns_of(records, self.fields, names)
+        columns = add_planned_length(columns_of(records, self.fields, names), self._planned)
         steps = columns.values[STEP]
         if (
             len(steps)
@@ -143,6 +166,8 @@ def _value(record: Mapping[str, Any], name: str, quantity: str, where: str) -> f
             return float("inf") if value > 0 else float("-inf")
     if isinstance(value, str) and quantity != STEP and value.strip().lower() in _WORDS:
         return _WORDS[value.strip().lower()]
+    if isinstance(value, str) and (written := plain_number(value)) is not None:
+        return step_number(written, where) if quantity == STEP else written
     raise ReadError(
         f"{where}: {name!r} is {value!r:.60}; expected a number (NaN and Infinity are allowed)"
     )

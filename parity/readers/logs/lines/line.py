@@ -12,6 +12,8 @@ _WORD_CHARACTERS = f"{string.ascii_letters}{string.digits}_.,+-"
 # characters that decide whether a text is a log; a longer preamble is found after no table could be
 # read
 HEAD = 1 << 14
+EPOCH = "epoch"
+"""The name of an epoch's number among the places of a line."""
 
 
 def looked_at(line: str) -> str:
@@ -46,12 +48,13 @@ class NumberPlace(NamedTuple):
 
 
 class LogLine(NamedTuple):
-    """What one line says: its rank, its step (of a bar: `is_bar`) with the planned steps, and its
-    other numbers by name.
+    """What one line says: its rank, its step (of a bar: `is_bar`) with the number that it counts
+    to, and its other numbers by name; an `epoch`, of so many `epochs`.
 
-    `places` are those of the step and of the numbers, where a line with other digits has its
-    numbers at the same places, unless the digits in the spans of `fixed` are others; None where
-    more depends on the digits. `has_loss` is whether it has a training loss.
+    `states_plan` is whether the step counts to the end of the run, and not of an epoch. `places`
+    are those of the step, the epoch and the numbers, where a line with other digits has them at the
+    same places, unless the digits in the spans of `fixed` are others; None where more depends on
+    the digits. `has_loss` is whether it has a training loss.
     """
 
     rank: str
@@ -62,3 +65,6 @@ class LogLine(NamedTuple):
     has_loss: bool
     places: Mapping[str, NumberPlace] | None = None
     fixed: Sequence[tuple[int, int]] = ()
+    epoch: float | None = None
+    epochs: int | None = None
+    states_plan: bool = False

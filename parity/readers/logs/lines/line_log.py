@@ -7,7 +7,8 @@ import numpy as np
 from parity.judging.curves.curve import FloatArray, IntArray
 from parity.readers.columns.names import STEP
 from parity.readers.columns.track import Track
-from parity.readers.logs.lines.line import COLOUR, LogLine
+from parity.readers.logs.lines.epochs import continued_steps
+from parity.readers.logs.lines.line import COLOUR, EPOCH, LogLine
 from parity.readers.logs.lines.line_block import LineBlock, LineShape, shape_of
 from parity.readers.logs.lines.look_alikes import MOST_SKELETONS, LookAlikes
 
@@ -21,13 +22,15 @@ class _Rank:
     """What one rank printed: (key, number) of its steps and of its values by name; `bars` are (key,
     planned) of the steps of bars.
 
-    Keys number the lines of the log, `first` is that of the first one. `losses` are the keys of
+    `epochs` are (key, number) of epochs, `lengths` (key, number) what steps count to. Keys number
+    the lines of the log, `first` is that of the first one. `losses` are the keys of
     lines with a training loss, `others` the last keys of names whose numbers are not kept.
     """
 
     def __init__(self, first: int) -> None:
         self.first = first
         self.steps, self.bars, self.losses = Track(), Track(), Track()
+        self.epochs, self.lengths = Track(), Track()
         self.values: dict[str, Track] = {}
         self.others: dict[str, int] = {}
 
@@ -52,8 +55,8 @@ class LineLog:
         self._ranks: dict[str, _Rank] = {}
         self._shapes: dict[bytes, list[LineShape | None]] = {}
         self.alike = LookAlikes()
-        self.planned: set[int] = set()
-        """The planned lengths that lines with a step and a loss state."""
+        self._planned: set[int] = set()
+        self._epochs: set[int] = set()
 
     def take(self, text: str) -> None:
         """Read whole lines."""
@@ -66,6 +69,28 @@ class LineLog:
             at = stop
 
     @property
+    def planned(self) -> set[int]:
+        """The planned lengths that lines with a step and a loss state, in epochs, too."""
+        lengths = {
+            int(length * epochs)
+            for rank in self._ranks.values()
+            if (length := _continued(rank, self._longest)[2]) is not None
+            for epochs in self._epochs
+        }
+        return lengths or self._planned
+
+    @property
+    def restarts(self) -> bool:
+        """Whether the steps restart with each epoch, so that they were continued."""
+        return any(_continued(rank, self._longest)[2] is not None for rank in self._ranks.values())
+
+    @property
+    def _longest(self) -> float:
+        """What the bar of the training counts to; that of an evaluation is shorter."""
+        bars = [rank.bars.arrays()[1] for rank in self._ranks.values() if len(rank.bars)]
+        return max((float(planned.max()) for planned in bars), default=0.0)
+
+    @property
     def is_numbered(self) -> bool:
         """Whether no line so far has a step, so that the lines with a loss are numbered from 1."""
         return not any(len(rank.steps) for rank in self._ranks.values())
@@ -74,9 +99,7 @@ class LineLog:
         """The series by rank and name, empty where the numbers are not kept; a line without a step
         has the one before it in its rank.
         """
-        bars = [rank.bars.arrays()[1] for rank in self._ranks.values() if len(rank.bars)]
-        # the bar of an evaluation is shorter
-        longest = max((float(planned.max()) for planned in bars), default=0.0)
+        longest = self._longest
         is_numbered = self.is_numbered
         # however the lines were taken
         ranks = sorted(self._ranks.items(), key=lambda item: item[1].first)
@@ -118,8 +141,12 @@ class LineLog:
         if line.step is not None:
             self._check(line.step, text, self._lines + int(lines.numbers[row]) + 1)
             rank.steps.add(key, line.step)
+            if line.planned is not None:
+                rank.lengths.add(key, line.planned)
             if line.is_bar:
                 rank.bars.add(key, line.planned or 0)
+        if line.epoch is not None:
+            rank.epochs.add(key, line.epoch)
         if line.has_loss:
             rank.losses.add(key, 0.0)
         for name, value in line.values.items():
@@ -136,9 +163,10 @@ class LineLog:
         return rank
 
     def _plan(self, line: LogLine) -> None:
-        # a bar may be that of one epoch
-        if line.planned is not None and line.has_loss and not line.is_bar:
-            self.planned.add(line.planned)
+        if line.planned is not None and line.has_loss and line.states_plan:
+            self._planned.add(line.planned)
+        if line.epochs is not None:
+            self._epochs.add(line.epochs)
 
     def _take_alike(
         self, lines: "LineBlock", skeleton: bytes, found: Sequence[int]
@@ -155,7 +183,7 @@ class LineLog:
             if len(rows) < _FEW:
                 break
             if at == len(shapes):
-                shapes.append(shape_of(self._read, lines.text(int(rows[0])), self._names))
+                shapes.append(shape_of(self._read, lines.text(int(rows[0])), {EPOCH, *self._names}))
             shape = shapes[at]
             if shape is None:
                 break
@@ -173,8 +201,15 @@ class LineLog:
         keys = self._key + rows
         rank = self._rank_of(line, int(keys[0]))
         for name, number in shape.numbers.items():
-            track = rank.steps if name == STEP else rank.values.setdefault(name, Track())
+            if name == STEP:
+                track = rank.steps
+            elif name == EPOCH:
+                track = rank.epochs
+            else:
+                track = rank.values.setdefault(name, Track())
             track.add_block(keys, lines.floats(number, rows))
+        if line.step is not None and line.planned is not None:
+            rank.lengths.add_block(keys, np.full(len(keys), float(line.planned)))
         rank.others.update(
             {
                 name: max(int(keys[-1]), rank.others.get(name, 0))
@@ -189,14 +224,11 @@ class LineLog:
 
 def _series(rank: _Rank, is_numbered: bool, longest: float) -> dict[str, Track]:
     """The series of one rank, of all names that are on a line which counts."""
-    keys, steps = _sorted_track(rank.steps)
-    others, planned = _sorted_track(rank.bars)
-    others = others[planned != longest]
+    others = _other_bars(rank, longest)
+    keys, steps, _ = _continued(rank, longest)
     if is_numbered:
         keys = _sorted_track(rank.losses)[0]
         steps = np.arange(1.0, len(keys) + 1)
-    elif len(others):
-        keys, steps = keys[~np.isin(keys, others)], steps[~np.isin(keys, others)]
     keys, steps = np.insert(keys, 0, -1), np.insert(steps, 0, 0.0 if is_numbered else np.nan)
     series: dict[str, Track] = {}
     for name, track in rank.values.items():
@@ -211,6 +243,24 @@ def _series(rank: _Rank, is_numbered: bool, longest: float) -> dict[str, Track]:
             series[name] = Track(value_steps[counts], values[counts])
     first = -1 if is_numbered or len(keys) < 2 else keys[1]
     return {**{name: Track() for name, last in rank.others.items() if last >= first}, **series}
+
+
+def _continued(rank: _Rank, longest: float) -> tuple[FloatArray, FloatArray, float | None]:
+    """Keys and steps of a rank, without those of other bars, continued where they restart with each
+    epoch, and the length of an epoch then; None where they do not.
+    """
+    keys, steps = _sorted_track(rank.steps)
+    counts = ~np.isin(keys, _other_bars(rank, longest))
+    keys, steps = keys[counts], steps[counts]
+    epochs, lengths = _sorted_track(rank.epochs), _sorted_track(rank.lengths)
+    return keys, *continued_steps(keys, steps, epochs, lengths)
+
+
+def _other_bars(rank: _Rank, longest: float) -> FloatArray:
+    """The keys of bars of another length than the longest, such as those of evaluations."""
+    keys, planned = _sorted_track(rank.bars)
+    others: FloatArray = keys[planned != longest]
+    return others
 
 
 def _sorted_track(track: Track) -> tuple[FloatArray, FloatArray]:

@@ -205,7 +205,6 @@ LOGS: dict[str, Log] = {
         line_writer(lambda step, loss: f"{step:6d}  {loss!r}", "  step  loss\n"),
         "loss.txt",
     ),
-    # What needs an option, which the refusal names.
     "word_language_model": Log(
         "pytorch/examples word_language_model/main.py",
         line_writer(
@@ -215,8 +214,13 @@ LOGS: dict[str, Log] = {
             )
         ),
         shown=lambda loss: float(f"{loss:.4f}"),
-        option=("--pattern", r"\|\s+(?P<step>\d+)/.*?loss\s+(?P<loss>\S+)"),
     ),
+    "Keras CSVLogger": Log(
+        "keras callbacks/csv_logger.py: rows are numbered",
+        line_writer(lambda step, loss: f"{step - 1},{loss},{loss}", "epoch,loss,val_loss\n"),
+        "history.csv",
+    ),
+    # What needs an option, which the refusal names.
     "other words": Log(
         "a script of one's own",
         line_writer(lambda step, loss: f"tick {step} objective {loss!r}"),
@@ -241,12 +245,6 @@ REFUSED = {
         line_writer(lambda step, loss: f"{step},{loss / 10!r}", "step,accuracy\n"),
         "no loss column",
     ),
-    "samples seen": (
-        line_writer(
-            lambda step, loss: f"Train Epoch: 1 [{64 * step}/60000 (1%)]\tLoss: {loss:.6f}"
-        ),
-        "neither a table nor a log",
-    ),
     "two ranks": (
         line_writer(
             lambda step, loss: f"0: step {step} loss {loss}\n1: step {step} loss {loss + 0.1}"
@@ -258,8 +256,8 @@ REFUSED = {
         "two runs or ranks may be mixed",
     ),
     "evaluations alone": (line_writer(lambda step, loss: f"step {step} val_loss {loss}"), "loss"),
-    "epochs": (
-        line_writer(lambda step, loss: f"{step},{loss},{loss}", "epoch,loss,val_loss\n"),
+    "a column that may count": (
+        line_writer(lambda step, loss: f"{step},{loss},{loss}", "seen,loss,val_loss\n"),
         "no step column",
     ),
     "rounded steps": (
