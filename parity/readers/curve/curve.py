@@ -7,11 +7,11 @@ import numpy as np
 from parity.judging.curves.curve import PLANNED_STEPS, Curve, CurveError, curve_from_arrays
 from parity.readers.columns.columns import RunColumns
 from parity.readers.columns.names import EPOCH, LOSS, NUMBERED, PERPLEXITY, STEP, VALUE
+from parity.readers.columns.planned_length import stated_plan
 from parity.readers.curve.loss_facts import loss_facts
 from parity.readers.curve.plausibility import check_repeats, check_unnamed, check_values
 from parity.readers.curve.step_unit import unit_change
 from parity.readers.errors import ReadError
-from parity.readers.logs.lines.planned_length import stated_plan
 
 
 def in_order(taken: RunColumns, source: str) -> RunColumns:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from parity.readers.columns.columns import RunColumns
 from parity.readers.columns.names import LOSS, STEP, VALIDATION, find_columns
 from parity.readers.columns.number import step_number
+from parity.readers.columns.planned_length import add_planned_length
 from parity.readers.columns.series import columns_from_series
 from parity.readers.files.growing import GrowingLog
 from parity.readers.logs.lines.line import HEAD, numbered_lines
-from parity.readers.logs.lines.planned_length import add_planned_length
 from parity.readers.logs.lines.ranks import agreed_series
 from parity.readers.logs.printed_line import is_printed, printed_log
 
@@ -81,5 +81,5 @@ class PrintedLog(GrowingLog):
             for trainer, name in _AVERAGED.items()
             if name in names
         ]
-        columns = dataclasses.replace(columns, unread=self._log.alike.unread)
+        columns = dataclasses.replace(columns, found=names, unread=self._log.alike.unread)
         return add_planned_length(columns, self._log.planned).noted(*notes)

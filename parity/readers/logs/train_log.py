@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from parity.readers.columns.columns import RunColumns
 from parity.readers.columns.names import KNOWN_NAMES, LOSS, VALIDATION
 from parity.readers.columns.number import step_number
+from parity.readers.columns.planned_length import add_planned_length
 from parity.readers.columns.series import columns_from_series
 from parity.readers.errors import ReadError
 from parity.readers.files.growing import GrowingLog
 from parity.readers.logs.lines.line import COLOUR, HEAD
 from parity.readers.logs.lines.line_log import LineLog
-from parity.readers.logs.lines.planned_length import add_planned_length
 from parity.readers.logs.lines.ranks import agreed_series
 from parity.readers.logs.trainer_formats import TRAINER_FORMATS
 from parity.wording import count

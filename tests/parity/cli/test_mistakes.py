@@ -242,7 +242,7 @@ MISTAKES = [
             "--column is 'mxfp8:los=x'; expected QUANTITY=NAME or WHERE:QUANTITY=NAME, with "
             "QUANTITY one of step, loss, grad_norm, clipped_grad_norm, learning_rate, "
             "step_seconds, unix_seconds, tokens, tokens_per_second, tflops, perplexity, "
-            "validation_loss, total_loss; did you mean loss?"
+            "validation_loss, planned_steps, total_loss; did you mean loss?"
         ),
     ),
     (

@@ -18,6 +18,7 @@ from parity.readers.columns.names import (
     name_words,
     named_column,
 )
+from parity.readers.columns.planned_length import add_planned_length
 from parity.readers.columns.series import columns_from_series
 from parity.readers.columns.several_runs import (
     SHOWN,
@@ -31,7 +32,6 @@ from parity.readers.files.growing import Growing
 from parity.readers.files.json_values import flat_object, object_of_values
 from parity.readers.logs.json_log.documents import Document, DocumentTable, document_of
 from parity.readers.logs.json_log.records import Record, RecordRows, columns_of_records
-from parity.readers.logs.lines.planned_length import add_planned_length
 from parity.wording import first_few
 
 _PACKED = 1 << 18  # characters of lines that are compressed together
@@ -51,7 +51,7 @@ def read_json(
 def _columns_of_document(
     document: Document, named_columns: Mapping[str, str], source: str, run: str | None
 ) -> RunColumns:
-    tables = [table for table in document.tables if _has_loss(table, named_columns)]
+    tables = [table for table in document.tables if _has_loss(table, named_columns, source)]
     if run is not None:
         tables = [table for table in tables if table.path == run] or tables
     if len(tables) > 1:
@@ -80,13 +80,13 @@ def _columns_of_document(
     return _columns_of_run(table.records, table.names, named_columns, source, "record", run)
 
 
-def _has_loss(table: DocumentTable, named_columns: Mapping[str, str]) -> bool:
+def _has_loss(table: DocumentTable, named_columns: Mapping[str, str], source: str) -> bool:
     """Whether a table may hold the training losses of a run."""
-    if LOSS in named_columns:
-        return named_column(table.names, named_columns[LOSS]) is not None
+    if LOSS in named_columns and named_column(table.names, named_columns[LOSS]) is not None:
+        return True
     if NOT_THE_LOSS & name_words(table.path):
         return False
-    return has_known(table.names, LOSS)
+    return has_known(table.names, LOSS) or bool(long_layout(table.names, named_columns, source))
 
 
 class JsonLines(Growing):

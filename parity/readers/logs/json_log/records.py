@@ -15,8 +15,8 @@ from parity.readers.columns.absence import columns_of, training_records
 from parity.readers.columns.columns import RunColumns
 from parity.readers.columns.names import LOSS, NUMBERED, STEP, find_columns, is_held_out
 from parity.readers.columns.number import MISSING, plain_number, step_number, step_of_total
+from parity.readers.columns.planned_length import add_planned_length
 from parity.readers.errors import ReadError
-from parity.readers.logs.lines.planned_length import add_planned_length
 
 _WORDS = {
     "nan": float("nan"),
