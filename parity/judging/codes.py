@@ -430,7 +430,7 @@ SHORT_RERUN_DIVERGED = ReasonCode(
     "SHORT_RERUN_DIVERGED",
     "finite losses",
     means="a rerun that was stopped early ends more than 3 % above its arm, or has NaN or infinite "
-    "losses at its end or in more than 1 % of its steps",
+    "losses at its end, or in 3 and 1 % of its points",
     next_step="Find out why that rerun diverged: a recipe that sometimes diverges is not at "
     "parity on average.",
 )

@@ -182,7 +182,7 @@ WARNINGS: tuple[Warned[Measurements], ...] = (
     (codes.REPLICATES_IDENTICAL, warnings.identical),
     (codes.REPLICATES_EQUAL, warnings.equal),
     (codes.REPLICATES_DEPENDENT, warnings.dependent),
-    (codes.NONFINITE_DROPPED, warnings.nonfinite_dropped),
+    (codes.NONFINITE_DROPPED, warnings.nonfinite_points_dropped),
     (codes.SPIKES_MASKED, warnings.spikes_masked),
     (codes.VALIDATION_NOT_COMPARED, warnings.validation_not_compared),
     (codes.CONTEXT_IN_ONE_ARM, warnings.context_in_one_arm),

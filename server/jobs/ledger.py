@@ -94,7 +94,7 @@ def register(
     for arm in candidates:
         arm.question = _ledger_question(arm, digests[arm.id], newest, renewed=renewed)
     by_question = {arm.question or "": arm.name for arm in candidates}
-    earlier = _earlier(session, job, by_question)
+    earlier = _other_looks(session, job, by_question)
     job.look, job.look_candidates = 1, len(candidates)
     if not earlier:
         return
@@ -138,7 +138,9 @@ def take_another(session: Session, job: Job) -> None:
             "nobody counts its looks. Add runs before that, or name the question and register "
             "looks beforehand (policy.question, policy.looks)"
         )
-    number = 1 + max([before, *(other.look or 1 for other in _earlier(session, job, by_question))])
+    number = 1 + max(
+        [before, *(other.look or 1 for other in _other_looks(session, job, by_question))]
+    )
     if number > looks:
         raise LookError(
             f"candidates of job {job.id} have trained, so that adding a run is a further look, and "
@@ -346,8 +348,8 @@ def _visible_name(name: str | None) -> str | None:
     return " ".join(visible.split())
 
 
-def _earlier(session: Session, job: Job, by_question: Collection[str]) -> Sequence[Job]:
-    """The jobs that have used a look at one of these questions, oldest first."""
+def _other_looks(session: Session, job: Job, by_question: Collection[str]) -> Sequence[Job]:
+    """The other jobs that have used a look at one of these questions, by their look."""
     same = select(Job).where(
         Job.id.in_(select(Arm.job_id).where(Arm.question.in_(list(by_question)))),
         *_COUNTED,

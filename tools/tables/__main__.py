@@ -1,7 +1,8 @@
 """Writes what follows from code into pages and files: `python -m tools.tables [NAME...] [--check]`.
 
-Without a name all are written, which takes some minutes. `--check` writes nothing: it prints one
-line for each page or file that is not of today, and exits with 1 where there is one.
+Without a name all are written, which takes some minutes; the one at hand is named. `--check` writes
+nothing: it prints one line for each page or file that is not of today, and exits with 1 where there
+is one.
 """
 
 import argparse
@@ -21,11 +22,13 @@ def main(arguments: Sequence[str]) -> int:
     unknown = [name for name in options.names if name not in TABLES]
     if unknown:
         parser.error(f"no table {unknown[0]!r}; expected one of {', '.join(TABLES)}")
-    tables = [TABLES[name] for name in options.names or TABLES]
-    outdated = [line for table in tables for line in _written(table, check=options.check)]
-    for line in outdated:
-        print(line)
-    return int(options.check and bool(outdated))
+    outdated = False
+    for name in options.names or TABLES:
+        print(f"{name} ...", file=sys.stderr, flush=True)
+        for line in _written(TABLES[name], check=options.check):
+            outdated = True
+            print(line, flush=True)
+    return int(options.check and outdated)
 
 
 def _written(table: GeneratedTable, *, check: bool) -> list[str]:

@@ -15,30 +15,9 @@ from parity.judging.curves.curve import (
     FloatArray,
     IntArray,
     all_usable,
-    between,
     series_digest,
     usable,
 )
-
-# of a run's points, and points: one NaN of few is no divergence
-NONFINITE_SHARE, NONFINITE_BLOCKS, NONFINITE_FAILS = 0.01, 2, 3
-
-
-@frozen
-class Nonfinite:
-    """NaN and infinite losses of one arm (or above 1e6): count, the worst run's share, the first
-    such step, whether a run ends in one.
-
-    `blocks` and `fails`: a run has at least 2, or 3, and at least 1 % of its points, over the run
-    or its window, or ends in one.
-    """
-
-    count: int
-    worst_share: float
-    first_step: int | None
-    at_end: bool
-    blocks: bool
-    fails: bool
 
 
 @frozen(eq=False)
@@ -137,39 +116,3 @@ def common_steps(left: IntArray, right: IntArray) -> IntArray:
     if np.array_equal(left[:shorter], right[:shorter]):
         return left[:shorter]
     return np.intersect1d(left, right, assume_unique=True)
-
-
-def nonfinite(runs: Sequence[Curve], first_step: int, last_step: int) -> Nonfinite:
-    """Count NaN and infinity up to `last_step`; the share is the larger of the whole run's and the
-    window's (from `first_step`).
-    """
-    count, share, firsts, at_end, most = (
-        0,
-        0.0,
-        [],
-        False,
-        dict.fromkeys((NONFINITE_BLOCKS, NONFINITE_FAILS), False),
-    )
-    for run in runs:
-        window = between(run.steps, first_step, last_step)
-        start, end = window.start, window.stop
-        if all_usable(run.loss[:end]):
-            continue
-        bad = ~usable(run.loss[:end])
-        count += int(bad.sum())
-        firsts.append(int(run.steps[int(np.argmax(bad))]))
-        in_window = float(bad[start:].mean()) if start < end else 0.0
-        share = max(share, float(bad.mean()), in_window)
-        at_end = at_end or bool(bad[-1])
-        for least in most:
-            most[least] |= any(
-                part.sum() >= max(least, NONFINITE_SHARE * len(part)) for part in (bad, bad[start:])
-            )
-    return Nonfinite(
-        count=count,
-        worst_share=share,
-        first_step=min(firsts, default=None),
-        at_end=at_end,
-        blocks=at_end or most[NONFINITE_BLOCKS],
-        fails=at_end or most[NONFINITE_FAILS],
-    )

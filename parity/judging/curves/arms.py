@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from parity.frozen import frozen
-from parity.judging.curves.alignment import Aligned, Nonfinite, align, nonfinite, paired_by_seed
+from parity.judging.curves.alignment import Aligned, align, paired_by_seed
 from parity.judging.curves.context import same_data_recorded
 from parity.judging.curves.counted_runs import independent_runs
 from parity.judging.curves.curve import (
@@ -17,11 +17,12 @@ from parity.judging.curves.curve import (
 )
 from parity.judging.curves.data_order import SAME_ORDER, pair_correlation
 from parity.judging.curves.independence import LeftOut, dependence
+from parity.judging.curves.nonfinite import Nonfinite, nonfinite
 from parity.judging.curves.unstated_seeds import (
     BY_SEEDS,
     RunPairing,
+    are_seeds_unstated,
     pair_by_batches,
-    seeds_unstated,
 )
 from parity.judging.curves.window import Window
 from parity.judging.policy import Policy
@@ -119,7 +120,7 @@ def make_arms(
     right, right_dependent = independent_runs(candidate)
     pairing = BY_SEEDS
     runs = (*baseline, *candidate)
-    if policy.is_paired and seeds_unstated(runs) and not same_data_recorded(runs):
+    if policy.is_paired and are_seeds_unstated(runs) and not same_data_recorded(runs):
         pairing = pair_by_batches(left, right, window.last)
         if pairing.by == "batches":
             left, baseline = _reseeded(

@@ -96,7 +96,7 @@ class Curve:
     digest, code revision, ...); `seed` fixes initialization and data order, `replicate` only
     rounding salts and a perturbation of one part in a million. Where nobody stated the seed it is
     0, and `seed_stated` is False: then the batches may show which runs belong together
-    (`inputs.unstated_seeds`). `rounding` is how the gradients were rounded, recorded by whoever
+    (`unstated_seeds`). `rounding` is how the gradients were rounded, recorded by whoever
     trained the run; None where that is not on record.
     """
 

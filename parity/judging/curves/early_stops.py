@@ -1,11 +1,11 @@
 """Which reruns that were stopped early count: those that train as their arm's runs do, are runs of
 their own, and stop in 40 to 95 %.
 
-Whatever disqualifies a replicate disqualifies them too (`inputs.independence`). They never enter
+Whatever disqualifies a replicate disqualifies them too (`independence`). They never enter
 the arm's mean.
 
-A rerun diverged, and blocks a pass, whether or not it counts: NaN at its end or in more than 1 % of
-its steps, or a mean loss over the last tenth of its common points with its arm (at least 10) more
+A rerun diverged, and blocks a pass, whether or not it counts: NaN at its end or in 3 and 1 % of its
+points, or a mean loss over the last tenth of its common points with its arm (at least 10) more
 than 3 % above that of the arm's full runs there.
 """
 
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from parity.frozen import frozen
-from parity.judging.curves.alignment import align, nonfinite
+from parity.judging.curves.alignment import align
 from parity.judging.curves.arms import Arm, Arms, Controls, no_rerun, other_order
 from parity.judging.curves.context import confounding_keys
 from parity.judging.curves.curve import (
@@ -30,6 +30,7 @@ from parity.judging.curves.early_stop_noise import (
 )
 from parity.judging.curves.independence import is_mixture
 from parity.judging.curves.learning_rates import differing_rates
+from parity.judging.curves.nonfinite import nonfinite
 from parity.judging.curves.window import COMPLETE_SHARE, LEARNING_RATE, Window
 from parity.judging.policy import Policy
 from parity.wording import percent

@@ -74,7 +74,7 @@ class RunPairing:
 BY_SEEDS = RunPairing(by="seeds")
 
 
-def seeds_unstated(runs: Sequence[Curve]) -> bool:
+def are_seeds_unstated(runs: Sequence[Curve]) -> bool:
     """Whether nobody stated the seed of any run; a seed that somebody stated is never
     overridden.
     """

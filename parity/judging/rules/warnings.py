@@ -170,7 +170,7 @@ def _left_out(m: Measurements, relations: tuple[Relation, ...]) -> str | None:
     )
 
 
-def nonfinite_dropped(m: Measurements) -> str | None:
+def nonfinite_points_dropped(m: Measurements) -> str | None:
     arms = [arm for arm in m.arms.both if arm.nonfinite.count]
     if not arms:
         return None

@@ -10,11 +10,11 @@ from typing import Any
 
 from parity.canonical_json import fields_of, json_value
 from parity.judging.codes import BY_CODE
-from parity.judging.curves.alignment import NONFINITE_SHARE
 from parity.judging.curves.arms import Arm, Arms
 from parity.judging.curves.context import RECIPE, compared_keys
 from parity.judging.curves.curve import Curve
 from parity.judging.curves.early_stop_noise import EarlySpread
+from parity.judging.curves.nonfinite import NONFINITE_SHARE
 from parity.judging.decision import Decision, State
 from parity.judging.document_types import CheckDocument, PeerDocument, VerdictDocument
 from parity.judging.gap.token_slope import TokenSlope

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from parity.judging.curves.curve import Curve, curve_from_arrays
-from parity.judging.curves.unstated_seeds import BY_SEEDS, pair_by_batches, seeds_unstated
+from parity.judging.curves.unstated_seeds import BY_SEEDS, are_seeds_unstated, pair_by_batches
 
 
 def arms(
@@ -98,5 +98,5 @@ def test_single_runs_few_points_and_curves_without_noise_are_left_to_their_seeds
 
 def test_a_stated_seed_counts() -> None:
     run = curve_from_arrays([1, 2], [1.0, 1.0])
-    assert seeds_unstated([run, run])
-    assert not seeds_unstated([run, curve_from_arrays([1, 2], [1.0, 1.0], seed=0)])
+    assert are_seeds_unstated([run, run])
+    assert not are_seeds_unstated([run, curve_from_arrays([1, 2], [1.0, 1.0], seed=0)])

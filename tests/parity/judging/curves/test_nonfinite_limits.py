@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from parity.judging.curves.alignment import nonfinite
 from parity.judging.curves.curve import Curve, curve_from_arrays
+from parity.judging.curves.nonfinite import nonfinite
 
 
 def broken(points: int, bad: int, *, at_end: bool = False) -> Curve:
@@ -37,7 +37,7 @@ def test_two_and_three_losses_and_a_hundredth_count(
 
 @pytest.mark.parametrize(("first", "fails"), [(0, False), (601, True), (599, False)])
 def test_a_hundredth_of_the_window_is_enough(first: int, fails: bool) -> None:
-    """Three of the last 300 points, of a thousand in all; 602 is the first that is bad."""
+    """Three of the last 300 points, of 901 in all; 602 is the first that is bad."""
     loss = np.full(901, 3.0)
     loss[602:605] = np.nan
     found = nonfinite([curve_from_arrays(np.arange(901), loss)], first, 900)
