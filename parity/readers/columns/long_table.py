@@ -9,11 +9,19 @@ no metric or run is read as another.
 Source: `convertMetricsToCsv` in MLflow's web page (run_id, then the keys of a history entry).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import dataclasses
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from parity.frozen import frozen
 from parity.readers.columns.columns import RunColumns
-from parity.readers.columns.names import KNOWN_NAMES, LOSS, STEP, first_known_name
+from parity.readers.columns.names import (
+    HELD_OUT,
+    KNOWN_NAMES,
+    LOSS,
+    STEP,
+    first_known_name,
+    name_words,
+)
 from parity.readers.columns.number import MISSING, plain_number, step_number
 from parity.readers.columns.series import columns_from_series
 from parity.readers.columns.several_runs import RUN_NAMES, choose_run, run_column
@@ -74,6 +82,10 @@ def read_long(
     """Columns of one run of (line, row) pairs, a metric each; raises ReadError with the line of
     what is wrong.
     """
+    if layout.run is not None and run is None:
+        rows = list(rows)
+        if _are_groups({str(row.get(layout.run) or "") for _, row in rows}):
+            layout = dataclasses.replace(layout, run=None, context=layout.run)
     by_run: dict[str, list[Row]] = {}
     for number, row in rows:
         by_run.setdefault(str(row.get(layout.run) if layout.run else ""), []).append((number, row))
@@ -102,6 +114,14 @@ def read_long(
             (int(step), float("nan") if is_nothing else _number(value, layout.value, where))
         )
     return columns_from_series(series, series.__getitem__, named_columns, source, layout.step)
+
+
+def _are_groups(runs: Collection[str]) -> bool:
+    """Whether the runs of a table are what one run trained on and what it was evaluated on, as
+    Keras writes them for TensorBoard.
+    """
+    training = [run for run in runs if not HELD_OUT & name_words(run)]
+    return len(runs) > 1 and len(training) == 1 and training[0].lower() in ("train", "training")
 
 
 def _number(value: object, column: str, where: str) -> float:

@@ -33,7 +33,7 @@ KNOWN_NAMES: Mapping[str, tuple[str, ...]] = {
         *("train_step", "train_steps", "training_steps", "trainer/step", "train/iteration"),
         *("update_step", "train/update_step", "optimizer_step", "optim_step", "opt_step"),
         *("num_updates", "iterations", "iters", "iter_num", "step_num", "step_i", "step_idx"),
-        *("micro_step", "train/micro_step"),
+        *("training_iteration", "iteration_number", "micro_step", "train/micro_step"),
     ),
     LOSS: (
         *(
@@ -58,6 +58,7 @@ KNOWN_NAMES: Mapping[str, tuple[str, ...]] = {
         *("batch_loss", "train/batch_loss", "train_batch_loss", "losses", "train_losses"),
         *("cross_entropy_loss", "train/cross_entropy_loss", "cross_entropy", "ce_loss", "ce"),
         *("train/cross_entropy", "train/ce_loss", "train_ce_loss", "nll_loss", "train/nll_loss"),
+        *("reduced_llm_loss", "llm_loss", "gpt_loss", "main/loss", "loss/out"),
         *("xent", "nll", "train_loss_epoch", "train/loss_epoch", "loss_epoch"),
         *("loss_metrics/global_avg_loss", VALUE),
     ),
@@ -80,6 +81,7 @@ KNOWN_NAMES: Mapping[str, tuple[str, ...]] = {
         "learning rate",
         "train/lr",
         "optim/lr",
+        "lr/train",
     ),
     "step_seconds": (
         "perf/step_time_seconds",
@@ -119,7 +121,7 @@ OPTION = "--column {}=NAME"  # the option that names the column of a quantity, f
 TOTAL_LOSS = "total_loss"  # never guessed: a column that --column names, for the record
 QUANTITIES = (*KNOWN_NAMES, TOTAL_LOSS)
 _NO_LOSS = re.compile(r"(?:^|[^a-z])(acc|accuracy|ppl|perplexity|bits|bpb|bpc|bpt)(?:[^a-z]|$)")
-HELD_OUT = frozenset(("val", "valid", "validation", "eval", "evaluation", "test", "heldout"))
+HELD_OUT = frozenset(("val", "valid", "validation", "eval", "evaluation", "test", "heldout", "dev"))
 NOT_THE_LOSS = HELD_OUT | frozenset(
     (
         *("scale", "min", "max", "std"),
@@ -321,7 +323,7 @@ def is_known(name: str, quantity: str) -> bool:
 
 def canonical_name(name: str) -> str:
     """A name in the spelling in which names are compared: "train/lm_loss" for "Train.LM-loss"."""
-    plain = re.sub(r"(?<=\w)(?:\.|::)(?=[a-z_])", "/", plain_name(name))
+    plain = re.sub(r"(?<=\w)(?:\.|::|:)(?=[a-z_])", "/", plain_name(name))
     return re.sub(r"(?<=[^/_])[ _-]+(?=[^/_ -])", "_", plain)
 
 

@@ -43,9 +43,14 @@ _RANK = re.compile(r"^\s*(?:\[(?:rank|default)?(\d+)\]:?|(\d+):(?=\s))", re.IGNO
 _WORD = r"(?!(?:nan|inf(?:inity)?|none|null|n/a)\b)[a-z_(][\w./()-]*(?![\w./()-])"
 _NUMBER = r"[-+]?(?:(?:\d{1,3}(?:,\d{3})+(?:\.\d*)?|\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity)?|none|null|n/a)"  # noqa: E501
 _ENDS = r"(?![\w%]|\.\d)"
+# a quote, a bracket that holds no unit, [epoch, step], or what a library prints around a number
+_OPENS = (
+    rf"['\"]|\((?!{_NUMBER}\)\s?[:=])|\[\s{{0,20}}(?:\d{{1,15}},\s)?"
+    r"|(?:device)?array\(|tensor\(|np\.float\d\d\("
+)
 _PAIR = re.compile(
     rf"(?<![\w./-])(?P<name>[a-z_][\w./-]*(?:\([a-z]+\))?(?![\w./-])(?: {_WORD}){{0,4}})"
-    rf"['\"]?\s{{0,20}}[:=]?\s{{0,20}}(?:['\"(]|\[\s{{0,20}})?"
+    rf"['\"]?\s{{0,20}}[:=]?\s{{0,20}}(?:{_OPENS})?"
     rf"(?P<number>{_NUMBER}){_ENDS}(?:(?:\s?/\s?|\sof\s)(?P<planned>\d+(?:,\d{{3}})*))?",
     re.IGNORECASE,
 )
@@ -68,6 +73,7 @@ _STEPS = (
         "optim_step",
         "update_step",
         "num_updates",
+        "nupdates",
         "update",
         "training_step",
         "train_step",
@@ -153,6 +159,23 @@ _TRAINING = frozenset(KNOWN_NAMES[LOSS])
 _READ = frozenset(name for names in KNOWN_NAMES.values() for name in names)
 _WHOLE = 15  # digits of a step that every float holds
 _EPOCHS = frozenset(("epoch", "epochs", "train_epoch", "training_epoch"))
+_EPOCH_OF_TRAINING = re.compile(
+    r"\b(?P<name>train(?:ing)?):?\s{1,3}(?P<number>\d{1,15})(?P<planned>)\s{1,3}(?=\[)",
+    re.IGNORECASE,
+)
+"""The number of an epoch before a counter, as in "Train: 3 [ 100/1251 (  8%)]"."""
+_HEAD = re.compile(
+    r"(?:[IWEF]\d{4} [\d:.]{1,20}\s{1,9}\d{1,20} [\w./-]{1,99}:\d{1,9}\] \[(?P<logged>\d{1,15})\]\s"
+    r"|\[(?P<bracket>\d{1,15}) \| |(?P<bar>\d{1,15}) \| )"
+)
+"""A step without a name, where the line begins with it: "[10] loss=2.5" behind the prefix of absl,
+"[10 | 12.34] loss=2.5" or "10 | loss 2.5"."""
+_TAG = re.compile(
+    rf"(?<![\w./:-])(?:{'|'.join(sorted(_EVALUATION, key=len, reverse=True))}|testing)(?![\w./-])"
+    r"|\b(?P<phrase>saving dict)\b",
+    re.IGNORECASE,
+)
+"""What says that a line is that of an evaluation, where it stands alone: "[val] step 10"."""
 _BARS_OF_STEPS = frozenset(("step", "steps", "iter", "iters", "iteration", "iterations"))
 """Words before a bar that is not that of one epoch."""
 
@@ -166,7 +189,9 @@ class _Pairs:
         self.epoch: re.Match[str] | None = None
         self.is_held_out = False
         self.fixed: list[tuple[int, int]] = []
+        names: list[tuple[int, int]] = []
         for pair in _PAIR.finditer(text):
+            names.append(pair.span("name"))
             name, is_step = _named(pair["name"])
             if name in _EPOCHS and pair["number"].isdecimal():
                 self.epoch = self.epoch or pair
@@ -176,11 +201,13 @@ class _Pairs:
             else:
                 self.values.setdefault(name, pair)
             self.fixed += [pair.span("name"), pair.span("planned")]
+        self.epoch = self.epoch or _EPOCH_OF_TRAINING.search(text)
+        self.is_held_out |= _is_tagged(text, names, self.values)
 
 
 class _Count(NamedTuple):
     """Where a line counts: its step, what it counts to, whether that is the end of the run, whether
-    it is a bar, and where the number stands.
+    it is a bar, where the number stands, and whether the line begins with it (`is_head`).
     """
 
     step: float
@@ -189,6 +216,7 @@ class _Count(NamedTuple):
     is_bar: bool
     number: tuple[int, int]
     fixed: tuple[int, int]
+    is_head: bool = False
 
 
 def read_line(line: str) -> LogLine | None:
@@ -204,6 +232,7 @@ def read_line(line: str) -> LogLine | None:
     # of an evaluation, whose losses belong to the step before it
     is_evaluation = (
         count is not None
+        and not count.is_head
         and not pairs.steps
         and bool(_EVALUATION & _words(text[: count.number[0]]))
     )
@@ -269,7 +298,7 @@ def _count(text: str, pairs: _Pairs) -> _Count | None:
         )
     start = 0 if pairs.epoch is None else pairs.epoch.end()
     if (counter := _COUNTER.search(text, start)) is None:
-        return None
+        return _head_count(text) if pairs.values else None
     number, planned_group = ("number", "planned") if counter["number"] else ("plain", "of")
     return _Count(
         step=float(counter[number]),
@@ -278,6 +307,38 @@ def _count(text: str, pairs: _Pairs) -> _Count | None:
         is_bar=False,
         number=counter.span(number),
         fixed=counter.span(planned_group),
+    )
+
+
+def _head_count(text: str) -> _Count | None:
+    """A step without a name, with which the line begins."""
+    if (head := _HEAD.match(text)) is None or head.lastgroup is None:
+        return None
+    return _Count(
+        step=float(head[head.lastgroup]),
+        planned=None,
+        states_plan=False,
+        is_bar=False,
+        number=head.span(head.lastgroup),
+        fixed=(0, 0),
+        is_head=True,
+    )
+
+
+def _is_tagged(
+    text: str, names: Iterable[tuple[int, int]], values: Mapping[str, re.Match[str]]
+) -> bool:
+    """Whether a word before the first training loss of a line says that it is of an evaluation, on
+    its own, not in the name of another number.
+    """
+    losses = [pair.start("name") for name, pair in values.items() if name in _TRAINING]
+    if not losses:
+        return False
+    return any(
+        tag["phrase"]
+        or text[tag.start() - 1 : tag.start()] == "="
+        or not any(start <= tag.start() < end for start, end in names)
+        for tag in _TAG.finditer(text, 0, min(losses))
     )
 
 
@@ -309,6 +370,9 @@ def _named(raw: str) -> tuple[str, bool]:
     one ("best loss").
     """
     words = _LOOP.sub("", raw).split()
+    # as in "completed (loss: 2.5)"
+    words = [word.lstrip("(") if ")" not in word else word for word in words]
+    words = [word for word in words if word] or [raw]
     while words[-1].lower() in ("is", "was", "of"):  # "the loss is 4.88"
         words.pop()
         if not words:
@@ -331,14 +395,17 @@ def _named(raw: str) -> tuple[str, bool]:
 
 
 def _evaluation(values: Mapping[str, re.Match[str]], text: str) -> dict[str, re.Match[str]]:
-    """The loss of a line of an evaluation, under one name; none of a test at the end."""
-    losses = [
-        pair
+    """The loss of a line of an evaluation, under one name; none of a test at the end, and none that
+    is called one of the training.
+    """
+    losses = {
+        name: pair
         for name, pair in values.items()
-        if "loss" in _words(name) and "ppl" not in _words(name)
-    ]
+        if "loss" in _words(name) and not {"ppl", "train", "training"} & _words(name)
+    }
+    held_out = [pair for name, pair in losses.items() if HELD_OUT & _words(name)]
     if losses and "test" not in _words(text):
-        return {"val_loss": losses[0]}
+        return {"val_loss": [*held_out, *losses.values()][0]}
     return {}
 
 

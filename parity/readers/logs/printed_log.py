@@ -10,6 +10,7 @@ from parity.readers.columns.planned_length import add_planned_length
 from parity.readers.columns.series import columns_from_series
 from parity.readers.files.growing import GrowingLog
 from parity.readers.logs.lines.line import HEAD, numbered_lines
+from parity.readers.logs.lines.printed_dicts import joined_dicts, open_dict
 from parity.readers.logs.lines.ranks import agreed_series
 from parity.readers.logs.printed_line import is_printed, printed_log
 
@@ -21,7 +22,8 @@ def is_printed_log(text: str, *, whole: bool = False) -> bool:
     """Whether a text has lines with a step and a loss, in its first 16 Ki characters or (`whole`)
     anywhere.
     """
-    return is_printed(line for _, line in numbered_lines(text if whole else text[:HEAD]))
+    begin = joined_dicts(text if whole else text[:HEAD])
+    return is_printed(line for _, line in numbered_lines(begin))
 
 
 class PrintedLog(GrowingLog):
@@ -34,13 +36,18 @@ class PrintedLog(GrowingLog):
     def __init__(self, source: str, named_columns: Mapping[str, str]) -> None:
         super().__init__(source)
         self._named_columns = named_columns
+        self._open = ""
+        """The begin of a dict that is printed over several lines, whose end has not come."""
         self._log = printed_log(
             named_columns.values(),
             lambda step, _, number: step_number(step, f"{source}, line {number}"),
         )
 
     def _take(self, text: str) -> None:
-        self._log.take(text)
+        text = self._open + text
+        end = open_dict(text)
+        self._open = text[end:]
+        self._log.take(joined_dicts(text[:end]))
 
     def columns(self) -> RunColumns:
         """The run so far; raises ReadError where no loss is in it, or ranks disagree."""

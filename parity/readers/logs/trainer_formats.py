@@ -160,6 +160,28 @@ TRAINER_FORMATS = (
             ("step_seconds", r"\biter time \(s\):", 1.0),
         ),
     ),
+    TrainerFormat(
+        trainer="Marian",
+        marks=re.compile(r"Ep\. (?<!\wEp\. )[\d.]+ : Up\. \d+ : Sen\. [\d,]+ : Cost "),
+        loss="Cost",
+        step=re.compile(r"\bUp\. (\d+) : Sen\. "),
+        needs_loss=True,
+        values=(
+            (LOSS, r" : Cost", 1.0),
+            ("grad_norm", r" : gNorm", 1.0),
+            ("learning_rate", r" : L\.r\.", 1.0),
+        ),
+        evaluation=re.compile(r"\[valid\] Ep\. [\d.]+ : Up\. (\d+) : ce-mean-words : " + _NUMBER),
+    ),
+    TrainerFormat(
+        trainer="trax",
+        marks=re.compile(r"Step +\d+: train +\w*(?:Loss|CrossEntropy)\w* \| "),
+        loss="the training loss",
+        step=re.compile(r"\bStep +(\d+): train +\w*(?:Loss|CrossEntropy)\w* \|"),
+        needs_loss=True,
+        values=((LOSS, r": train +\w*(?:Loss|CrossEntropy)\w* \|", 1.0),),
+        evaluation=re.compile(r"\bStep +(\d+): eval +\w*(?:Loss|CrossEntropy)\w* \|\s*" + _NUMBER),
+    ),
 )
 
 

@@ -24,6 +24,8 @@ _RUN_SEPARATOR = " - "
 _BARE = {STEP: "column 1", LOSS: "column 2"}
 """The columns of a table without a header."""
 _BARE_LOSS = {STEP: NUMBERED, LOSS: "column 1"}
+_MLFLOW = {STEP: "column 3", LOSS: "column 2"}
+_EARLIEST = 1e11  # a time in milliseconds since 1970; no run has as many steps
 
 
 class GrowingTable(Growing):
@@ -66,9 +68,8 @@ class GrowingTable(Growing):
         """
         if not table.has_header:
             _refuse_bare(table, self._named_columns, self._run)
-            names = _BARE if len(table.first) == 2 else _BARE_LOSS
-            header = [*_BARE.values()][: len(table.first)]
-            self._rows = TableRows(names, header, header)
+            header = [f"column {number}" for number in range(1, len(table.first) + 1)]
+            self._rows = TableRows(_bare_names(table), header, header)
         elif long_layout(
             table.first, self._named_columns, self._source
         ) is None and not _column_of_runs(table.first, self._run):
@@ -89,7 +90,7 @@ class GrowingTable(Growing):
             )
         table, source = self._first, self._source
         if self._rows is not None and not table.has_header:
-            return _bare_columns(self._rows, source, len(table.first))
+            return _bare_columns(self._rows, source, _bare_names(table))
         if self._rows is not None:
             by_quantity = self._columns_by_quantity()
             return columns_of(self._rows.records(source), by_quantity, self._names)
@@ -168,18 +169,41 @@ def _refuse_bare(table: DelimitedTable, named_columns: Mapping[str, str], run: s
             f"{source}: there is no header line, so there is no run {run!r}; expected names in "
             "line 1"
         )
-    if len(table.first) > 2:
+    if len(table.first) > 2 and not _is_of_mlflow(table):
         raise ReadError(
             f"{source}: no header and {len(table.first)} columns; expected two (step, loss), or a "
             "first line with names"
         )
 
 
-def _bare_columns(rows: "TableRows", source: str, width: int) -> RunColumns:
+def _bare_names(table: DelimitedTable) -> Mapping[str, str]:
+    """The columns of a table without a header, by quantity."""
+    if len(table.first) == 1:
+        return _BARE_LOSS
+    return _MLFLOW if _is_of_mlflow(table) else _BARE
+
+
+def _is_of_mlflow(table: DelimitedTable) -> bool:
+    """Whether a table without a header is a file of MLflow's store: a time in milliseconds, a
+    value, and a step.
+    """
+    if len(table.first) != 3:
+        return False
+    time, value, step = table.first
+    return (
+        time.isdecimal()
+        and float(time) > _EARLIEST
+        and step.isdecimal()
+        and float(step) < _EARLIEST
+        and not value.isdecimal()
+    )
+
+
+def _bare_columns(rows: "TableRows", source: str, names: Mapping[str, str]) -> RunColumns:
     """Step and loss of a table without a header, or its loss alone."""
     records = rows.records(source)
     loss = records.values[LOSS]
-    if width == 1:
+    if names == _BARE_LOSS:
         if bool((np.floor(loss) == loss).all()):
             raise ReadError(
                 f"{source}: no header, and the one column has whole numbers alone; expected losses"
@@ -192,6 +216,10 @@ def _bare_columns(rows: "TableRows", source: str, width: int) -> RunColumns:
         raise ReadError(
             f"{source}: no header, and both columns could be the step; expected a first line with "
             "names, such as step,loss"
+        )
+    if names == _MLFLOW:
+        return columns_of(records, _MLFLOW).noted(
+            "no header line: read as time, value and step, as MLflow stores a metric"
         )
     return columns_of(records, _BARE).noted(
         "no header line: the first column is read as the step, the second as the loss"

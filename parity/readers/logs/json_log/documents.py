@@ -23,7 +23,15 @@ import numpy as np
 
 from parity.frozen import frozen
 from parity.judging.curves.curve import FloatArray
-from parity.readers.columns.names import LOSS, STEP, VALUE, canonical_name, is_known
+from parity.readers.columns.names import (
+    LOSS,
+    NOT_THE_LOSS,
+    STEP,
+    VALUE,
+    canonical_name,
+    is_known,
+    name_words,
+)
 from parity.readers.columns.track import Track
 from parity.readers.errors import ReadError
 from parity.readers.files.json_values import flat_object
@@ -33,6 +41,9 @@ from parity.readers.logs.json_log.records import Record
 LOG_HISTORY = "log_history"
 _EXPECTED_STATE = "expected trainer_state.json as the trainer wrote it"
 _EARLIEST = 1e9  # a time in seconds since 1970; no run has as many steps
+_FOLDERS = ("runs", "logs", "log", "tb_logs", "lightning_logs", "tensorboard", "outputs")
+_AXES = frozenset("x")  # of a chart's points, as ClearML has them
+_VALUES = frozenset((VALUE, "values", "y"))
 _TIMES = ("timestamp", "wall_time", "time", "unix_seconds")
 _STATED_LENGTHS = ("max_steps", "total_steps")  # of a trainer's state, above its records
 
@@ -149,11 +160,27 @@ def _document(value: Any, source: str) -> Document:
             tables=[DocumentTable(path="", records=records, names=names)], series=series
         )
     _collect(value, "", tables, series)
+    series = _without_common_path(series)
     return Document(
         tables=tables,
         series=series,
         planned=_stated_lengths(value) if isinstance(value, dict) else frozenset(),
     )
+
+
+def _without_common_path(series: Mapping[str, Track]) -> dict[str, Track]:
+    """Series by their names without the path of a folder that all of them have before, as
+    tensorboardX writes that of a run; a group of held-out losses is no such path.
+    """
+    paths = [name.split("/")[:-1] for name in series]
+    common = 0
+    for parts in zip(*paths, strict=False):
+        if len(set(parts)) > 1 or name_words(parts[0]) & NOT_THE_LOSS:
+            break
+        if not common and parts[0] not in _FOLDERS:
+            break
+        common += 1
+    return {"/".join(name.split("/")[common:]): track for name, track in series.items()}
 
 
 def _stated_lengths(value: Mapping[str, Any]) -> frozenset[int]:
@@ -236,8 +263,8 @@ def _is_column(value: Any) -> bool:
 
 def _track_of_lists(lists: Mapping[str, Any]) -> Track | None:
     """The series of an object of steps and values alone."""
-    steps = [one for name, one in lists.items() if is_known(name, STEP)]
-    values = [one for name, one in lists.items() if canonical_name(name) in (VALUE, "values")]
+    steps = [one for name, one in lists.items() if is_known(name, STEP) or name in _AXES]
+    values = [one for name, one in lists.items() if canonical_name(name) in _VALUES]
     if not (len(steps) == len(values) == 1) or len(steps[0]) != len(values[0]):
         return None
     return Track(np.asarray(steps[0], np.float64), np.asarray(values[0], np.float64))

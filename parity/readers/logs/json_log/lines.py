@@ -3,6 +3,7 @@
 import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from parity.names_once import NameTwiceError
 from parity.readers.columns.columns import RunColumns
@@ -11,6 +12,7 @@ from parity.readers.columns.names import (
     LOSS,
     NOT_THE_LOSS,
     STEP,
+    VALUE,
     find_columns,
     has_known,
     is_known,
@@ -219,7 +221,20 @@ def _records(text: str, source: str, first: int) -> list[Record]:
                 '{"step": 1, "loss": 2.5}'
             )
         try:
-            records.append((number, flat_object(record)))
+            flat = flat_object(record)
+            records += [(number, point) for point in _points(flat) or [flat]]
         except NameTwiceError as error:
             raise ReadError(f"{source}, line {number}: {error}") from None
     return records
+
+
+def _points(record: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    """The values of a line that holds a whole series, as TensorBoard.dev exports one: a record a
+    step; None for any other line.
+    """
+    lists = {name.rpartition("/")[2]: one for name, one in record.items() if type(one) is list}
+    steps, values = lists.get("steps"), lists.get("values")
+    if steps is None or values is None or len(steps) != len(values):
+        return None
+    others = {name: one for name, one in record.items() if type(one) is not list}
+    return [{**others, STEP: step, VALUE: value} for step, value in zip(steps, values, strict=True)]

@@ -4,8 +4,8 @@ from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
-from parity.judging.curves.curve import FloatArray, IntArray
-from parity.readers.columns.names import STEP
+from parity.judging.curves.curve import BoolArray, FloatArray, IntArray
+from parity.readers.columns.names import KNOWN_NAMES, LOSS, STEP
 from parity.readers.columns.track import Track
 from parity.readers.logs.lines.epochs import continued_steps
 from parity.readers.logs.lines.line import COLOUR, EPOCH, LogLine
@@ -14,6 +14,7 @@ from parity.readers.logs.lines.look_alikes import MOST_SKELETONS, LookAlikes
 
 _ENDS = (b"\n", b"\r")
 _PIECE = 1 << 20  # bytes that are looked at in one go: their arrays stay in the processor's cache
+_TRAINING = frozenset(KNOWN_NAMES[LOSS])
 _FEW = 8  # lines that are alike: fewer are read faster by the rule
 _MOST_SHAPES = 64  # of a skeleton, with other digits in names
 
@@ -226,6 +227,7 @@ def _series(rank: _Rank, is_numbered: bool, longest: float) -> dict[str, Track]:
     """The series of one rank, of all names that are on a line which counts."""
     others = _other_bars(rank, longest)
     keys, steps, _ = _continued(rank, longest)
+    bars = _sorted_track(rank.bars)[0]
     if is_numbered:
         keys = _sorted_track(rank.losses)[0]
         steps = np.arange(1.0, len(keys) + 1)
@@ -233,16 +235,45 @@ def _series(rank: _Rank, is_numbered: bool, longest: float) -> dict[str, Track]:
     series: dict[str, Track] = {}
     for name, track in rank.values.items():
         at, values = _sorted_track(track)
-        value_steps = steps[np.searchsorted(keys, at, side="right") - 1]
+        places = np.searchsorted(keys, at, side="right") - 1
+        value_steps = steps[places]
         counts = (
             ~(np.isnan(value_steps) | np.isin(at, others))
             if len(others)
             else ~np.isnan(value_steps)
         )
+        if name in _TRAINING and not is_numbered:
+            counts[_further(at, keys[places], keys, _sorted_track(rank.losses)[0])] = False
+        if len(bars):
+            counts &= ~_is_stale(at, value_steps, values, bars)
         if counts.any():
             series[name] = Track(value_steps[counts], values[counts])
     first = -1 if is_numbered or len(keys) < 2 else keys[1]
     return {**{name: Track() for name, last in rank.others.items() if last >= first}, **series}
+
+
+def _further(at: FloatArray, lines: FloatArray, keys: FloatArray, losses: FloatArray) -> IntArray:
+    """Which losses (n,), at keys and below the lines of steps that these keys have, stand on a line
+    without a step while the line of the step has a loss: those of an evaluation, or of the whole
+    training. Where there are half as many as such lines, they are no exceptions, and count.
+    """
+    below = np.flatnonzero(lines != at)
+    if not len(below):
+        return below
+    below = below[np.isin(lines[below], losses)]
+    own = int(np.isin(keys, losses).sum())
+    return below if 2 * len(below) < own else below[:0]
+
+
+def _is_stale(at: FloatArray, steps: FloatArray, values: FloatArray, bars: FloatArray) -> BoolArray:
+    """Which values (n,) are those of a bar that has gone on, and still shows the value of the state
+    before: its next state is of the same step.
+    """
+    stale: BoolArray = np.zeros(len(at), dtype=bool)
+    if len(at) > 2:
+        stale[1:-1] = (steps[1:-1] == steps[2:]) & (values[1:-1] == values[:-2])
+        stale &= np.isin(at, bars)
+    return stale
 
 
 def _continued(rank: _Rank, longest: float) -> tuple[FloatArray, FloatArray, float | None]:

@@ -12,10 +12,12 @@ _DATE = "2026-11-29 10:00:00"
 
 
 def _llama_recipes_bar(arms: Sequence[Arm]) -> str:
-    states = [tqdm_bar("Training Epoch: 1", 0, STEPS)]
+    text = "Training Epoch: 1"
+    states = [tqdm_bar(text, 0, STEPS)]
     for at, loss in enumerate(arms[0].losses):
+        states.append(tqdm_bar(text, at + 1, STEPS))
         text = f"Training Epoch: 1/1, step {at}/{STEPS} completed (loss: {loss})"
-        states += [tqdm_bar(text, at + 1, STEPS)]
+        states.append(tqdm_bar(text, at + 1, STEPS))
     return "--> Model meta-llama/Llama-2-7b-hf\n" + "\r".join(states) + "\n"
 
 
@@ -95,12 +97,12 @@ def _llama_factory(arm: Arm, at: int) -> str:
 
 
 def _torchtune_bar(arms: Sequence[Arm]) -> str:
-    states = [tqdm_bar("", 0, STEPS)]
+    text = ""
+    states = [tqdm_bar(text, 0, STEPS)]
     for at, loss in enumerate(arms[0].losses):
-        states += [
-            tqdm_bar(f"1|{at + 1}|Loss: {loss}", at, STEPS),
-            tqdm_bar(f"1|{at + 1}|Loss: {loss}", at + 1, STEPS),
-        ]
+        states.append(tqdm_bar(text, at + 1, STEPS))
+        text = f"1|{at + 1}|Loss: {loss}"
+        states.append(tqdm_bar(text, at + 1, STEPS))
     return "\r".join(states) + "\n"
 
 

@@ -3,7 +3,6 @@
 `python -m tests.parity.readers.logs.breadth.outcome` prints it for each.
 """
 
-import math
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import parity
-from parity.judging.curves.curve import PLANNED_STEPS, Curve
+from parity.judging.curves.curve import LOSS_BASE, PLANNED_STEPS, Curve
 from parity.readers import ReadError, read_run
 from tests.parity.readers.logs.breadth.numbers import ARMS, STEPS, Arm
 from tests.parity.readers.logs.breadth.shape import Shape
@@ -37,9 +36,8 @@ def outcome(folder: Path, name: str) -> str:
         by_shape = parity.compare(paths[0], paths[1], **JUDGED)
     except ReadError as error:
         return f"refused: {str(error).replace(str(folder), '')}"
-    unit = {"loss_unit": "bits"} if SHAPES[name].unit == "bits" else {}
     base, candidate = tables(folder, name)
-    by_table = parity.compare(base, candidate, **JUDGED, **unit)
+    by_table = parity.compare(base, candidate, **JUDGED)
     for key in ("verdict", "gap"):
         of_shape, of_table = by_shape.document[key], by_table.document[key]
         if of_shape != of_table:
@@ -56,11 +54,12 @@ def _difference(run: Curve, arm: Arm, shape: Shape, name: str) -> str:
     steps = np.arange(STEPS) + shape.first
     if not np.array_equal(run.steps, steps):
         return f"steps: {len(run.steps)} from {run.steps[0]} to {run.steps[-1]}"
-    scale = math.log(2) if shape.unit == "bits" else 1.0
-    losses = np.array(shape.shown(arm)) * scale
+    losses = np.array(shape.shown(arm))
     if not np.allclose(run.loss, losses, rtol=1e-12, atol=0):
         at = int(np.argmax(np.abs(run.loss - losses)))
         return f"loss: {run.loss[at]} at step {run.steps[at]}; it shows {losses[at]}"
+    if (run.context.get(LOSS_BASE) == "2") != (shape.unit == "bits"):
+        return "another base of the loss"
     rates = run.columns.get("learning_rate")
     if shape.rate is not None:
         if rates is None:

@@ -43,12 +43,14 @@ def tables(folder: Path, name: str) -> tuple[str, str]:
     for arm in ARMS:
         (folder / f"{arm.name}_table").mkdir(exist_ok=True)
         path = folder / f"{arm.name}_table" / "run.csv"
-        header = ["step", "loss", *(["lr"] if shape.rate else [])]
+        is_bits = shape.unit == "bits"
+        header = ["step", "loss", *(["lr"] if shape.rate else []), *(["ppl"] if is_bits else [])]
         rows = [
             [
                 str(shape.first + at),
                 repr(loss),
                 *([repr(shape.rate(rate))] if shape.rate else []),
+                *([repr(2**loss)] if is_bits else []),
             ]
             for at, (loss, rate) in enumerate(zip(shape.shown(arm), arm.rates, strict=True))
         ]

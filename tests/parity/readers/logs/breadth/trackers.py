@@ -211,7 +211,6 @@ TRACKER_SHAPES = {
     "Keras CSVLogger": Shape(
         lines(_csv_logger, "epoch,learning_rate,loss,val_loss\n"),
         "training.log",
-        first=0,
         rate=float,
     ),
     "Polyaxon events": Shape(_polyaxon, "loss.plx"),
