@@ -596,7 +596,7 @@ GRAD_NORM_FAILS = ReasonCode(
 GRAD_NORM_OPEN = ReasonCode(
     "GRAD_NORM_OPEN",
     POLICY_CHECK,
-    means="check grad_norm: undecided, or gradient norms were not recorded",
+    means="check grad_norm: inconclusive, or gradient norms were not recorded",
     next_step="Record grad_norm in every run, before clipping; if it is recorded already, "
     "add runs.",
 )
@@ -610,7 +610,7 @@ SPIKES_FAILS = ReasonCode(
 SPIKES_OPEN = ReasonCode(
     "SPIKES_OPEN",
     POLICY_CHECK,
-    means="check spikes: undecided, or too few common steps to count spikes",
+    means="check spikes: inconclusive, or too few common steps to count spikes",
     next_step="Look at the candidate's spikes: another run of both arms shows whether "
     "they are chance.",
 )
@@ -623,7 +623,7 @@ VALIDATION_LOSS_FAILS = ReasonCode(
 VALIDATION_LOSS_OPEN = ReasonCode(
     "VALIDATION_LOSS_OPEN",
     POLICY_CHECK,
-    means="check validation_loss: undecided, or validation losses were not recorded",
+    means="check validation_loss: inconclusive, or validation losses were not recorded",
     next_step="Evaluate all runs on the same steps of the window; if they are, add runs.",
 )
 ACCURACY_FAILS = ReasonCode(
@@ -636,7 +636,7 @@ ACCURACY_FAILS = ReasonCode(
 ACCURACY_OPEN = ReasonCode(
     "ACCURACY_OPEN",
     POLICY_CHECK,
-    means="check accuracy: undecided, or no downstream accuracy was given",
+    means="check accuracy: inconclusive, or no downstream accuracy was given",
     next_step="Give both arms' results by item on the same items, or evaluate more items.",
 )
 NET_SPEEDUP_FAILS = ReasonCode(
@@ -649,7 +649,7 @@ NET_SPEEDUP_FAILS = ReasonCode(
 NET_SPEEDUP_OPEN = ReasonCode(
     "NET_SPEEDUP_OPEN",
     POLICY_CHECK,
-    means="check net_speedup: undecided, or step times were not recorded or cannot be compared",
+    means="check net_speedup: inconclusive, or step times were not recorded or cannot be compared",
     next_step="Train both arms at the same time on one machine, or in turns with two runs "
     "each, and record step_seconds.",
 )

@@ -241,7 +241,7 @@ def _what_changes_it(view: View) -> StripItem:
         )
     stays = chances["undecided"] if verdict == "inconclusive" else chances[verdict]
     if stays >= PROBABLE:
-        as_it_is = "undecided" if verdict == "inconclusive" else f"a {verdict}"
+        as_it_is = verdict if verdict == "inconclusive" else f"a {verdict}"
         return StripItem(
             name, "Nothing likely", f"one more pair leaves it {as_it_is} ({likely(stays)})"
         )

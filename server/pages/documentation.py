@@ -4,11 +4,11 @@ need no token: they show no data.
 
 from pathlib import Path
 
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.staticfiles import StaticFiles
 from starlette.types import Scope
 
-from server.pages.rendering import templates
+from server.pages.rendering import known_visitor, templates
 from server.settings import Settings
 
 # As everywhere (`server.web.middleware`), but the stylesheets of these pages contain their icons.
@@ -17,7 +17,7 @@ _POLICY = (
     "'none'; form-action 'self'"
 )
 
-router = APIRouter(include_in_schema=False)
+router = APIRouter(include_in_schema=False, dependencies=[Depends(known_visitor)])
 
 
 class _Site(StaticFiles):

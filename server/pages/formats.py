@@ -11,6 +11,7 @@ from markupsafe import Markup
 from parity import wording
 from parity.judging.document_types import VerdictDocument
 from parity.recipes import UNSTATED
+from parity.report.html.code_words import with_code
 from parity.report.picture.forest import estimate_of, own_row_svg
 from parity.report.view import view_of
 
@@ -178,6 +179,11 @@ def size(value: float | str | None) -> str:
     return f"{number:.0f}"
 
 
+def sentence(words: str) -> Markup:
+    """A sentence of the judge, with true minus signs and with its commands as code."""
+    return Markup(with_code(wording.minus(words)))  # noqa: S704
+
+
 FILTERS: Mapping[str, Callable[..., Any]] = {
     "between": between,
     "chance": chance,
@@ -191,6 +197,7 @@ FILTERS: Mapping[str, Callable[..., Any]] = {
     "recipe": recipe_words,
     "nats": nats,
     "percent": percent,
+    "sentence": sentence,
     "share": wording.percent,
     "signed_percent": signed_percent,
     "rate": rate,

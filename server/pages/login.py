@@ -3,17 +3,17 @@
 from typing import Annotated
 from urllib.parse import quote
 
-from fastapi import APIRouter, Form, Query, Request, Response
+from fastapi import APIRouter, Depends, Form, Query, Request, Response
 from fastapi.responses import RedirectResponse
 
-from server.pages.rendering import templates
+from server.pages.rendering import known_visitor, templates
 from server.web.access import api_tokens, browser_sessions
 from server.web.context import InContext
 
 router = APIRouter(include_in_schema=False)
 
 
-@router.get("/login")
+@router.get("/login", dependencies=[Depends(known_visitor)])
 def login_form(
     request: Request, following: Annotated[str, Query(alias="next")] = "/jobs"
 ) -> Response:

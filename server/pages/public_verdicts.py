@@ -9,16 +9,16 @@ import json
 from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from markupsafe import Markup
 
 from parity.frozen import frozen
 from parity.report.picture.forest import DrawnGap, row_svg
 from parity.report.picture.forest import GapAxis as MarginAxis
 from server.errors import NotFoundError
-from server.pages.rendering import templates
+from server.pages.rendering import known_visitor, templates
 
-public = APIRouter(include_in_schema=False)
+public = APIRouter(include_in_schema=False, dependencies=[Depends(known_visitor)])
 PUBLIC_AXIS = MarginAxis(low=-4.0, high=8.0, margin=1.0)
 PUBLIC_TICKS = [
     (PUBLIC_AXIS.place(margins), words)

@@ -1,21 +1,23 @@
 """What all pages share: templates, and who may view them."""
 
+from contextlib import suppress
 from pathlib import Path
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.templating import Jinja2Templates
+from sqlalchemy.exc import OperationalError
 
 from parity.report.facts import looks_words
 from parity.report.forecast import COURSES, course
 from parity.report.html.downloads import file_name
 from parity.report.view import view_of, views_of
 from parity.report.words import words
-from server.errors import ForbiddenError, UnauthorizedError
+from server.errors import ForbiddenError, TooManyError, UnauthorizedError
 from server.pages.formats import FILTERS
 from server.web import threads
 from server.web.access import authorization, principals
 from server.web.access.principals import Principal
-from server.web.context import InContext
+from server.web.context import Context, InContext
 
 HERE = Path(__file__).parent
 templates = Jinja2Templates(HERE / "templates")
@@ -39,6 +41,19 @@ async def visitor(request: Request, context: InContext) -> None:
         raise LoginNeededError from error
     if not asking.may("view"):
         raise LoginNeededError
+    _welcome(request, context, asking)
+
+
+async def known_visitor(request: Request, context: InContext) -> None:
+    """Who opens a page that needs no session, where that is known: its header is then that of the
+    other pages.
+    """
+    with suppress(UnauthorizedError, TooManyError, OperationalError):
+        asking = await threads.in_thread(authorization.principal, request, context)
+        _welcome(request, context, asking)
+
+
+def _welcome(request: Request, context: Context, asking: Principal) -> None:
     request.state.visitor = asking
     request.state.can_log_out = principals.tokens_required(context.settings)
 

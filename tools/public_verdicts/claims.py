@@ -52,6 +52,6 @@ def claim_answer(row: Mapping[str, str]) -> str:
     if document["verdict"] == "fail":
         return f"Above the margin, as of these numbers: {words}."
     return (
-        f"Open: {words}; chance of parity {likely(document['chance_of_parity'])}. One run an arm "
-        "was reported; its logs would say more."
+        f"Inconclusive: {words}; chance of parity {likely(document['chance_of_parity'])}. One run "
+        "an arm was reported; its logs would say more."
     )

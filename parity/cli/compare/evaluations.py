@@ -21,6 +21,7 @@ from parity.judging.document_types import VerdictDocument
 from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.evaluations.document_types import EvaluationDocument
 from parity.judging.policy import LOSS, Policy
+from parity.judging.verdict.path import with_evaluation_paths
 from parity.readers.columns.names import is_held_out
 from parity.report.figures.evaluation_figure import draw_evaluation_figure
 from parity.report.formats.junit import render_junit
@@ -195,7 +196,8 @@ def report_evaluations(
         raise UsageError(f"{one} holds the comparison at one size; choose one with --where")
 
     def draw(paths: Sequence[str]) -> None:
-        for path, document in zip(paths, documents, strict=True):
+        drawn = [one for case, of_case in judged for one in with_evaluation_paths(case, of_case)]
+        for path, document in zip(paths, drawn, strict=True):
             draw_evaluation_figure(path, document)
 
     reports.write(judged[0][0], documents, draw)

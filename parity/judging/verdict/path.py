@@ -20,7 +20,7 @@ by one, not all at once.
 import bisect
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from parity.judging.curves.window import Window, decay_phase, make_window
 from parity.judging.document_types import EvaluationPathDocument, PathPointDocument, VerdictDocument
 from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.evaluations.clusters import ClusteredGap
+from parity.judging.evaluations.document_types import EvaluationDocument
 from parity.judging.evaluations.gap import Losses, gap_interval
 from parity.judging.evaluations.measured import MeasuredEvaluations, over_clusters
 from parity.judging.evaluations.question import EvaluationQuestion
@@ -142,6 +143,18 @@ def evaluation_path_of(case: EvaluationCase, candidate: str) -> EvaluationPathDo
         earlier = some_of(m.steps[m.steps <= m.points[-1]])[:-1].tolist()
         over_runs = _over_runs(case, m, question, earlier)
         return {"over_runs": over_runs, "over_clusters": _over_clusters(case, m, question, earlier)}
+
+
+def with_evaluation_paths(
+    case: EvaluationCase, documents: Sequence[EvaluationDocument]
+) -> list[EvaluationDocument]:
+    """The documents of a comparison of evaluations with their paths, as pages and figures show
+    them.
+    """
+    return [
+        {**document, "path": evaluation_path_of(case, document["candidate"]["name"])}
+        for document in documents
+    ]
 
 
 def _over_runs(

@@ -1,5 +1,5 @@
-"""The figure of a comparison of evaluations: the gap at every point with its bands, each run's
-loss, and what it needs to the target.
+"""The figure of a comparison of evaluations: the picture of its page, each run's loss, and what it
+needs to the target.
 
 Runs stand in rows, one per cluster, under the row of their arm, which has the arm's mean with its
 interval. PNG, SVG or PDF.
@@ -14,35 +14,33 @@ from parity.judging.evaluations.document_types import (
     EvaluatedArmDocument,
     EvaluatedRunDocument,
     EvaluationDocument,
-    IntervalDocument,
 )
 from parity.judging.gap.interval import t_quantile
 from parity.report.evaluation_tables import point_words, share, token_unit
-from parity.report.figures.figure_file import (
-    BASELINE_COLOUR,
-    BETTER,
-    CANDIDATE_COLOUR,
-    GAP,
-    PAD,
-    SMALL,
-    TINY,
-    figure_file,
-    gap_band,
-    margin_line,
-    percent_axis,
-    wrapped,
+from parity.report.figures.figure_file import SMALL, TINY, figure_file
+from parity.report.figures.scene_figure import (
+    BASELINE,
+    COLOURS,
+    LEFT,
+    QUIET,
+    RIGHT,
+    TEXT_COLOURS,
+    draw_heading,
+    draw_scene,
 )
+from parity.report.picture.scene import scene_of
 from parity.report.view import EvaluationView, evaluation_view
 from parity.report.words import words
 from parity.version import VERSION
-from parity.wording import count, cut, level_percent, margin_words, minus
+from parity.wording import count, cut
 
-PAGE_WIDTH = 7.0  # inches
-GAP_HEIGHT, ROW_HEIGHT, MIN_ROWS = 2.5, 0.32, 5  # inches, inches, rows
+PAGE_WIDTH = 9.0  # inches, as all that follow but rows
+HEAD_HEIGHT, SCENE_HEIGHT, BETWEEN, BELOW = 1.1, 3.2, 0.9, 0.7
+ROW_HEIGHT, MIN_ROWS = 0.32, 5
 NAME_WIDTH = 26  # characters of a row's name
 ROW_SPREAD = 0.30  # of a row, by which dots that lie side by side are moved up or down
 DOT_LEVELS = 5
-COLOURS, MARKERS = (BASELINE_COLOUR, CANDIDATE_COLOUR), ("o", "s")
+MARKERS = "o", "s"
 
 
 @frozen
@@ -61,39 +59,23 @@ class FigureRow:
 
 
 def draw_evaluation_figure(path: str, document: EvaluationDocument) -> None:
-    """Write the figure of a comparison of evaluations to `path`, whose ending chooses the format.
-    Raises FigureError.
+    """Write the figure of a comparison of evaluations, which has its path, to `path`, whose ending
+    chooses the format. Raises FigureError.
     """
     view, rows = evaluation_view(document), run_rows(document)
-    said = words(view)
-    title = wrapped(minus(" ".join([said.measure, said.interval])), 108)
-    above = 0.60 + 0.145 * (title.count("\n") + 1)  # inches, as all that follow
+    scene, said = scene_of([document]), words(view)
     dots = ROW_HEIGHT * max(len(rows), MIN_ROWS)
-    height = above + GAP_HEIGHT + 0.80 + dots + 0.70
+    height = HEAD_HEIGHT + SCENE_HEIGHT + dots + BETWEEN + BELOW
     with figure_file(path, (PAGE_WIDTH, height), said.line) as figure:
-        figure.text(
-            0.03,
-            1.0 - 0.13 / height,
-            f"{said.chip}: {said.lead}",
-            fontsize=12,
-            fontweight="bold",
-            va="top",
-        )
-        figure.text(0.03, 1.0 - 0.36 / height, title, fontsize=SMALL, va="top", linespacing=1.25)
+        above = draw_heading(figure, said, scene)
+        bottom = BELOW + dots + BETWEEN
+        box = (LEFT, bottom, PAGE_WIDTH - LEFT - RIGHT, height - above - bottom)
+        draw_scene(figure, scene, box)
         runs = len(document["baseline"]["runs"]) + len(document["candidate"]["runs"])
-        figure.text(
-            0.03,
-            0.07 / height,
-            f"parity {VERSION}, judge {document['engine_version']}, {runs} runs",
-            fontsize=TINY,
-            va="bottom",
-        )
-        _gap(
-            figure.add_axes(
-                (0.115, 1.0 - (above + GAP_HEIGHT) / height, 0.77, GAP_HEIGHT / height)
-            ),
-            view,
-        )
+        foot = f"parity {VERSION}, judge {document['engine_version']}, {runs} runs"
+        for text, level in ((scene.note, bottom - 0.46), (foot, 0.07)):
+            place = LEFT / PAGE_WIDTH, level / height
+            figure.text(*place, text, fontsize=TINY, color=QUIET, va="bottom")
         is_timed = any(_minutes_of(run) is not None for row in rows for run in row.runs)
         panels = [
             _losses,
@@ -104,9 +86,9 @@ def draw_evaluation_figure(path: str, document: EvaluationDocument) -> None:
         width = (right - left + between) / len(panels) - between
         for number, panel in enumerate(panels):
             axes = figure.add_axes(
-                (left + number * (width + between), 0.70 / height, width, dots / height)
+                (left + number * (width + between), BELOW / height, width, dots / height)
             )
-            _set_rows(axes, rows, named=number == 0)
+            _set_rows(axes, view, rows, named=number == 0)
             panel(axes, view, rows)
 
 
@@ -132,94 +114,6 @@ def run_rows(document: EvaluationDocument) -> list[FigureRow]:
     return rows
 
 
-def _gap(axes: Any, view: EvaluationView) -> None:
-    """The gap at every common point with limits that hold at all points at once, zero, the margins,
-    and the point compared.
-    """
-    document = view.document
-    curve, judged = document["curve"], document["gap"]["judged"]
-    scale, unit = _unit(axes, view)
-    axes.set_xlabel(unit)
-    if curve is None:
-        axes.set(xticks=[], yticks=[], ylabel=GAP)
-        axes.spines["right"].set_visible(False)
-        axes.text(0.5, 0.5, "no gap measured", transform=axes.transAxes, ha="center")
-        return
-    at = [step * scale for step in curve["steps"]]
-    gap_band(axes, at, curve["lo"], curve["gap"], curve["hi"], marker="o", markersize=3)
-    margin = document["margin"]
-    values = [
-        0.0,
-        *curve["lo"],
-        *curve["hi"],
-        margin["nats"] if margin else 0.0,
-        *((judged["lo"], judged["hi"]) if judged else ()),
-    ]
-    pad = PAD * (max(values) - min(values) or 1e-6)
-    low, high = min(values) - pad, max(values) + pad
-    axes.set_ylim(low, high)
-    axes.set_xlim(0.0, at[-1] * 1.06)
-    confidence = level_percent(document["gap"]["confidence"])
-    axes.set_title(
-        f"band: {confidence} at all {len(at)} points at once", fontsize=TINY, loc="left", pad=3
-    )
-    if margin:
-        for nats, words in (
-            (margin["nats"], margin_words(margin["nats"], margin["rel"])),
-            (-margin["nats"], BETTER),
-        ):
-            if low < nats < high:
-                margin_line(axes, nats, words, zorder=1.5)  # under the curve
-    mean = document["baseline"]["mean"]
-    if isinstance(mean, float) and mean > 0.0:
-        percent_axis(axes, mean)
-    else:
-        axes.spines["right"].set_visible(False)
-    _compared(axes, view, scale)
-
-
-def _compared(axes: Any, view: EvaluationView, scale: float) -> None:
-    """The intervals over runs and over clusters at the point compared, side by side."""
-    document = view.document
-    gap, as_of, over = document["gap"], document["as_of"], document["gap"]["over_clusters"]
-    if not as_of or not (gap["over_runs"] or over):
-        return
-    last = as_of["points"][-1] * scale
-    axes.axvline(last, color="0.5", linewidth=0.6, linestyle=":")
-    shown: list[tuple[IntervalDocument, str, str]] = []
-    if gap["over_runs"]:
-        shown.append((gap["over_runs"], "over runs (black)", "0.1"))
-    if over:
-        shown.append((over, f"over {over['key']}s (grey)", "0.45"))
-    for (interval, _, colour), right, mark in zip(shown, (1.0, 1.022), ("D", "_"), strict=False):
-        mean = interval["mean"]
-        ends = [[mean - interval["lo"]], [interval["hi"] - mean]]
-        axes.errorbar(
-            [last * right],
-            [mean],
-            yerr=ends,
-            fmt=mark,
-            color=colour,
-            markersize=4,
-            capsize=3,
-            linewidth=1.4,
-            zorder=5,
-        )
-    words = (
-        f"{level_percent(gap['confidence'])} CI{point_words(view, ' at ')} "
-        f"{', '.join(name for _, name, _ in shown)}"
-    )
-    axes.annotate(
-        words,
-        (1.0, 1.0),
-        xycoords="axes fraction",
-        xytext=(0, 3),
-        textcoords="offset points",
-        fontsize=TINY,
-        ha="right",
-    )
-
-
 def _unit(axes: Any, view: EvaluationView) -> tuple[float, str]:
     """What a step is multiplied by on the axis, and the axis's name; numbers of steps are written
     in full.
@@ -233,7 +127,7 @@ def _unit(axes: Any, view: EvaluationView) -> tuple[float, str]:
     return tokens / size, f"tokens, {letter}" if letter else "tokens"
 
 
-def _set_rows(axes: Any, rows: Sequence[FigureRow], *, named: bool) -> None:
+def _set_rows(axes: Any, view: EvaluationView, rows: Sequence[FigureRow], *, named: bool) -> None:
     """The names of the rows on the left, arms in their colour, and a line above each arm."""
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_yticks(
@@ -241,7 +135,7 @@ def _set_rows(axes: Any, rows: Sequence[FigureRow], *, named: bool) -> None:
     )
     axes.tick_params(axis="y", length=0)
     for label, row in zip(axes.get_yticklabels(), rows, strict=True):
-        label.set_color(COLOURS[row.arm])
+        label.set_color(TEXT_COLOURS[view.state] if row.arm else BASELINE)
         label.set_fontweight("bold" if row.whole else "normal")
     for place, row in enumerate(rows):
         if row.whole and place:
@@ -285,7 +179,7 @@ def _losses(axes: Any, view: EvaluationView, rows: Sequence[FigureRow]) -> None:
     arms = document["baseline"], document["candidate"]
     for place, row in enumerate(rows):
         values = [run["loss"] for run in row.runs if isinstance(run["loss"], float)]
-        _dots(axes, place, row, [(value, False) for value in values])
+        _dots(axes, view, place, row, [(value, False) for value in values])
         if row.whole and (ends := _mean_ends(arms[row.arm], document["gap"]["confidence"])):
             _mean_mark(axes, place, *ends)
         elif values and not row.whole:
@@ -293,12 +187,19 @@ def _losses(axes: Any, view: EvaluationView, rows: Sequence[FigureRow]) -> None:
     _label(axes, f"loss{point_words(view, ' at ')}", "nats")
 
 
-def _dots(axes: Any, place: int, row: FigureRow, dots: Sequence[tuple[float, bool]]) -> None:
+def _dots(
+    axes: Any,
+    view: EvaluationView,
+    place: int,
+    row: FigureRow,
+    dots: Sequence[tuple[float, bool]],
+) -> None:
     """A dot for each (value, hollow), moved up and down in turn in order of size, so that near ones
     stay apart.
     """
     if not row.has_dots:
         return
+    colour = COLOURS[view.state] if row.arm else BASELINE
     order = sorted(range(len(dots)), key=lambda index: dots[index][0])
     heights = dict(zip(order, dot_heights(len(dots)), strict=True))
     for hollow in (False, True):
@@ -308,8 +209,8 @@ def _dots(axes: Any, place: int, row: FigureRow, dots: Sequence[tuple[float, boo
             [place + heights[index] for index in alike],
             MARKERS[row.arm],
             markersize=3,
-            color=COLOURS[row.arm],
-            markerfacecolor="white" if hollow else COLOURS[row.arm],
+            color=colour,
+            markerfacecolor="white" if hollow else colour,
             markeredgewidth=0.7,
             alpha=0.85,
         )
@@ -362,6 +263,7 @@ def _reached(axes: Any, view: EvaluationView, rows: Sequence[FigureRow]) -> None
         reached = [(run["samples_to_target"], run["beyond"] is not None) for run in row.runs]
         _dots(
             axes,
+            view,
             place,
             row,
             [(samples * scale, beyond) for samples, beyond in reached if samples is not None],
@@ -399,7 +301,7 @@ def _minutes(axes: Any, view: EvaluationView, rows: Sequence[FigureRow]) -> None
             if run["times"] and (minutes := _minutes_of(run))
         ]
         has_others |= any(other for _, other in timed)
-        _dots(axes, place, row, timed)
+        _dots(axes, view, place, row, timed)
     target, speed = (
         document["target"],
         document["speed"][0] if len(document["speed"]) == 1 else None,

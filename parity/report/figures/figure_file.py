@@ -12,12 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-BASELINE_COLOUR, CANDIDATE_COLOUR = "#0072B2", "#D55E00"
 FORMATS = (".png", ".svg", ".pdf")
 SMALL, TINY = 8, 7
 LABEL_BOX = {"fc": "white", "ec": "none", "alpha": 0.85, "pad": 1.0}
-PAD = 0.12  # of the gap's panel, above and below what is drawn
-GAP, BETTER = "gap, nats (+ = candidate worse)", "better by the margin"
 
 
 class FigureError(ValueError):
@@ -59,29 +56,6 @@ def new_figure(inches: tuple[float, float], name: str) -> Iterator[Any]:
         {"svg.hashsalt": "parity", "axes.spines.top": False, "font.size": SMALL}
     ):
         yield figure_module.Figure(figsize=inches)
-
-
-def gap_band(axes: Any, at: Any, low: Any, mean: Any, high: Any, **line: Any) -> None:
-    """The candidate's gap with its band, and zero."""
-    axes.fill_between(at, low, high, color=CANDIDATE_COLOUR, alpha=0.18, linewidth=0)
-    axes.plot(at, mean, color=CANDIDATE_COLOUR, linewidth=1.0, **line)
-    axes.axhline(0.0, color="0.2", linewidth=0.8)
-    axes.set_ylabel(GAP)
-
-
-def margin_line(axes: Any, nats: float, words: str, **label: Any) -> None:
-    """A margin over the whole width, named on the left."""
-    axes.axhline(nats, color="0.35", linestyle="-.", linewidth=0.9)
-    where = {"xycoords": ("axes fraction", "data"), "xytext": (0, 2), "textcoords": "offset points"}
-    axes.annotate(words, (0.01, nats), fontsize=TINY, va="bottom", bbox=LABEL_BOX, **where, **label)
-
-
-def percent_axis(axes: Any, level: float) -> None:
-    """The gap in % of the baseline's loss `level`, on the right."""
-    one = level / 100.0
-    axes.secondary_yaxis("right", functions=(lambda y: y / one, lambda y: y * one)).set_ylabel(
-        "gap, % of the baseline's loss"
-    )
 
 
 def wrapped(text: str, width: int) -> str:

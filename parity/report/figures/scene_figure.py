@@ -7,15 +7,17 @@ All places are those of the page, in percent of the plot; colours are those of i
 from collections.abc import Sequence
 from typing import Any
 
-from parity.report.figures.figure_file import LABEL_BOX, SMALL, TINY
+from parity.report.figures.figure_file import LABEL_BOX, SMALL, TINY, wrapped
 from parity.report.picture.axes import Axes, axes_of, x_ticks, y_ticks
 from parity.report.picture.judged_panel import judged_places, panel_title, panel_widths
 from parity.report.picture.labels import level_words, mark_kinds, near_steps, window_words
-from parity.report.picture.lines import is_finite, margin_levels
+from parity.report.picture.lines import POINTS_SEEN, is_finite, margin_levels
+from parity.report.picture.picture import legend_words
 from parity.report.picture.scene import Marks, Points, Scene, Trace, TraceState
 from parity.report.picture.spread import spread
 from parity.report.picture.svg_parts import NAME_CHARACTERS
-from parity.wording import cut
+from parity.report.words import Words
+from parity.wording import cut, minus
 
 INK, QUIET, GRID, PANEL, BASELINE = "#16191d", "#5c646e", "#dfe3e8", "#f2f3f3", "#0072b2"
 COLOURS: dict[TraceState, str] = {
@@ -37,6 +39,34 @@ PIXELS = 96.0  # an inch of the page, by which the panel's width is known
 WHISKER, APART = 0.15, 0.21  # inches: the first whisker from the panel's edge, and each next one
 LABEL = 0.13  # inches from the last whisker to the numbers
 LINE = 9.5  # points between the lines of a label
+LEFT, RIGHT, HEAD_LINE = 0.75, 0.25, 0.16  # inches: the edges, and a line of the heading
+
+
+def draw_heading(figure: Any, said: Words, scene: Scene) -> float:
+    """Write the answer, and what the picture below it is; returns the inches that this takes from
+    the figure's top.
+    """
+    width, height = figure.get_size_inches()
+    measure = wrapped(minus(" ".join([said.measure, said.interval])), 130)
+    base = scene.baseline
+    if scene.has_gap:
+        what, legend = f"Gap to {base}, nats per token; up is worse", legend_words(scene)
+    else:
+        what, legend = f"Losses of {base} and {scene.traces[0].name}, nats per token", scene.legend
+    above, colour = 0.12, TEXT_COLOURS[scene.traces[0].state]
+    lines: tuple[tuple[str, dict[str, Any]], ...] = (
+        (said.chip, {"fontsize": SMALL, "fontweight": "bold", "color": colour}),
+        (said.lead, {"fontsize": 13, "fontweight": "bold"}),
+        (measure, {"fontsize": SMALL}),
+    )
+    for text, look in lines:
+        figure.text(LEFT / width, 1.0 - above / height, text, va="top", **look)
+        above += HEAD_LINE * (text.count("\n") + 1) + (0.1 if look["fontsize"] > SMALL else 0.03)
+    above += 0.1
+    for text, x, side in ((what, LEFT, "left"), (legend, width - RIGHT, "right")):
+        top = 1.0 - above / height
+        figure.text(x / width, top, text, fontsize=TINY, color=QUIET, va="top", ha=side)
+    return above + HEAD_LINE + 0.04
 
 
 def draw_scene(figure: Any, scene: Scene, inches: tuple[float, float, float, float]) -> None:
@@ -137,7 +167,9 @@ def _trace(area: Any, trace: Trace, axes: Axes, *, is_selected: bool) -> None:
         inside = [(step, gap) for step, gap in trace.dots if axes.low <= gap <= axes.high]
         _plot(area, inside, axes, ".", color=colour, markersize=2.5, alpha=0.34, linewidth=0)
     points = [(point["step"], point["mean"]) for point in path]
-    _plot(area, points, axes, "-", color=colour, linewidth=1.6 if is_selected else 1.0, zorder=3.0)
+    look = "o-" if is_selected and len(points) <= POINTS_SEEN else "-"
+    width = 1.6 if is_selected else 1.0
+    _plot(area, points, axes, look, color=colour, linewidth=width, markersize=3.5, zorder=3.0)
 
 
 def _plot(area: Any, points: Points, axes: Axes, look: str, **line: Any) -> None:

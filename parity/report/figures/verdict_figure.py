@@ -5,17 +5,15 @@ from typing import Any
 from parity.judging.bundles.evidence import Case
 from parity.judging.document_types import VerdictDocument
 from parity.judging.verdict.path import with_path
-from parity.report.figures.figure_file import SMALL, TINY, figure_file, new_figure, wrapped
-from parity.report.figures.scene_figure import QUIET, TEXT_COLOURS, draw_scene
+from parity.report.figures.figure_file import TINY, figure_file, new_figure
+from parity.report.figures.scene_figure import LEFT, QUIET, RIGHT, draw_heading, draw_scene
 from parity.report.picture.case_scene import case_scene
-from parity.report.picture.picture import legend_words
 from parity.report.view import training_view
 from parity.report.words import words
 from parity.version import VERSION
-from parity.wording import minus
 
 PAGE_INCHES = (9.0, 5.0)
-LEFT, RIGHT, BELOW, LINE = 0.75, 0.25, 0.62, 0.16  # inches: the edges, and a line of text
+BELOW = 0.62  # inches: the room for the axis and the two lines below it
 
 
 def draw_figure(path: str, document: VerdictDocument, case: Case) -> None:
@@ -35,30 +33,10 @@ def verdict_figure(document: VerdictDocument, case: Case) -> Any:
 
 def _draw(figure: Any, document: VerdictDocument, case: Case) -> None:
     scene = case_scene(case, [_with_path(document, case)])
-    said = words(training_view(document))
     width, height = PAGE_INCHES
-    measure = wrapped(minus(" ".join([said.measure, said.interval])), 130)
-    base = scene.baseline
-    if scene.has_gap:
-        what, legend = f"Gap to {base}, nats per token; up is worse", legend_words(scene)
-    else:
-        what, legend = f"Losses of {base} and {scene.traces[0].name}, nats per token", scene.legend
-    digest = document["inputs"]["sha256_aligned"][:16]
-    above, colour = 0.12, TEXT_COLOURS[scene.traces[0].state]
-    lines: tuple[tuple[str, dict[str, Any]], ...] = (
-        (said.chip, {"fontsize": SMALL, "fontweight": "bold", "color": colour}),
-        (said.lead, {"fontsize": 13, "fontweight": "bold"}),
-        (measure, {"fontsize": SMALL}),
-    )
-    for text, look in lines:
-        figure.text(LEFT / width, 1.0 - above / height, text, va="top", **look)
-        above += LINE * (text.count("\n") + 1) + (0.1 if look["fontsize"] > SMALL else 0.03)
-    above += 0.1
-    for text, x, side in ((what, LEFT, "left"), (legend, width - RIGHT, "right")):
-        top = 1.0 - above / height
-        figure.text(x / width, top, text, fontsize=TINY, color=QUIET, va="top", ha=side)
-    above += LINE + 0.04
+    above = draw_heading(figure, words(training_view(document)), scene)
     draw_scene(figure, scene, (LEFT, BELOW, width - LEFT - RIGHT, height - above - BELOW))
+    digest = document["inputs"]["sha256_aligned"][:16]
     foot = f"parity {VERSION}, aligned series sha256 {digest}..."
     for text, level in ((scene.note, 0.26), (foot, 0.1)):
         figure.text(LEFT / width, level / height, text, fontsize=TINY, color=QUIET, va="bottom")

@@ -7,6 +7,7 @@ from html import escape
 
 from parity.report.details import details
 from parity.report.html.assets import verdict_style
+from parity.report.html.code_words import with_code
 from parity.report.html.page_details import details_html
 from parity.report.picture.picture import picture
 from parity.report.picture.scene import Scene
@@ -29,7 +30,7 @@ def notebook_html(document: AnyDocument, scene: Scene) -> str:
     said = words(view)
     (lines,) = details([view])
     sentences = minus(" ".join(part for part in (said.lead, said.measure, said.interval) if part))
-    step = f"<p>Next: {escape(minus(said.next))}</p>" if said.next else ""
+    step = f"<p>Next: {with_code(minus(said.next))}</p>" if said.next else ""
     return (
         f'<div class="v parity-verdict"><style>{verdict_style()}{_NOTEBOOK_STYLE}</style>'
         f'<p><strong class="c-{said.verdict} tinted">{said.chip}</strong> '

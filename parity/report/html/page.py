@@ -16,7 +16,7 @@ from parity.judging.bundles.evidence import Case
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.evaluations.document_types import EvaluationDocument
-from parity.judging.verdict.path import evaluation_path_of
+from parity.judging.verdict.path import with_evaluation_paths
 from parity.judging.verdict.sign_offs import SignOffDocument, accepted
 from parity.report.candidates import deciding, safest_first
 from parity.report.html.assets import verdict_script, verdict_style
@@ -71,10 +71,7 @@ def case_report(case: Case, documents: Sequence[VerdictDocument]) -> str:
 
 def evaluation_report(case: EvaluationCase, documents: Sequence[EvaluationDocument]) -> str:
     """The report of a comparison of evaluations, with the script."""
-    drawn: list[EvaluationDocument] = [
-        {**document, "path": evaluation_path_of(case, document["candidate"]["name"])}
-        for document in documents
-    ]
+    drawn = with_evaluation_paths(case, documents)
     rows = [
         code_row(
             "p",

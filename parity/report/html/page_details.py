@@ -9,6 +9,7 @@ from typing import Any
 from parity.canonical_json import canonical_json
 from parity.inert import cell
 from parity.report.details import Detail, details
+from parity.report.html.code_words import with_code
 from parity.report.html.downloads import file_name
 from parity.report.html.screen import DetailsRow
 from parity.report.picture.picture import picture
@@ -41,9 +42,8 @@ def details_html(lines: Iterable[Detail]) -> str:
         (f"<code>{escape(name)}</code>" if is_code else f"{escape(name)}:", text)
         for name, text, is_code in lines
     )
-    return (
-        "<ul>" + "".join(f"<li>{head} {escape(minus(text))}</li>" for head, text in heads) + "</ul>"
-    )
+    items = "".join(f"<li>{head} {with_code(minus(text))}</li>" for head, text in heads)
+    return f"<ul>{items}</ul>"
 
 
 def numbers_row(views: Sequence[View], job: str) -> DetailsRow:

@@ -16,6 +16,7 @@ from parity.judging.document_types import State
 from parity.report.answer import answer_words
 from parity.report.candidates import safest_first, tally
 from parity.report.forecast import Outlook, live_interval, live_lead, live_measure
+from parity.report.html.code_words import with_code
 from parity.report.picture.scene import MANY, TraceState, answer_in_words
 from parity.report.strip import StripItem, candidate_items
 from parity.report.view import AnyDocument, View, views_of
@@ -184,8 +185,10 @@ def _bold_number(measure: str) -> str:
 def _next(screen: Screen) -> str:
     if not (screen.answer.next or screen.buttons or screen.chances):
         return ""
-    step = f"<p>{escape(screen.answer.next)}</p>" if screen.answer.next else ""
-    acts = f'<div class="acts">{"".join(screen.buttons)}</div>' if screen.buttons else ""
+    step = f"<p>{with_code(screen.answer.next)}</p>" if screen.answer.next else ""
+    # what a button does is the same whichever candidate is selected
+    whose = '<small class="whose">For the whole job:</small>' if screen.answer.about else ""
+    acts = f'<div class="acts">{whose}{"".join(screen.buttons)}</div>' if screen.buttons else ""
     head = "<h2>Next</h2>" if step or acts else ""
     return f'<section class="next" aria-label="Next">{screen.chances}{head}{step}{acts}</section>'
 

@@ -9,7 +9,7 @@ from parity.report.picture.live_trace import half_of
 from parity.report.picture.scene import Points, Scene, Trace
 from parity.report.picture.svg_parts import short_number
 
-_POINTS_SEEN = 20  # a path of so few points shows each
+POINTS_SEEN = 20  # a path of so few points shows each
 
 
 def stretched_svg(inner: str) -> str:
@@ -61,7 +61,7 @@ def _trace_lines(scene: Scene, axes: Axes, place: int) -> str:
         ),
         _fan(scene, trace, axes),
         _dots([(point["step"], point["mean"]) for point in path], axes, "pts")
-        if len(path) <= _POINTS_SEEN
+        if len(path) <= POINTS_SEEN
         else "",
         _line([(point["step"], point["mean"]) for point in path], axes),
     ]

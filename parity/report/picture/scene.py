@@ -193,6 +193,7 @@ def scene_of(
     steps += [int(step) for arm in losses for step, _ in arm.points[-1:]]
     places = {view.candidate.name: place for place, view in enumerate(ordered)}
     margin = next((view.margin for view in ordered if view.margin), None)
+    has_line = any(len(path) > 1 for trace in traces for path in (trace.path, trace.outer))
     return Scene(
         baseline=OWN_BASELINE if mixed else first.baseline.title,
         traces=traces,
@@ -201,8 +202,10 @@ def scene_of(
         window=window,
         margin=margin["nats"] if margin and math.isfinite(number(margin["nats"])) else None,
         margin_note=_margin_note(margin, first.candidate.name if mixed else "") if margin else "",
-        legend=_legend(ordered, dots) if any(view.gap for view in ordered) else "no gap is judged",
-        note=_NOTE,
+        legend=_legend(ordered, dots, has_line=has_line)
+        if any(view.gap for view in ordered)
+        else "no gap is judged",
+        note=_NOTE if has_line else "",
         losses=[
             Losses(name=arm.name, arm=places.get(arm.name, arm.arm), points=arm.points)
             for arm in losses
@@ -283,20 +286,24 @@ def _notes(view: View, *, several: bool) -> list[str]:
     return [*intervals, f"{signed(100.0 * share, 2)} % of the loss"]
 
 
-def _legend(views: Sequence[View], dots: Mapping[str, Dots]) -> str:
-    """What line, band and dots are. Passes and fails of several candidates have intervals of other
-    levels: the judged panel and the sentences name those.
+def _legend(views: Sequence[View], dots: Mapping[str, Dots], *, has_line: bool) -> str:
+    """What line, band and dots are, or marks and whiskers of a gap at one point, which has no line.
+    Passes and fails of several candidates have intervals of other levels: the judged panel and the
+    sentences name those.
     """
     view = views[0]
     level = level_percent(view.confidence)
     if isinstance(view, EvaluationView):  # its bands are over runs and over clusters
         gap = view.document["gap"]
         clusters = gap["over_clusters"]
-        if clusters and gap["over_runs"]:
+        both = bool(clusters and gap["over_runs"])
+        if clusters and both and has_line:
             return (
                 f"line: mean gap · inner band: over runs · outer: over {clusters['key']}s ({level})"
             )
-        return f"line: mean gap · band: {level} interval"
+        if has_line:
+            return f"line: mean gap · band: {level} interval"
+        return f"mark: mean gap · whisker{'s' if both else ''}: {level} interval"
     levels = {shown.confidence for shown in views if shown.recorded_gap is not None}
     band = " · band: its interval"
     if len(levels) == 1:
@@ -305,6 +312,8 @@ def _legend(views: Sequence[View], dots: Mapping[str, Dots]) -> str:
         band = ""
     blocks = max((candidate.steps for candidate in dots.values()), default=0)
     shown = f" · dots: {blocks:,} step{'s' if blocks > 1 else ''}" if blocks else ""
+    if not has_line:
+        return f"mark: judged gap · whisker: its interval{shown}"
     return (
         f"line: gap over the last {short_percent(view.document['window']['fraction'])} so "
         f"far{band}{shown}"

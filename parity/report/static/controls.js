@@ -25,7 +25,7 @@ export function bindControls(window_) {
   range.elements.y.addEventListener("change", () => view.set({ y: range.elements.y.value }));
   others?.addEventListener("change", () => view.set({ others: others.checked }));
   range.querySelector("[data-do=reset]").addEventListener("click", reset);
-  range.querySelector("[data-do=window]")?.addEventListener("click", () => {
+  range.querySelector("[data-do=window]").addEventListener("click", () => {
     const steps = window_();
     if (steps) view.set({ from: steps[0], to: steps[1] });
   });
@@ -37,6 +37,7 @@ export function bindControls(window_) {
   const describe = () => {
     const note = document.getElementById("exploratory");
     const steps = window_();
+    range.querySelector("[data-do=window]").disabled = !steps;
     note.textContent = view.zoomed
       ? `Exploratory: the charts show steps ${whole(view.from)} to ${whole(view.to)}. This does not change the verdict${steps ? `, which reads steps ${whole(steps[0])} to ${whole(steps[1])}` : ""}.`
       : "";

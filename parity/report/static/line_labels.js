@@ -6,6 +6,7 @@ const SAMPLE_PIXELS = 22;
 const LONGEST = 30; // characters; the middle of a longer name is left out
 const FONT_PIXELS = 12.5;
 const WIDE = 600; // of a chart: a narrower one has its legend alone
+const RIGHT = 1; // a side of uPlot's
 const MOST = 9; // lines: a baseline and eight candidates
 
 /** Whether a chart of this width names so many lines at their ends; else its legend does. */
@@ -26,6 +27,7 @@ export function drawLabels(plot, ends) {
   const { ctx, bbox } = plot;
   const ratio = devicePixelRatio;
   const line = LINE_PIXELS * ratio;
+  const edge = plot.axes.some(({ side }) => side === RIGHT) ? bbox.left + bbox.width : ctx.canvas.width;
   ctx.save();
   ctx.font = font(ratio);
   ctx.textBaseline = "middle";
@@ -34,7 +36,7 @@ export function drawLabels(plot, ends) {
   const labels = ends.map((end) => {
     const text = cut(end.name);
     const width = SAMPLE_PIXELS * ratio + ctx.measureText(text).width;
-    const isRight = end.x + width + 8 * ratio < ctx.canvas.width;
+    const isRight = end.x + width + 8 * ratio < edge;
     return { ...end, text, left: isRight ? end.x + 6 * ratio : end.x - width - 6 * ratio, wish: isRight ? end.y : end.y - 9 * ratio };
   });
   labels.sort((a, b) => a.wish - b.wish);

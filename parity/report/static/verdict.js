@@ -75,9 +75,11 @@ function tell([state, chip, lead, measure, interval, next], name) {
     step = document.createElement("p");
     screen.querySelector(".next > h2:last-of-type")?.after(step);
   }
-  if (!step) return;
-  step.textContent = next;
+  step?.replaceChildren(...withCode(next));
 }
+
+/** A sentence with its commands, which stand between backticks, as code. */
+const withCode = (sentence) => sentence.split(/`([^`]+)`/).map((part, i) => (i % 2 ? Object.assign(document.createElement("code"), { textContent: part }) : part));
 
 /** Lead, measure with its number of nats bold, and interval. */
 function sayAnswer(place, lead, measure, interval) {
@@ -108,12 +110,12 @@ function keepRoom() {
   const step = document.querySelector(".v .screen .next > p:not(.said)");
   if (!step) return;
   step.style.minHeight = "";
-  const shown = step.textContent;
-  const heights = [shown, ...data.candidates.map(({ answer }) => answer?.[5] ?? "")].map((words) => {
-    step.textContent = words;
+  const shown = [...step.childNodes];
+  const heights = [step.offsetHeight, ...data.candidates.map(({ answer }) => {
+    step.replaceChildren(...withCode(answer?.[5] ?? ""));
     return step.offsetHeight;
-  });
-  step.textContent = shown;
+  })];
+  step.replaceChildren(...shown);
   step.style.minHeight = `${Math.max(...heights)}px`;
 }
 

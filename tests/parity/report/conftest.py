@@ -13,6 +13,7 @@ from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.evaluations.document_types import EvaluationDocument
 from parity.judging.evaluations.run_times import RunTimes
 from parity.judging.policy import policy_from_mapping
+from parity.judging.verdict.path import with_evaluation_paths
 from parity.judging.verdict.verdict import Verdict
 
 MakeRun = Callable[..., Curve]
@@ -41,7 +42,8 @@ def evaluated(name: str, number: int, gap: float, systems: int) -> Curve:
 @pytest.fixture
 def compared() -> Callable[..., EvaluationDocument]:
     """A function that compares runs of fp8_current with runs of nvfp4: how many of each, the gap,
-    how the candidate's runs are changed, and options of the case.
+    how the candidate's runs are changed, whether the document has its path, and options of the
+    case.
     """
 
     def compare(
@@ -51,6 +53,7 @@ def compared() -> Callable[..., EvaluationDocument]:
         names: tuple[str, str] = ("FP8", "NVFP4"),
         change: Callable[[Curve], Curve] = lambda run: run,
         margin: str = "1 %",
+        has_path: bool = False,
         **options: object,
     ) -> EvaluationDocument:
         arms = [
@@ -79,7 +82,8 @@ def compared() -> Callable[..., EvaluationDocument]:
             times=times if timed else (),
             **options,  # type: ignore[arg-type]
         )
-        return case.documents()[0]
+        documents = case.documents()
+        return with_evaluation_paths(case, documents)[0] if has_path else documents[0]
 
     return compare
 

@@ -115,6 +115,38 @@ def test_cursors_go_together_and_name_both_arms_and_the_difference(page: Page, r
     expect(page.locator("figure[data-gaps] .readout")).to_contain_text("steps")
 
 
+def test_lines_are_named_at_their_ends_none_over_another(page: Page, recorded):
+    page.add_init_script(
+        """const fill = CanvasRenderingContext2D.prototype.fillText;
+        window.texts = [];
+        CanvasRenderingContext2D.prototype.fillText = function (text, x, y) {
+          const { column } = this.canvas.closest("figure")?.dataset ?? {};
+          window.texts.push({ column: column ?? "gap", text, x, y, right: this.measureText(text).width + x, across: this.canvas.width });
+          return fill.apply(this, arguments);
+        };"""  # noqa: E501
+    )
+    job_id = recorded({"nvfp4": 0.0005, "mxfp8": 0.0, "bf16": 0.0002}, steps=600)
+    page.goto(f"/jobs/{job_id}")
+    arms = {"fp8_current", "nvfp4", "mxfp8", "bf16"}
+    for column, names in (("lm_loss", arms), ("gap", arms - {"fp8_current"})):
+        figure = "figure[data-gaps]" if column == "gap" else f"figure[data-column={column}]"
+        page.locator(figure).scroll_into_view_if_needed()
+        expect(page.locator(f"{figure} .note")).to_contain_text("Showing")
+        drawn = [one for one in page.evaluate("window.texts") if one["column"] == column]
+        ends = {one["text"]: one for one in drawn if one["text"] in arms}
+        assert ends.keys() == names
+        heights = sorted(one["y"] for one in ends.values())
+        assert min(np.diff(heights)) >= 15 - 1e-6
+        assert all(one["right"] <= one["across"] for one in ends.values())
+    page.evaluate("window.texts = []")
+    page.set_viewport_size({"width": 390, "height": 900})
+    page.get_by_role("group", name="Arms").get_by_role("button", name="mxfp8").click()
+    page.wait_for_timeout(300)
+    drawn = [one for one in page.evaluate("window.texts") if one["column"] == "lm_loss"]
+    assert drawn
+    assert not [one for one in drawn if one["text"] in arms]
+
+
 def _wait(page: Page, true: Callable[[], bool]):
     """Wait until something holds; the pages' policy forbids the evaluation that the browser's own
     wait would need.

@@ -13,11 +13,19 @@ from parity.report.figures.evaluation_figure import (
     run_rows,
 )
 from parity.report.figures.figure_file import FigureError
+from parity.report.figures.scene_figure import BASELINE, COLOURS
+from parity.report.picture.scene import scene_of
 from parity.report.view import view_of
 from parity.report.words import words
 
 Compare = Callable[..., EvaluationDocument]
-WHOLE = {"cluster": "system", "target": 3.34, "tokens_per_step": 8192.0, "timed": True}
+WHOLE = {
+    "has_path": True,
+    "cluster": "system",
+    "target": 3.34,
+    "tokens_per_step": 8192.0,
+    "timed": True,
+}
 
 
 @pytest.mark.parametrize(
@@ -37,6 +45,19 @@ def test_every_kind_of_evaluation_is_drawn(
     path = tmp_path / "figure.svg"
     draw_evaluation_figure(str(path), compared(**options))
     assert len(path.read_bytes()) > 5000
+
+
+def test_the_gap_is_the_picture_of_the_page(compared: Compare, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    document, path = compared(**WHOLE), tmp_path / "figure.svg"
+    draw_evaluation_figure(str(path), document)
+    drawn, scene = path.read_text(encoding="utf-8"), scene_of([document])
+    assert "line: mean gap" in scene.legend
+    said = [scene.legend, scene.note, scene.traces[0].label, *scene.traces[0].notes]
+    assert [words for words in said if words not in drawn] == []
+    colours = {COLOURS[trace.state] for trace in scene.traces} | {BASELINE}
+    assert all(colour in drawn for colour in colours)
+    assert COLOURS["fail"] not in drawn  # no colour of another verdict
 
 
 @pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])

@@ -248,3 +248,18 @@ def test_an_answer_without_an_interval_has_no_empty_line():
     html = screen_html(Screen(context=["job"], answer=answer, picture=""))
     assert 'class="int"' not in html
     assert 'class="next"' not in html
+
+
+def test_commands_in_a_next_step_are_code_and_nothing_else_is_markup():
+    answer = ScreenAnswer(
+        state="inconclusive",
+        chip="c",
+        lead="l",
+        measure="m",
+        interval="",
+        next="Then type `parity compare <b>a</b>.csv --planned-steps 9`, or a single ` here.",
+        strip=(),
+    )
+    html = screen_html(Screen(context=["a"], answer=answer, picture=""))
+    command = "parity compare &lt;b&gt;a&lt;/b&gt;.csv --planned-steps 9"
+    assert f"<p>Then type <code>{command}</code>, or a single ` here.</p>" in html

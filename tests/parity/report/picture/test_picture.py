@@ -464,3 +464,19 @@ def test_the_legend_has_a_level_only_where_all_intervals_have_it(three):
     for document in documents:
         level = level_percent(document["gap"]["deciding"]["level"])
         assert f"band: {level} interval" in scene_of([document]).legend
+
+
+@pytest.mark.parametrize("cluster", [None, "system"])
+def test_the_legend_of_one_evaluation_names_no_line(compared, cluster):
+    def first(run):
+        return replace(run, steps=run.steps[:1], loss=run.loss[:1])
+
+    several = scene_of([compared(has_path=True, cluster=cluster)])
+    one = scene_of([compared(has_path=True, cluster=cluster, change=first)])
+    assert "line" in several.legend
+    assert several.note
+    assert max(len(trace.path) for trace in one.traces) <= 1
+    assert "line" not in one.legend
+    assert "band" not in one.legend
+    assert "whisker" in one.legend
+    assert one.note == ""

@@ -173,3 +173,24 @@ def test_a_forecast_says_what_it_has_not_seen(page: Page, database, recorded):
     page.goto(f"/jobs/{job_id}")
     expect(page.locator(".int")).to_contain_text("Run-to-run noise is not measured here")
     expect(page.locator(".int")).not_to_contain_text("The gap has")
+
+
+def test_only_a_job_in_training_has_steps_to_be_judged(page: Page, database, recorded):
+    trains, *ended = (
+        recorded({"nvfp4": 0.05}, done=300, state="running"),
+        recorded({"nvfp4": 0.05}),
+        recorded({"nvfp4": 0.05}, done=300, state="failed"),
+        recorded({"nvfp4": 0.05}, done=300, state="cancelled"),
+    )
+    conclude(database, ended[0])
+    with database.write() as session:
+        for job_id, status in zip(ended[1:], ("failed", "cancelled"), strict=True):
+            session.get_one(Job, job_id).status = status
+    page.goto(f"/jobs/{trains}")
+    expect(page.locator(".screen > .pic .plot")).to_contain_text("to be judged")
+    for job_id in ended:
+        page.goto(f"/jobs/{job_id}")
+        expect(page.locator(".screen > .pic .plot")).to_be_visible()
+        expect(page.locator("body")).not_to_contain_text("to be judged")
+    page.goto(f"/jobs/{ended[0]}")
+    expect(page.locator(".screen > .pic .plot")).to_contain_text("judged 1,200 to 1,499")

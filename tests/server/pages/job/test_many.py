@@ -91,6 +91,12 @@ def test_thirty_candidates_are_a_small_page(page: Page, database, make_job, monk
     assert len(answer.body()) <= MOST_BYTES
     assert page.evaluate("document.querySelectorAll('*').length") <= MOST_ELEMENTS
     expect(page.locator(".cand tr[data-c]")).to_have_count(30)
+    for place in ("", "?candidate=c05"):  # the next step is on the first screen
+        page.goto(page.url.split("?")[0] + place)
+        step = page.locator(".screen .next")
+        box = step.bounding_box()
+        assert box["y"] + box["height"] <= page.viewport_size["height"]
+        expect(step.locator(".acts .btn").first).to_be_visible()
 
 
 def test_reasons_are_built_when_they_are_opened(page: Page, many_judged):

@@ -33,7 +33,10 @@ def _shows(page: Page, said, name: str) -> None:
     expect(page.locator(".screen > .pic figcaption .name")).to_have_text(name)
     expect(page.locator(".strip .own .of").last).to_have_text(f" \u00b7 {name}")
     if said.next:
-        expect(page.locator(".next > p")).to_have_text(minus(said.next))
+        expect(page.locator(".next > p")).to_have_text(minus(said.next).replace("`", ""))
+        assert page.locator(".next > p code").all_text_contents() == re.findall(
+            "`([^`]+)`", minus(said.next)
+        )
 
 
 def test_a_choice_changes_all_parts_and_the_address_leads_to_it_again(
@@ -111,3 +114,33 @@ def test_a_candidate_has_one_line_on_every_chart_and_the_pointer_names_it(
     expect(page.locator(".screen > .pic figcaption .r")).to_have_text(
         re.compile("^nvfp4 \u00b7 step")
     )
+
+
+def test_commands_in_a_next_step_look_like_code_whoever_is_chosen(
+    page: Page, api, owner_database, recorded
+):
+    job_id = recorded({"nvfp4": 0.05, "mxfp8": 0.0})
+    with owner_database.write() as session:  # of no recorded size, so that a pass asks for it
+        job = session.get_one(Job, job_id)
+        job.engine, job.spec = "external", {**job.spec, "model": None}
+    conclude(owner_database, job_id)
+    said = _said(api, job_id, "mxfp8")
+    assert "`" in said.next
+    page.goto(f"/jobs/{job_id}?candidate=mxfp8")  # as the server draws it
+    _shows(page, said, "mxfp8")
+    drawn = page.locator(".next > p").inner_html()
+    page.locator(".cand tr[data-c]", has_text="nvfp4").click()
+    page.locator(".cand tr[data-c]", has_text="mxfp8").click()  # as the script does
+    _shows(page, said, "mxfp8")
+    assert page.locator(".next > p").inner_html() == drawn
+
+
+def test_buttons_of_several_candidates_are_said_to_be_the_jobs(page: Page, database, recorded):
+    one, two = recorded({"nvfp4": 0.05}), recorded({"nvfp4": 0.05, "mxfp8": 0.0})
+    for job_id in (one, two):
+        conclude(database, job_id)
+    page.goto(f"/jobs/{two}?candidate=nvfp4")
+    expect(page.locator(".acts .whose")).to_be_visible()
+    page.goto(f"/jobs/{one}")
+    expect(page.locator(".acts .btn").first).to_be_visible()
+    expect(page.locator(".acts .whose")).to_have_count(0)

@@ -332,6 +332,29 @@ def test_the_tag_filter_offers_the_tags_of_all_jobs(api, recorded):
     assert 'list="tags"' in page
 
 
+def test_a_row_shows_its_tags_and_each_leads_to_all_of_its_jobs(page: Page, api, recorded):
+    tagged, other = (
+        recorded({"nvfp4": 0.0}, done=0, state="queued"),
+        recorded({"mxfp8": 0.0}, done=0, state="queued"),
+    )
+    tags = ["a", "nightly", "release-9", "zz"]
+    assert api.put(f"/api/v1/jobs/{tagged}/tags", json={"tags": tags}).status_code == 200
+    page.goto("/jobs")
+    row = page.locator("tbody tr", has=page.locator(f"a[href='/jobs/{tagged}']"))
+    expect(row.locator(".tag")).to_have_text(tags[:3])
+    expect(row.locator(".tags")).to_contain_text("+1")
+    without = page.locator("tbody tr", has=page.locator(f"a[href='/jobs/{other}']"))
+    expect(without.locator(".tags")).to_have_count(0)
+    row.get_by_text("release-9").click()
+    page.wait_for_url("**/jobs?tag=release-9")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    for width in (1440, 390):
+        page.set_viewport_size({"width": width, "height": 900})
+        box = page.locator(".tag").first.bounding_box()
+        assert box["x"] >= 0
+        assert box["x"] + box["width"] <= width
+
+
 def test_keys_find_walk_and_open(page: Page, recorded):
     newest = [recorded({"nvfp4": 0.0}, done=10, state="running") for _ in range(2)][-1]
     page.goto("/jobs")

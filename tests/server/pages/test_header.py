@@ -1,0 +1,71 @@
+"""The header stands at the same place on every page, and no page shows a strip beside it."""
+
+import io
+from collections.abc import Iterator
+
+import pytest
+from PIL import Image
+from playwright.sync_api import Browser, Page, expect
+
+from tests.server.pages.conftest import CHROMIUM
+
+LOOKS = ["light"]
+MOST_PIXELS = 8  # the name of the page that one is on is bold, which moves the names after it
+# short ones and long ones, of every template with a main part of its own width
+PATHS = ["/jobs", "/compare", "/trend", "/baselines", "/noise-tables", "/workers", "/tokens"]
+PATHS += ["/public", "/public/gb200-continued", "/login", "/docs/api/"]
+PLACES = """[document.querySelector(".top"), ...document.querySelectorAll(".top a")].map((part) => {
+  const { x, y } = part.getBoundingClientRect();
+  return [part.matches("a") ? part.textContent : "", x, y];
+})"""
+
+
+@pytest.fixture
+def barred(browser: Browser, served: str) -> Iterator[Page]:
+    """A page in a browser whose scrollbars take room."""
+    started = browser.browser_type.launch(
+        executable_path=CHROMIUM,
+        args=["--no-sandbox", "--disable-gpu"],
+        ignore_default_args=["--hide-scrollbars"],
+    )
+    context = started.new_context(
+        base_url=served, color_scheme="dark", viewport={"width": 1440, "height": 900}
+    )
+    yield context.new_page()
+    started.close()
+
+
+def _places(page: Page, paths: list[str]) -> dict[str, list]:
+    places = {}
+    for path in paths:
+        page.goto(path)
+        expect(page.locator(".top")).to_be_visible()
+        found = page.evaluate(PLACES)
+        places[path] = found
+    return places
+
+
+def test_nothing_of_it_moves_from_page_to_page(barred: Page, recorded):
+    paths = [*PATHS, f"/jobs/{recorded({'nvfp4': 0.0}, done=10, state='running')}"]
+    places = _places(barred, paths)
+    widths = set()
+    for path in paths:
+        barred.goto(path)
+        widths.add(barred.evaluate("document.documentElement.clientWidth"))
+    assert len(widths) == 2, "some pages have a scrollbar, some have none"
+    first = places[paths[0]]
+    for path, found in places.items():
+        assert [name for name, *_ in found] == [name for name, *_ in first], path
+        assert found[0] == first[0], path
+        assert found[1] == first[1], path
+        moved = [abs(one[1] - other[1]) for one, other in zip(found, first, strict=True)]
+        assert max(moved) <= MOST_PIXELS, path
+
+
+def test_the_room_of_the_scrollbar_has_the_colour_of_the_page(barred: Page):
+    barred.goto("/login")
+    assert barred.evaluate("document.documentElement.scrollHeight <= innerHeight")
+    image = Image.open(io.BytesIO(barred.screenshot())).convert("RGB")
+    row = [image.getpixel((x, 600)) for x in (100, image.width - 40, image.width - 8)]
+    assert len(set(row)) == 1
+    assert row[0] != (255, 255, 255)
