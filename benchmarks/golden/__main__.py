@@ -1,15 +1,19 @@
 """How often does the rule of goldens blame an honest change, and how often does it miss a fault?
 
     python -m benchmarks.golden [--part end] [--pairs FILE]
+    python -m benchmarks.golden --trained [--long]
 
-Prints the rates on pairs of Megatron-LM's golden curves with an honest change, by label and part,
-and on faults that are planted into them, both against the three customary rules.
+The first prints the rates on pairs of Megatron-LM's golden curves with an honest change, by label
+and part, and on faults that are planted into them, both against the three customary rules. The
+second trains small models on the CPU (10 minutes): honest reruns, faults by their true gap, and
+resumes; with --long faults planted into runs of 400 and 5,000 steps (15 minutes more).
 """
 
 import argparse
+import dataclasses
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,12 +28,12 @@ from parity.judging.curves.curve import Curve, curve_from_arrays
 
 MOST_BASES = 40
 SPOTS = 5  # each fault is planted so many times into each pair
-HONEST = ("container", "code, fix, option")
 
 
-def answer_of(golden: Curve, run: Curve, random: bool) -> Answer:
-    """The rule's answer."""
-    return judge([golden], run, Stated(random=random))[0].answer
+def answer_of(pair: Pair, run: Curve | None = None) -> Answer:
+    """The rule's answer about the run of a pair, or another one."""
+    stated = Stated(random=pair.random, recipe=pair.recipe)
+    return judge([pair.golden], pair.run if run is None else run, stated)[0].answer
 
 
 def honest_rows(pairs: Sequence[Pair]) -> Iterator[list[str]]:
@@ -40,7 +44,7 @@ def honest_rows(pairs: Sequence[Pair]) -> Iterator[list[str]]:
         moves = ", T5" if pair.family.startswith(KNOWN_MOVES) else ""
         by_row.setdefault((pair.group + moves, pair.part), []).append(pair)
     for (group, part), some in sorted(by_row.items()):
-        answers = Counter(answer_of(pair.golden, pair.run, pair.random) for pair in some)
+        answers = Counter(answer_of(pair) for pair in some)
         flagged = [
             sum(not passes(pair.golden.loss, pair.run.loss) for pair in some)
             for passes in CUSTOMARY.values()
@@ -54,26 +58,17 @@ def bases(pairs: Sequence[Pair], rows: int) -> list[Pair]:
     evenly from all.
     """
     cut = [
-        Pair(
-            golden=_first(pair.golden, rows),
-            run=_first(pair.run, rows),
-            test=pair.test,
-            family=pair.family,
-            group=pair.group,
-            part=pair.part,
-            random=pair.random,
-        )
+        dataclasses.replace(pair, golden=_first(pair.golden, rows), run=_first(pair.run, rows))
         for pair in pairs
         if pair.group != "data replaced" and len(pair.golden.steps) >= rows
     ]
-    fine = [pair for pair in cut if answer_of(pair.golden, pair.run, pair.random) in FINE]
+    fine = [pair for pair in cut if answer_of(pair) in FINE]
     chosen = np.unique(np.linspace(0, len(fine) - 1, min(MOST_BASES, len(fine))).astype(int))
     return [fine[index] for index in chosen]
 
 
-def planted_rows(pairs: Sequence[Pair], rows: int) -> Iterator[list[str]]:
+def planted_rows(chosen: Sequence[Pair], rows: int) -> Iterator[list[str]]:
     """A row per fault: how often it is found and named worse, and passes the customary rules, %."""
-    chosen = bases(pairs, rows)
     yield [f"fault ({rows} rows)", "pairs", "found", "worse", "cannot tell", *CUSTOMARY]
     for name, fault in FAULTS.items():
         runs = [
@@ -81,7 +76,7 @@ def planted_rows(pairs: Sequence[Pair], rows: int) -> Iterator[list[str]]:
             for index, pair in enumerate(chosen)
             for spot in range(SPOTS)
         ]
-        answers = Counter(answer_of(pair.golden, run, pair.random) for pair, run in runs)
+        answers = Counter(answer_of(pair, run) for pair, run in runs)
         found = len(runs) - sum(answers[answer] for answer in FINE)
         passed = [
             sum(passes(pair.golden.loss, run.loss) for pair, run in runs)
@@ -106,22 +101,46 @@ def _first(curve: Curve, rows: int) -> Curve:
     return curve_from_arrays(curve.steps[:rows], curve.loss[:rows])
 
 
+def public_tables(path: Path, part: str | None) -> Iterator[str]:
+    """The tables on public pairs."""
+    pairs = [pair for pair in public_pairs(path) if part in (None, pair.part)]
+    yield table(honest_rows(pairs))
+    for name in dict.fromkeys(pair.part for pair in pairs):
+        some = [pair for pair in pairs if pair.part == name]
+        for rows in (50, 100, 200):
+            yield f"{name}:\n" + table(planted_rows(bases(some, rows), rows))
+
+
+def trained_tables(*, are_long: bool) -> Iterator[str]:
+    """The tables on runs of the project's own trainer."""
+    from benchmarks.golden import trained_rates  # noqa: PLC0415 jax takes seconds
+
+    yield table(trained_rates.honest_reruns())
+    yield table(trained_rates.trained_faults())
+    yield table(trained_rates.resumes())
+    if are_long:
+        for steps, seeds in ((400, range(3)), (5_000, range(1))):
+            pairs = trained_rates.long_pairs(steps, seeds)
+            fine = sum(answer_of(pair) in FINE for pair in pairs)
+            yield f"{steps:,} steps: {fine} of {len(pairs)} honest reruns fine\n" + table(
+                planted_rows(pairs, steps)
+            )
+
+
 def main(arguments: Sequence[str]) -> int:
     """Print the tables."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.golden")
     parser.add_argument("--part", choices=[TUNING, END])
     parser.add_argument("--pairs", type=Path, default=PAIRS)
-    chosen = parser.parse_args(arguments)
-    every = public_pairs(chosen.pairs)
-    pairs = [pair for pair in every if chosen.part in (None, pair.part)]
-    tables: list[Callable[[], Iterator[list[str]]]] = [lambda: honest_rows(pairs)]
-    for part in dict.fromkeys(pair.part for pair in pairs):
-        some = [pair for pair in pairs if pair.part == part]
-        for rows in (50, 100, 200):
-            tables.append(lambda some=some, rows=rows: planted_rows(some, rows))  # type: ignore[misc]
-            print(f"{part}, {rows} rows: {len(bases(some, rows))} pairs")
-    for make in tables:
-        print(table(make()), end="\n\n")
+    parser.add_argument("--trained", action="store_true")
+    parser.add_argument("--long", action="store_true")
+    asked = parser.parse_args(arguments)
+    if asked.trained:
+        tables = trained_tables(are_long=asked.long)
+    else:
+        tables = public_tables(asked.pairs, asked.part)
+    for one in tables:
+        print(one, end="\n\n", flush=True)
     return 0
 
 

@@ -25,13 +25,14 @@ GROUPS = {
     "data": "data replaced",
 }
 """Groups of labels; pairs of files of different dates (unsynced) are of none."""
+RECIPES = {"bf16": "bf16", "fp8": "fp8", "fp16": "bf16"}  # fp16 has no word; it is as wide
 KNOWN_MOVES = "t5/"  # families whose level moves from one accepted golden to the next
 
 
 @frozen(eq=False)
 class Pair:
-    """A golden and the next one of its test: both curves, the group of its label, its part, and
-    whether dropout was on.
+    """A golden and the next one of its test: both curves, the group of its label, its part, whether
+    dropout was on, and its recipe.
     """
 
     golden: Curve
@@ -41,6 +42,7 @@ class Pair:
     group: str
     part: str
     random: bool
+    recipe: str
 
 
 def public_pairs(path: Path = PAIRS) -> list[Pair]:
@@ -66,4 +68,5 @@ def _pair(row: dict[str, str]) -> Pair:
         group=GROUPS[row["label"]],
         part=part_of(row["family"]),
         random=row["dropout"] == "1",
+        recipe=RECIPES[row["precision"]],
     )

@@ -7,9 +7,12 @@ from typing import Any
 from parity.golden.check import Check, RunFacts, check_golden, read_goldens
 from parity.golden.formats import text_lines
 
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+"""The file of a golden, or the files of several, which are reruns of one."""
+
 
 def assert_golden(
-    golden: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    golden: Paths,
     run: Any,
     *,
     recipe: str | None = None,
@@ -36,8 +39,29 @@ def assert_golden(
     data of another kind.
     """
     __tracebackhide__ = True
-    several = isinstance(golden, Sequence) and not isinstance(golden, str)
-    facts = RunFacts(
+    facts = stated_facts(recipe, random, container, hardware, data, columns)
+    result = check_golden(read_goldens(paths_of(golden)), run, facts, changed=changed, fork=fork)
+    refuse_change(result)
+    return result
+
+
+def paths_of(golden: Paths) -> list[str]:
+    """The paths of one golden or of several."""
+    if isinstance(golden, (str, os.PathLike)):
+        return [os.fspath(golden)]
+    return [os.fspath(path) for path in golden]
+
+
+def stated_facts(
+    recipe: str | None = None,
+    random: Sequence[str] = (),
+    container: str | None = None,
+    hardware: str | None = None,
+    data: str | None = None,
+    columns: Mapping[str, str] | None = None,
+) -> RunFacts:
+    """What a call states of a run."""
+    return RunFacts(
         recipe=recipe,
         random=tuple(random),
         container=container,
@@ -45,15 +69,6 @@ def assert_golden(
         data=data,
         columns=columns or {},
     )
-    result = check_golden(
-        read_goldens(golden if several else [golden]),  # type: ignore[arg-type, list-item]
-        run,
-        facts,
-        changed=changed,
-        fork=fork,
-    )
-    refuse_change(result)
-    return result
 
 
 def refuse_change(result: Check) -> None:

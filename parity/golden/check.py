@@ -107,6 +107,7 @@ def check_golden(
     curve = read_one(run, "run", facts.columns)
     recipe = common_recipe(goldens, curve, facts.recipe, option)
     stated = Stated(
+        recipe=recipe,
         changed=stated_change(changed, fork),
         saved=fork,
         random=bool(facts.random or any(golden.random for golden in goldens)),

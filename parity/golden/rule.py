@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from parity.frozen import frozen
 from parity.golden.answers import Answer
 from parity.golden.batches import HALF_SHARED
-from parity.golden.level import PARTLY_SHARED_PCT, PARTLY_SHARED_Q, UNDECIDED_PCT
+from parity.golden.level import UNDECIDED_PCT
 from parity.golden.measured import MIN_STEPS, Measured, Stated
 from parity.golden.quantities import is_apart
 from parity.judging.curves.curve import Curve
@@ -69,11 +69,8 @@ def _reads_another_order(measured: Measured) -> bool:
     return _are_unrelated(measured) and _begins_elsewhere(measured)
 
 
-def _is_partly_shared(measured: Measured) -> bool:
-    return (
-        measured.agreement.q > PARTLY_SHARED_Q
-        and measured.gap_limit < abs(measured.gap_pct) <= PARTLY_SHARED_PCT
-    )
+def _is_explained(measured: Measured) -> bool:
+    return measured.gap_limit < abs(measured.gap_pct) <= measured.explained_pct
 
 
 LINES: tuple[Line, ...] = (
@@ -97,8 +94,13 @@ LINES: tuple[Line, ...] = (
         answer="set-up changed",
         holds=lambda m: any(is_apart(ratio.first) for ratio in m.norms),
     ),
+    Line(
+        name="first updates",
+        answer="set-up changed",
+        holds=lambda m: abs(m.updated_nats) > m.updated_limit,
+    ),
     Line(name="spike", answer="worse", holds=lambda m: m.spike.is_beyond),
-    Line(name="level near its limit", answer="cannot tell", holds=_is_partly_shared),
+    Line(name="level near its limit", answer="cannot tell", holds=_is_explained),
     Line(name="level", answer="worse", holds=lambda m: m.gap_pct > m.gap_limit),
     Line(name="level", answer="better", holds=lambda m: m.gap_pct < -m.gap_limit),
     Line(name="dip", answer="better", holds=lambda m: m.dip.is_beyond),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from parity.frozen import frozen
 from parity.golden.answers import ANSWERS, FINE, OPEN, Answer
 from parity.golden.batches import HALF_SHARED
-from parity.golden.level import PARTLY_SHARED_PCT, UNDECIDED_PCT
+from parity.golden.level import UNDECIDED_PCT
 from parity.golden.measured import MIN_STEPS, Measured
 from parity.golden.quantities import is_apart
 from parity.golden.rule import Line
@@ -218,9 +218,13 @@ _LEADS: Mapping[tuple[str, Answer], Sentence] = {
     ("noise", "cannot tell"): _noise_lead,
     ("first loss", "set-up changed"): _first_lead,
     ("first gradient norm", "set-up changed"): lambda m: _norm_lead(m, first=True),
+    ("first updates", "set-up changed"): lambda m: (
+        f"the first loss after the resume agrees, but losses behind the first updates differ by "
+        f"{signed(m.updated_nats, 5)} nats (limit {m.updated_limit:.5f})"
+    ),
     ("spike", "worse"): _spike_lead,
     ("level near its limit", "cannot tell"): lambda m: (
-        f"{_level_lead(m)}, which other random numbers explain up to {PARTLY_SHARED_PCT} %"
+        f"{_level_lead(m)}, which other random numbers explain up to {m.explained_pct} %"
     ),
     ("level", "worse"): _level_lead,
     ("level", "better"): _level_lead,
@@ -260,6 +264,9 @@ _NEXT: Mapping[str, Sentence] = {
     "first loss": lambda m: _START.get(m.stated.changed or "code", _COMPARE_START),
     "first gradient norm": lambda _: (
         "compare how gradients are averaged over micro-batches and ranks, and loss scaling"
+    ),
+    "first updates": lambda _: (
+        "compare the restored optimizer state, its step count and the learning rate"
     ),
     "spike": lambda _: _OLD_CODE,
     "level near its limit": lambda _: _RERUNS,

@@ -171,6 +171,9 @@ CHANGES: Mapping[tuple[str, str], Change] = {
     ("noise", "cannot tell"): runs(partly_other),
     ("first loss", "set-up changed"): runs(first_off),
     ("first gradient norm", "set-up changed"): norms_from(0),
+    ("first updates", "set-up changed"): lambda case: states(changed="resume", saved=40)(
+        runs(lambda run: run + 0.05 * np.isin(np.arange(len(run)), (42, 43)))(case)
+    ),
     ("spike", "worse"): runs(spiked),
     ("level near its limit", "cannot tell"): runs(half_other),
     ("level", "worse"): runs(drifted),

@@ -96,6 +96,30 @@ def test_a_level_that_other_random_numbers_explain_is_not_blamed():
         assert case.judged()[1] == answer
 
 
+@pytest.mark.parametrize(
+    ("recipe", "goldens", "answer"),
+    [
+        ("fp8", 1, "worse"),
+        ("nvfp4", 1, "cannot tell"),
+        ("other:mine", 2, "cannot tell"),
+        ("nvfp4", 3, "worse"),
+    ],
+)
+def test_a_level_that_stochastic_rounding_explains_is_not_blamed(recipe, goldens, answer):
+    """Until three goldens show how much runs of the test differ: here by nothing."""
+    run = curve(HONEST * (1.0 + 0.008 * np.minimum(1.0, np.arange(100) / 60.0)))
+    reruns = [curve(rerun_of(GOLDEN, seed)) for seed in range(goldens)]
+    assert judge(reruns, run, Stated(recipe=recipe))[0].answer == answer
+    far = curve(HONEST * (1.0 + 0.015 * np.minimum(1.0, np.arange(100) / 60.0)))
+    assert judge(reruns, far, Stated(recipe=recipe))[0].answer == "worse"
+
+
+def test_recipes_of_few_bits_round_the_first_loss_more_coarsely():
+    run = HONEST + 2.0 * FIRST_NATS * (np.arange(100) < 1)
+    for recipe, name in (("bf16", "first loss"), ("fp8", "all"), ("nvfp4", "all")):
+        assert states(recipe=recipe)(Case(run=run)).judged()[0] == name
+
+
 def test_eight_common_steps_are_enough():
     for rows, name in ((MIN_STEPS - 1, "steps"), (MIN_STEPS, "all")):
         golden, run = curve(GOLDEN[:rows]), curve(HONEST[:rows] * 1.00001)
