@@ -31,6 +31,7 @@ from parity.readers.tables.delimited import is_prose
 from parity.readers.tables.growing_table import GrowingTable
 from parity.readers.tables.npz import NPZ
 from parity.readers.tables.parquet import is_parquet_file, read_parquet
+from parity.readers.tables.plain_table import plain_table
 from parity.readers.trackers.sources import is_source
 from parity.readers.trackers.wandb_folder import offline_files
 
@@ -103,6 +104,8 @@ def _read_text(
         if is_json(text):
             return read_json(text, path, named_columns, run)
     reader = growing_reader(text, path, named_columns, run)
+    if isinstance(reader, GrowingTable):
+        text = plain_table(text, path)
     try:
         return reader.read(text)
     except ReadError:

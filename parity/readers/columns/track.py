@@ -30,6 +30,8 @@ class Track:
     def arrays(self) -> tuple[FloatArray, FloatArray]:
         """Steps and values, in the order in which they were added."""
         self._close()
+        if len(self._blocks) == 1:
+            return self._blocks[0]
         whole: tuple[FloatArray, FloatArray] = (
             np.concatenate([np.empty(0), *(steps for steps, _ in self._blocks)]),
             np.concatenate([np.empty(0), *(values for _, values in self._blocks)]),

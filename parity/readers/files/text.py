@@ -15,7 +15,10 @@ from parity.wording import count
 
 CHUNK = 1 << 20
 MAX_LINE = 1 << 20
+MAX_DOCUMENT = 512 << 20
+"""Bytes of a line of a JSON document, which may be one line."""
 MAX_BYTES = 4 << 30
+_DEEPEST = 1000  # containers that the beginning of a JSON document leaves open
 STDIN = "-"
 _UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
@@ -104,6 +107,7 @@ def _collect(stream: "IO[bytes] | gzip.GzipFile", name: str) -> bytes:
     """
     chunks: list[bytes] = []
     total = open_line = 0
+    longest = MAX_LINE
     while chunk := stream.read(CHUNK):
         if b"\0" in chunk and not (chunks or [chunk])[0].startswith(_UTF_16):
             at = chunk.index(0)
@@ -114,10 +118,19 @@ def _collect(stream: "IO[bytes] | gzip.GzipFile", name: str) -> bytes:
             )
         last = chunk.rfind(b"\n")
         open_line = open_line + len(chunk) if last < 0 else len(chunk) - last - 1
+        if not chunks and _is_document(chunk):
+            longest = MAX_DOCUMENT
         total += len(chunk)
-        if open_line > MAX_LINE or total > MAX_BYTES:
+        if open_line > longest or total > MAX_BYTES:
             line = sum(part.count(b"\n") for part in chunks) + chunk.count(b"\n") + 1
-            what = "longer than 1 MiB" if open_line > MAX_LINE else "the file is larger than 4 GiB"
+            size = "1 MiB" if longest == MAX_LINE else "512 MiB"
+            what = f"longer than {size}" if open_line > longest else "the file is larger than 4 GiB"
             raise ReadError(f"{name}, line {line}: {what}; expected one line per training step")
         chunks.append(chunk)
     return b"".join(chunks)
+
+
+def _is_document(chunk: bytes) -> bool:
+    """Whether a file begins as a JSON document that is not made to be endlessly deep."""
+    opened = sum(map(chunk.count, (b"{", b"["))) - sum(map(chunk.count, (b"}", b"]")))
+    return chunk.lstrip()[:1] in (b"{", b"[") and opened < _DEEPEST

@@ -21,6 +21,7 @@ from parity.readers.logs.tensorboard import is_tensorboard_file
 from parity.readers.tables.delimited import as_table
 from parity.readers.tables.npz import NPZ
 from parity.readers.tables.parquet import is_parquet_file, parquet_cells
+from parity.readers.tables.plain_table import plain_table
 
 
 @frozen(eq=False)
@@ -163,7 +164,7 @@ def _text_cells(text: str, source: str) -> TableCells:
         rows, place = json_records(text, source)
         names = dict.fromkeys(key for _, record in rows for key in record)
     else:
-        table = as_table(text, source)
+        table = as_table(plain_table(text, source), source)
         if not table.has_header:
             raise ReadError(
                 f"{source}: there is no header line; expected names of columns in line 1"

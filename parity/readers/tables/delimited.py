@@ -70,9 +70,7 @@ def as_table(text: str, source: str) -> DelimitedTable:
     start = next(at for at, letter in enumerate(text) if letter not in "\r\n")
     head, _, rest = text[start:].partition("\n")
     first = head.rstrip("\r")
-    delimiter = (
-        max(DELIMITERS, key=first.count) if any(mark in first for mark in DELIMITERS) else None
-    )
+    delimiter = delimiter_of(first)
     line = text.count("\n", 0, start) + 1
     table = DelimitedTable(
         source=source,
@@ -87,6 +85,13 @@ def as_table(text: str, source: str) -> DelimitedTable:
     return dataclasses.replace(
         table, body=body, line=line + 1 + rest.count("\n", 0, len(rest) - len(body))
     )
+
+
+def delimiter_of(line: str) -> str | None:
+    """What separates the cells of a line, None for blanks."""
+    if any(mark in line for mark in DELIMITERS):
+        return max(DELIMITERS, key=line.count)
+    return None
 
 
 def is_prose(text: str, source: str) -> bool:

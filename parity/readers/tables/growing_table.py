@@ -13,7 +13,13 @@ from parity.readers.columns.absence import columns_of
 from parity.readers.columns.columns import RunColumns
 from parity.readers.columns.long_table import long_layout, read_long
 from parity.readers.columns.names import LOSS, NUMBERED, STEP, find_columns, is_known
-from parity.readers.columns.several_runs import arm_column, choose_run, run_column
+from parity.readers.columns.planned_length import add_planned_length
+from parity.readers.columns.several_runs import (
+    arm_column,
+    choose_run,
+    loss_of_run,
+    run_column,
+)
 from parity.readers.curve.plausibility import check_unnamed
 from parity.readers.errors import ReadError
 from parity.readers.files.growing import Growing
@@ -73,7 +79,12 @@ class GrowingTable(Growing):
         elif long_layout(
             table.first, self._named_columns, self._source
         ) is None and not _column_of_runs(table.first, self._run):
-            self._names = _names_of_run(table, self._named_columns, self._run)
+            self._names = table.first
+            if self._run is not None and not _exported_runs(table.first):
+                loss = loss_of_run(table.first, self._run, self._source)
+                self._named_columns = {**self._named_columns, LOSS: loss}
+            else:
+                self._names = _names_of_run(table, self._named_columns, self._run)
             by_quantity = self._columns_by_quantity()
             self._rows = TableRows(by_quantity, self._names, table.first)
 
@@ -93,7 +104,8 @@ class GrowingTable(Growing):
             return _bare_columns(self._rows, source, _bare_names(table))
         if self._rows is not None:
             by_quantity = self._columns_by_quantity()
-            return columns_of(self._rows.records(source), by_quantity, self._names)
+            columns = columns_of(self._rows.records(source), by_quantity, self._names)
+            return add_planned_length(columns, self._rows.planned)
         table = dataclasses.replace(table, body="".join(self._bodies))
         if layout := long_layout(table.first, self._named_columns, source):
             return read_long(table.rows(), layout, self._named_columns, source, self._run)
@@ -127,27 +139,27 @@ def _rows_of_run(table: DelimitedTable, run: str | None) -> DelimitedTable:
     )
 
 
-def _names_of_run(
-    table: DelimitedTable, named_columns: Mapping[str, str], run: str | None
-) -> Sequence[str]:
-    """The columns of one run, where their names may begin with its name."""
-    names = table.first
+def _exported_runs(names: Sequence[str]) -> list[str]:
+    """The names of runs that stand before those of a loss."""
     exported = dict.fromkeys(
         before
         for before, _, name in (column.rpartition(_RUN_SEPARATOR) for column in names)
         if is_known(name, LOSS)
     )
-    exported.pop("", None)
+    return [name for name in exported if name]
+
+
+def _names_of_run(
+    table: DelimitedTable, named_columns: Mapping[str, str], run: str | None
+) -> Sequence[str]:
+    """The columns of one run, where their names may begin with its name."""
+    names = table.first
+    exported = _exported_runs(names)
     has_loss = LOSS in named_columns or any(
         is_known(name, LOSS) for name in names if _RUN_SEPARATOR not in name
     )
     if run is None and (len(exported) < 2 or has_loss):
         return names
-    if not exported:
-        raise ReadError(
-            f"{table.source}: no column names the run, so there is no run {run!r}; expected a "
-            "column such as run_id"
-        )
     chosen = choose_run(exported, run, table.source)
     return [
         name

@@ -3,7 +3,7 @@
 import dataclasses
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 import numpy as np
 
@@ -12,10 +12,12 @@ from parity.judging.curves.curve import BoolArray, FloatArray, whole_steps
 from parity.readers.columns.absence import Records, training_records
 from parity.readers.columns.dates import UNIX_SECONDS, seconds_of_date
 from parity.readers.columns.names import LOSS, NUMBERED, STEP, VALIDATION, is_held_out
-from parity.readers.columns.number import MISSING, plain_number, step_number
+from parity.readers.columns.number import MISSING, plain_number, step_number, step_of_total
 from parity.readers.errors import ReadError
 from parity.readers.tables.delimited import DelimitedTable, fields
 
+_THOUSANDS = (re.compile(r"\d{1,3}(?:,\d{3})+"), re.compile(r"\d{1,3}(?:\.\d{3})+"))
+"""Steps with signs between thousands, next to losses with a decimal point, and with a comma."""
 _EMPTY_WORD = re.compile(r"\bnone\b|\bnull\b|\bn/?a\b|\bnan\b", re.IGNORECASE)
 
 
@@ -23,12 +25,14 @@ _EMPTY_WORD = re.compile(r"\bnone\b|\bnull\b|\bn/?a\b|\bnan\b", re.IGNORECASE)
 class _Part:
     """Rows of a table that follow each other: values (R,) by quantity, the loss NaN where its cell
     is empty; in which rows other columns have a value, (R,) by name, no name where every cell has
-    one; and in which the loss is written, NaN in so many letters too.
+    one; and in which the loss is written, NaN in so many letters too. `planned` are the totals of
+    steps such as "5/400".
     """
 
     values: Mapping[str, FloatArray]
     present: Mapping[str, BoolArray]
     written: BoolArray
+    planned: Set[int] = frozenset()
 
 
 class TableRows:
@@ -66,6 +70,11 @@ class TableRows:
         else:
             part = _Part(values=values, present={}, written=np.ones(len(values[LOSS]), dtype=bool))
         self._parts.append(part if STEP in self._places else self._with_numbers(part))
+
+    @property
+    def planned(self) -> frozenset[int]:
+        """The totals of steps such as "5/400"."""
+        return frozenset().union(*(part.planned for part in self._parts))
 
     def _whole_column(self, table: DelimitedTable) -> DelimitedTable:
         """A table of one column, in which an empty line is a cell without a value, unless the file
@@ -167,6 +176,7 @@ def _parse_slowly(
     rows: list[list[float]] = []
     present: list[list[bool]] = []
     written: list[bool] = []
+    planned: set[int] = set()
     width = len(table.first)
     step_place = columns.get(STEP)
     run_places = [
@@ -194,19 +204,27 @@ def _parse_slowly(
         first = cells if step_place is None else cells[step_place : step_place + 1]
         if without and width > 1 and first and all(cell.lower() in MISSING for cell in first):
             continue  # a row without step and loss is no record of training
+        if step_place is not None and (of_total := step_of_total(cells[step_place])) is not None:
+            planned.add(of_total[1])
         written.append(not without or cells[columns[LOSS]].lower() == "nan")
-        rows.append([_cell(table, cells, columns, where, quantity) for quantity in columns])
+        rows.append([_cell(cells, columns, where, quantity) for quantity in columns])
         present.append(
             [place < len(cells) and cells[place].lower() not in MISSING for place in others]
         )
     values = dict(zip(columns, np.array(rows, np.float64).reshape(-1, len(columns)).T, strict=True))
     there = np.array(present, dtype=bool).reshape(len(present), len(others))
     by_name = {header[place]: there[:, at] for at, place in enumerate(others)}
-    return _Part(values=values, present=by_name, written=np.array(written, dtype=bool))
+    return _Part(
+        values=values, present=by_name, written=np.array(written, dtype=bool), planned=planned
+    )
+
+
+def _has_comma(text: str) -> bool:
+    """Whether a number has a decimal comma."""
+    return text.count(",") == 1 and "." not in text
 
 
 def _cell(
-    table: DelimitedTable,
     cells: Sequence[str],
     columns: Mapping[str, int],
     where: str,
@@ -215,12 +233,17 @@ def _cell(
     text = cells[columns[quantity]].strip() if columns[quantity] < len(cells) else ""
     if quantity != STEP and text.lower() in MISSING:
         return float("nan")
+    loss = cells[columns[LOSS]] if columns[LOSS] < len(cells) else ""
     value = plain_number(text)
     if value is None and quantity == UNIX_SECONDS:
         value = seconds_of_date(text)
-    if value is None and quantity != STEP and table.delimiter in (";", "\t"):
+    if quantity == STEP and _THOUSANDS[_has_comma(loss)].fullmatch(text):
+        value = float(re.sub("[.,]", "", text))
+    elif value is None and quantity == STEP and (of_total := step_of_total(text)) is not None:
+        value = float(of_total[0])
+    elif value is None and quantity != STEP and _has_comma(text):
         # a decimal comma; of a step it could be one between thousands
-        value = plain_number(text.replace(",", ".", 1))
+        value = plain_number(text.replace(",", "."))
     if value is None:
         shown = repr(text[:40]) if text else "nothing"
         raise ReadError(

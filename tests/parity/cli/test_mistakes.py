@@ -187,8 +187,8 @@ MISTAKES = [
         "compare fp8.csv mxfp8.csv:a",
         2,
         (
-            "mxfp8.csv: no column names the run, so there is no run 'a'; expected a column such as "
-            "run_id"
+            "mxfp8.csv: no column names the run, and no column is called 'a'; expected a column "
+            "such as run_id, or one that is called as the run; the columns are 'step', 'loss'"
         ),
     ),
     (

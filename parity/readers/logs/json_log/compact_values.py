@@ -152,7 +152,9 @@ def _steps(text: str, start: int, depth: int) -> tuple[Any, int]:
         steps.append(float(key))
         values.append(number)
         at = _after(text, at, "}")
-    read = Steps(np.array(steps), np.array(values))
+    read = Steps(np.frombuffer(steps), np.frombuffer(values))
+    if not len(read.steps) or bool((np.diff(read.steps) > 0).all()):
+        return read, at + 1
     order = np.argsort(read.steps, kind="stable")
     twice = np.flatnonzero(np.diff(read.steps[order]) == 0)
     for place in twice:
@@ -201,7 +203,7 @@ def _rows(text: str, start: int) -> tuple[Any, int]:
             return _decoded(text, start)
         flat.extend(number for number in numbers if number is not None)
         at = _after(text, at, "]")
-    return np.array(flat).reshape(-1, width), at + 1
+    return np.frombuffer(flat).reshape(-1, width), at + 1
 
 
 def _long_numbers(text: str, start: int, end: int) -> FloatArray:

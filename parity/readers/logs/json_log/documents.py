@@ -77,19 +77,26 @@ class Document:
         return list(max(self.tables, key=lambda table: sum(1 for _ in table.records)).records)
 
 
-class _Rows:
-    """The records of columns that are equally long."""
+class ColumnRecords:
+    """The records of `columns` that are equally long."""
 
     def __init__(self, columns: Mapping[str, Sequence[Any] | FloatArray]) -> None:
-        self._columns = columns
+        self.columns = columns
+
+    def numbers(self) -> Mapping[str, FloatArray] | None:
+        """The columns as arrays; None where one holds texts, such as the names of runs."""
+        arrays = {
+            name: column for name, column in self.columns.items() if isinstance(column, np.ndarray)
+        }
+        return arrays if len(arrays) == len(self.columns) else None
 
     def __iter__(self) -> Iterator[Record]:
         cells = (
             _whole(column) if isinstance(column, np.ndarray) else column
-            for column in self._columns.values()
+            for column in self.columns.values()
         )
         for number, row in enumerate(zip(*cells, strict=True), 1):
-            yield number, dict(zip(self._columns, row, strict=True))
+            yield number, dict(zip(self.columns, row, strict=True))
 
 
 def is_json(text: str) -> bool:
@@ -203,7 +210,7 @@ def _collect(value: Any, path: str, tables: list[DocumentTable], series: dict[st
         if path:
             series[path] = Track(steps, values)
         else:
-            rows = _Rows({STEP: steps, LOSS: values})
+            rows = ColumnRecords({STEP: steps, LOSS: values})
             tables.append(DocumentTable(path="", records=rows, names=[STEP, LOSS]))
     elif isinstance(value, dict):
         _collect_object(value, path, tables, series)
@@ -213,7 +220,7 @@ def _collect_object(
     value: Mapping[str, Any], path: str, tables: list[DocumentTable], series: dict[str, Track]
 ) -> None:
     if (frame := _split_frame(value)) is not None:
-        tables.append(DocumentTable(path=path, records=_Rows(frame), names=[*frame]))
+        tables.append(DocumentTable(path=path, records=ColumnRecords(frame), names=[*frame]))
         return
     if isinstance(value.get("values"), Steps) and path:
         series[path] = Track(value["values"].steps, value["values"].values)
@@ -228,13 +235,15 @@ def _collect_object(
         and len({one.steps.tobytes() for one in by_index.values()}) == 1
     ):
         columns = {name: one.values for name, one in by_index.items()}
-        tables.append(DocumentTable(path=path, records=_Rows(columns), names=[*columns]))
+        tables.append(DocumentTable(path=path, records=ColumnRecords(columns), names=[*columns]))
         value = {name: one for name, one in value.items() if name not in by_index}
     for length in dict.fromkeys(map(len, lists.values())):
         group = {name: one for name, one in lists.items() if len(one) == length}
         if length and any(isinstance(one, np.ndarray) for one in group.values()):
             beside = [name for name in lists if name not in group]
-            table = DocumentTable(path=path, records=_Rows(group), names=[*group], beside=beside)
+            table = DocumentTable(
+                path=path, records=ColumnRecords(group), names=[*group], beside=beside
+            )
             tables.append(table)
     for name, one in value.items():
         if name not in lists:

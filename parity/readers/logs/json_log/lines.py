@@ -32,8 +32,18 @@ from parity.readers.columns.several_runs import (
 from parity.readers.errors import ReadError, SeveralRunsError
 from parity.readers.files.growing import Growing
 from parity.readers.files.json_values import flat_object, object_of_values
-from parity.readers.logs.json_log.documents import Document, DocumentTable, document_of
-from parity.readers.logs.json_log.records import Record, RecordRows, columns_of_records
+from parity.readers.logs.json_log.documents import (
+    ColumnRecords,
+    Document,
+    DocumentTable,
+    document_of,
+)
+from parity.readers.logs.json_log.records import (
+    Record,
+    RecordRows,
+    columns_of_numbers,
+    columns_of_records,
+)
 from parity.wording import first_few
 
 _PACKED = 1 << 18  # characters of lines that are compressed together
@@ -188,6 +198,10 @@ def _columns_of_run(
 ) -> RunColumns:
     if layout := long_layout(names, named_columns, source):
         return read_long(records, layout, named_columns, source, run)
+    if isinstance(records, ColumnRecords) and (columns := records.numbers()) is not None:
+        if run is not None:
+            named_columns = {**named_columns, LOSS: loss_of_run(names, run, source)}
+        return columns_of_numbers(columns, named_columns, source)
     column = run_column(names)
     if column is None and run is not None:
         column = arm_column(names)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from parity.judging.curves.curve import FloatArray, whole_steps
 from parity.readers.columns.absence import columns_of, training_records
 from parity.readers.columns.columns import RunColumns
 from parity.readers.columns.names import LOSS, NUMBERED, STEP, find_columns, is_held_out
@@ -45,6 +46,23 @@ def columns_of_records(
     for record in records:
         rows.take(record)
     return rows.columns(names)
+
+
+def columns_of_numbers(
+    columns: Mapping[str, FloatArray], named_columns: Mapping[str, str], source: str
+) -> RunColumns:
+    """Columns of arrays (n,) by name."""
+    fields = find_columns([*columns], named_columns, source, may_number=True)
+    values = {quantity: columns[name] for quantity, name in fields.items() if name != NUMBERED}
+    if fields[STEP] == NUMBERED:
+        values[STEP] = np.arange(1.0, len(values[LOSS]) + 1)
+    for step in values[STEP][~whole_steps(values[STEP])][:1]:
+        step_number(float(step), source)
+    present = {
+        name: ~np.isnan(column) for name, column in columns.items() if name not in fields.values()
+    }
+    records = training_records(values, fields, present, source, place="record")
+    return columns_of(records, fields, [*columns])
 
 
 class RecordRows:

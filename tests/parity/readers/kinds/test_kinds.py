@@ -11,8 +11,9 @@ from tests.parity.readers.kinds.counters import COUNTERS
 from tests.parity.readers.kinds.kind import LOSSES, RATES, Kind
 from tests.parity.readers.kinds.nested import NESTED
 from tests.parity.readers.kinds.phrases import FAIRSEQ, PHRASES
+from tests.parity.readers.kinds.tables import TABLES
 
-KINDS = {**NESTED, **COUNTERS, **PHRASES}
+KINDS = {**NESTED, **COUNTERS, **PHRASES, **TABLES}
 
 
 @pytest.mark.parametrize("name", KINDS)

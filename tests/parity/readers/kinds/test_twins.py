@@ -60,6 +60,23 @@ REFUSED = {
         lines("{e},{x}", "epoch,loss\n") + lines("{e},{x}"),
         "goes back",
     ),
+    "two tables between bars": (
+        lines("| {s} | {x} |", "| step | loss |\n|---|---|\n")
+        + lines("| {s} | {worse} |", "\n| step | loss |\n|---|---|\n"),
+        "a second table",
+    ),
+    "a row with a bar too many": (
+        lines("| {s} | {x} |", "| step | loss |\n|---|---|\n") + "| 41 | 2.5 | 1 |\n",
+        "3 cells",
+    ),
+    "a row of words between the rows": (
+        lines("{s},{x}", "step,loss\n") + "step,loss\n41,2.5\n",
+        "'step' in the step column",
+    ),
+    "steps with points between thousands or decimals": (
+        "step;loss\n1.500;4.5\n2.500;4.25\n",
+        "not a whole number",
+    ),
     "whole numbers alone": (lines("{s}"), "whole numbers"),
     "shares that rise": (lines("0.{s:04d}1"), "accuracy"),
 }
@@ -149,3 +166,27 @@ def test_evaluations_do_not_number_rows(tmp_path: Path) -> None:
     assert run.steps.tolist() == list(STEPS)
     assert run.columns["validation_loss"][19] == 3.5
     assert np.array_equal(run.columns["learning_rate"], RATES)
+
+
+@pytest.mark.parametrize(
+    ("text", "steps"),
+    [
+        ('step,loss\n"1,000",4.5\n"2,000",4.25\n', [1000, 2000]),
+        ("step;loss\n1.000;4,5\n2.000;4,25\n", [1000, 2000]),
+        ("step;loss\n1.0;4,5\n2.0;4,25\n", [1, 2]),
+        ("step;loss\n1.000;4.5\n2.000;4.25\n", [1, 2]),
+    ],
+)
+def test_signs_between_thousands_are_told_by_the_decimal_mark(
+    text: str, steps: list[int], tmp_path: Path
+) -> None:
+    (tmp_path / "run.csv").write_text(text)
+    run = read_run(str(tmp_path / "run.csv"))
+    assert run.steps.tolist() == steps
+    assert run.loss.tolist() == [4.5, 4.25]
+
+
+def test_a_table_in_a_log_is_not_its_run(tmp_path: Path) -> None:
+    table = lines("| {s} | {worse} |", "| step | loss |\n|---|---|\n")
+    (tmp_path / "train.log").write_text(lines("step {s} loss {x}") + table)
+    assert read_run(str(tmp_path / "train.log")).loss.tolist() == LOSSES
