@@ -13,9 +13,9 @@ from parity.frozen import frozen
 from parity.judging.bundles.evidence import Case
 from parity.judging.decision import State
 from parity.judging.document_types import VerdictDocument
+from parity.judging.statements.statement_words import python_literal
 from parity.judging.verdict.deciding_interval import recorded_interval
 from parity.judging.verdict.path import with_path
-from parity.judging.verdict.statement_words import python_literal
 from parity.report.figures.verdict_figure import verdict_figure
 from parity.report.formats.terminal import plain_text
 from parity.report.html.notebook import notebook_html

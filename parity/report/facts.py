@@ -1,5 +1,6 @@
 """What the table of candidates has no room for: window, noise, speed and more."""
 
+import math
 from collections.abc import Sequence
 
 from parity.effective_recipe import title
@@ -310,7 +311,7 @@ def _early_stops(view: TrainingView) -> list[tuple[str, str]]:
 def _margin_fact(view: TrainingView) -> str:
     margin, advice = view.margin, view.document["advice"]
     detectable, to_pass = advice["minimum_detectable_gap"], advice["margin_to_pass"]
-    if margin is None or detectable is None or to_pass is None:
+    if margin is None or detectable is None:
         return "undetermined"
     words = f"{margin['nats']:.4f} nats from {margin['source']}"
     if (tokens := margin.get("tokens")) is not None:
@@ -318,8 +319,9 @@ def _margin_fact(view: TrainingView) -> str:
     if view.is_identical:
         return words
     entry = BY_CODE.get(view.code)
-    if entry is not None and entry.decided_by_interval:
-        words += f"; a margin of {to_pass:.4f} would pass"
+    if to_pass is not None and entry is not None and entry.decided_by_interval:
+        up = math.ceil(to_pass * 1e4) / 1e4  # just below it nothing passes
+        words += f"; a margin of {up:.4f} would pass"
     if detectable > 0.0:
         return f"{words}; with an interval of this width a gap up to {detectable:.4f} can pass"
     return f"{words}; this interval is too wide to pass"

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from parity.judging.document_types import OfferDocument
-from parity.judging.verdict.advice import promise_words
-from parity.judging.verdict.statement_words import (
+from parity.judging.statements.offer import promise_words
+from parity.judging.statements.statement_words import (
     PossibleStatement,
     as_arguments,
     as_options,

@@ -355,7 +355,7 @@ def evaluation_view(document: EvaluationDocument) -> EvaluationView:
         codes=document["codes"],
         reasons=document["reasons"],
         advice=document["advice"]["sentences"],
-        offers=(),
+        offers=document["advice"].get("offers", ()),
         profile=document["profile"],
         judge=document["engine_version"],
         baseline=_evaluated_arm(document, "baseline"),

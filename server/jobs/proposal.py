@@ -7,7 +7,8 @@ from typing import Any
 from parity.frozen import frozen
 from parity.judging.document_types import VerdictDocument
 from parity.judging.gap.chances import PAIRS, chances_of
-from parity.judging.verdict.advice import Change, named_change
+from parity.judging.recipe_changes import Change
+from parity.judging.verdict.advice import named_change
 from parity.report.answer import advising
 from parity.report.view import TrainingView, views_of
 from parity.wording import count, likely

@@ -197,7 +197,8 @@ def judge(
     if stated.loss_unit == BITS:
         refuse(table.given("target"), "is a loss in nats; remove it, or convert the table")
     if held_out:
-        return _judge_held_out(replace(request, table=table), comparisons, policy, reports)
+        held_out_request = replace(request, table=table)
+        return _judge_held_out(held_out_request, comparisons, policy, reports, command)
     case = _case(comparisons[0], short_reruns, columns, policy, stated, evidence, look)
     if stated.loss_unit == BITS:
         case = case_in_nats(case)
@@ -224,6 +225,7 @@ def _judge_held_out(
     comparisons: Sequence[Sequence[Arm]],
     policy: Policy,
     reports: Reports,
+    command: str,
 ) -> Sequence[AnyDocument]:
     """Judge arms of held-out losses, one comparison per size, print and write what is wanted."""
     stated, table = request.stated, request.table
@@ -243,13 +245,18 @@ def _judge_held_out(
         judge_evaluations(arms, table, policy, stated.planned_steps, request.look, paired=paired)
         for arms in comparisons
     ]
-    report_evaluations(judged, reports)
+    report_evaluations(judged, reports, command)
+    pages = [
+        evaluation_report(case, typed(documents, without_page(command)))
+        for case, documents in judged
+        if reports.html is not None or reports.open_page
+    ]
     if reports.html is not None:  # a page per size
         names = [documents[0]["candidate"]["name"] for _, documents in judged]
-        for path, (case, documents) in zip(paths_by_name(reports.html, names), judged, strict=True):
-            write_page(evaluation_report(case, documents), path, show=reports.open_page)
+        for path, page in zip(paths_by_name(reports.html, names), pages, strict=True):
+            write_page(page, path, show=reports.open_page)
     elif reports.open_page:
-        write_page(evaluation_report(*judged[0]), None, show=True)
+        write_page(pages[0], None, show=True)
     return [document for _, judged_documents in judged for document in judged_documents]
 
 

@@ -25,6 +25,7 @@ from parity.judging.verdict.path import with_evaluation_paths
 from parity.readers.columns.names import is_held_out
 from parity.report.figures.evaluation_figure import draw_evaluation_figure
 from parity.report.formats.junit import render_junit
+from parity.report.next_steps import typed
 from parity.wording import did_you_mean
 
 NEEDS_HELD_OUT = (
@@ -188,9 +189,13 @@ def judge_evaluations(
 
 
 def report_evaluations(
-    judged: Sequence[tuple[EvaluationCase, Sequence[EvaluationDocument]]], reports: Reports
+    judged: Sequence[tuple[EvaluationCase, Sequence[EvaluationDocument]]],
+    reports: Reports,
+    command: str,
 ) -> None:
-    """Print the documents as text, canonical JSON or Markdown, and write the reports."""
+    """Print the documents as text, canonical JSON or Markdown, and write the reports; `command` is
+    what was typed.
+    """
     documents = [document for _, case_documents in judged for document in case_documents]
     if len(judged) > 1 and (one := next(iter(reports.given("bundle", "open_page").values()), None)):
         raise UsageError(f"{one} holds the comparison at one size; choose one with --where")
@@ -207,7 +212,7 @@ def report_evaluations(
         for number, document in enumerate(documents):
             if number:
                 print()
-            reports.show_verdicts([document])
+            reports.show_verdicts(typed([document], command))
 
 
 def _steps(text: str | None) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 more, and what is asked of them.
 """
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -9,6 +10,8 @@ import numpy as np
 from parity.frozen import frozen
 from parity.judging.curves.context import HOST, values_of
 from parity.judging.curves.curve import Curve
+from parity.judging.decision import INCONCLUSIVE, Decision
+from parity.judging.evaluations.advice import advise
 from parity.judging.evaluations.decide import decide
 from parity.judging.evaluations.document import evaluation_document
 from parity.judging.evaluations.document_types import EvaluationDocument
@@ -16,10 +19,13 @@ from parity.judging.evaluations.measured import MeasuredEvaluations, measure
 from parity.judging.evaluations.question import EvaluationQuestion, Ground
 from parity.judging.evaluations.rules import EvaluationEvidence
 from parity.judging.evaluations.run_times import RunTimes
+from parity.judging.evaluations.side import judged
 from parity.judging.gap.margin import determine_margin
 from parity.judging.multiplicity import Multiplicity
 from parity.judging.noise.arm_noise import arm_noise
 from parity.judging.policy import LOSS, NOISE_FLOOR, Policy
+from parity.judging.statements.end_of_training import end_of_training
+from parity.judging.statements.offer import Offer, is_narrower
 from parity.recipes import check_recipe
 
 # of the loss, as the default margin: a baseline that diverges now and then is no yardstick
@@ -145,13 +151,51 @@ class EvaluationCase:
             [run for run in self.times if run.arm == name]
             for name in (self.baseline_name, candidate)
         )
+        decision = decide(evidence)
         return evaluation_document(
             evidence.measured,
             evidence.question,
-            decide(evidence),
+            decision,
+            advise(evidence, decision, self._offer(candidate, evidence, decision)),
             grounds=evidence.grounds,
             target=self.target,
             times=(base_times, cand_times),
+        )
+
+    def _offer(
+        self, candidate: str, evidence: EvaluationEvidence, decision: Decision
+    ) -> Offer | None:
+        """The statement that a training came to its end, where it would decide an open comparison,
+        or make its interval narrower.
+        """
+        m = evidence.measured
+        runs = [run for arm in m.runs for run in arm]
+        asked = end_of_training(runs, m.window, self.policy, finished=m.schedule.finished)
+        if asked is None or m.typed or decision.state != INCONCLUSIVE:
+            return None
+        if asked.statement.key == "planned_steps":
+            stated = dataclasses.replace(self, planned_steps=int(asked.statement.value))
+        else:
+            policy = dataclasses.replace(self.policy, schedule="decayed")
+            stated = dataclasses.replace(self, policy=policy)
+        tried = stated.evidence(candidate)
+        then = decide(tried)
+        before, after = (
+            gap.bounds(one.question.confidence)
+            if (gap := judged(one.measured, one.question))
+            else None
+            for one in (evidence, tried)
+        )
+        if then.state == INCONCLUSIVE and not is_narrower(after, before):
+            return None
+        lo, hi = after or (None, None)
+        return Offer(
+            question=asked.question,
+            statements=(asked.statement,),
+            verdict=then.state,
+            code=then.deciding.code,
+            lo=lo,
+            hi=hi,
         )
 
 

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from parity.canonical_json import fields_of, json_value
-from parity.judging.codes import AS_OF, BY_CODE, NUMBERS_ALONE
+from parity.judging.codes import BY_CODE
 from parity.judging.curves.curve import Curve
 from parity.judging.decision import Decision
+from parity.judging.evaluations.advice import EvaluationAdvice
 from parity.judging.evaluations.document_types import EvaluationDocument
 from parity.judging.evaluations.group_means import spread
 from parity.judging.evaluations.hardware_speed import speeds
@@ -29,6 +30,7 @@ def evaluation_document(
     m: MeasuredEvaluations,
     question: EvaluationQuestion,
     decision: Decision,
+    advice: EvaluationAdvice,
     *,
     grounds: Sequence[Ground],
     target: float | None,
@@ -57,7 +59,7 @@ def evaluation_document(
             "verdict": decision.state,
             "codes": decision.codes,
             "reasons": [decision.deciding, *decision.others],
-            "advice": {"sentences": _advice(decision)},
+            "advice": advice,
             "profile": question.policy.profile_name,
             "policy": question.policy.document(),
             "margin": question.margin,
@@ -89,15 +91,6 @@ def _notes(runs: Sequence[Curve]) -> list[dict[str, object]]:
     """What a reader noted of the runs, each note once with the number of its runs."""
     counted = Counter(note for run in runs for note in run.notes)
     return [{"note": note, "runs": number} for note, number in counted.items()]
-
-
-def _advice(decision: Decision) -> list[str]:
-    """What to do about each reason that has a remedy, the deciding one first."""
-    alone = NUMBERS_ALONE.code in decision.codes  # numbers have no plan to state
-    steps = (
-        BY_CODE[code].next_step for code in decision.codes if not (alone and code == AS_OF.code)
-    )
-    return list(dict.fromkeys(step for step in steps if step))
 
 
 def _arm(

@@ -6,6 +6,7 @@ from parity.judging.decision import State
 from parity.judging.document_types import (
     EvaluationPathDocument,
     MarginDocument,
+    OfferDocument,
     ReasonDocument,
     ScheduleDocument,
 )
@@ -145,6 +146,13 @@ class AsOfDocument(TypedDict):
     tokens: float | None
 
 
+class EvaluationAdviceDocument(TypedDict):
+    """What to do next; judges before 0.8.0 offered nothing."""
+
+    sentences: list[str]
+    offers: NotRequired[list[OfferDocument]]
+
+
 class EvaluationDocument(TypedDict):
     """One comparison of evaluations; `chance_of_parity` is there where only the evidence is missing
     for a pass or a fail, `path` where it is shown.
@@ -155,7 +163,7 @@ class EvaluationDocument(TypedDict):
     verdict: State
     codes: list[str]
     reasons: list[ReasonDocument]
-    advice: dict[str, list[str]]
+    advice: EvaluationAdviceDocument
     profile: str
     policy: dict[str, Any]
     margin: MarginDocument | None

@@ -465,9 +465,7 @@ def _aside(m: MeasuredEvaluations, question: EvaluationQuestion, mean: float) ->
 
 def _unfinished(m: MeasuredEvaluations, question: EvaluationQuestion) -> str | None:
     last = int(m.steps[-1])
-    if m.points[-1] != last or (
-        len(m.points) > 1 and m.points != tuple(m.steps[-len(m.points) :].tolist())
-    ):
+    if not points_are_last(m):
         return (
             f"other points were declared than {question.point(last)}, the last that all runs "
             "reached"
@@ -481,6 +479,12 @@ def _unfinished(m: MeasuredEvaluations, question: EvaluationQuestion) -> str | N
             f"{question.point(end)}"
         )
     return None
+
+
+def points_are_last(m: MeasuredEvaluations) -> bool:
+    """Whether the points compared, of which there is at least one, are the last common ones."""
+    last: tuple[int, ...] = tuple(m.steps[-len(m.points) :].tolist())
+    return m.points[-1] == last[-1] and (len(m.points) == 1 or m.points == last)
 
 
 def noise_assumed_sentence(m: MeasuredEvaluations, question: EvaluationQuestion) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from parity.effective_recipe import not_claimed
-from parity.judging.curves.context import RECIPE, explaining
+from parity.judging.curves.context import RECIPE, explaining, values_of
 from parity.judging.curves.curve import Curve
 from parity.judging.curves.data_order import OTHER_ORDER, SAME_ORDER, SURELY_SAME_ORDER
 from parity.judging.curves.learning_rates import differing_rates, rates_could_explain_a_gap
@@ -284,10 +284,26 @@ def data_order(m: Measurements) -> str | None:
 def confounded(m: Measurements) -> str | None:
     if not m.differing_context:
         return None
-    named = [
-        _DIGEST.sub(lambda digest: digest[0][:DIGEST_SHOWN], entry) for entry in m.differing_context
-    ]
+    named = [difference_words(m, entry) for entry in m.differing_context]
     return f"The runs differ in more than the {m.compares}: {first_few(named, KEYS_SHOWN, '; ')}."
+
+
+def difference_words(m: Measurements, entry: str) -> str:
+    """An entry of `differing_context` with the arm of each value, "batch_size (base: 8, cand: 16)";
+    as it stands where both arms have the same values.
+    """
+    key = entry.partition(": ")[0]
+    sides = [(arm.name, values_of([run.context for run in arm.given], key)) for arm in m.arms.both]
+    if sides[0][1] == sides[1][1]:
+        return _with_short_digests(entry)
+    words = ", ".join(
+        f"{name}: {' | '.join(sorted(values)) or 'not recorded'}" for name, values in sides
+    )
+    return f"{key} ({_with_short_digests(words)})"
+
+
+def _with_short_digests(words: str) -> str:
+    return _DIGEST.sub(lambda digest: digest[0][:DIGEST_SHOWN], words)
 
 
 def rates_differ(m: Measurements) -> str | None:

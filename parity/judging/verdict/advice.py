@@ -2,7 +2,7 @@
 to try after a fail.
 
 h(K, n) = t sqrt(tau_A^2/K_A + tau_B^2/K_B + SE_within^2 n0/n)      decides where h < |margin - gap|
-margin_to_pass = max(|lo|, |hi|),  MDE = margin - h: the largest gap that this design can still pass
+MDE     = margin - h: the largest gap that this design can still pass
 
 Runs or steps that are added make a further look, so h has the t of the next look's level
 (`multiplicity`); where no look is left, that of the first look of a new question.
@@ -17,11 +17,9 @@ import dataclasses
 import math
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 import numpy as np
 
-from parity.canonical_json import json_value
 from parity.frozen import frozen
 from parity.judging.codes import (
     AS_OF,
@@ -38,14 +36,20 @@ from parity.judging.curves.curve import Curve
 from parity.judging.curves.step_noise import StandardError
 from parity.judging.curves.window import ends_early
 from parity.judging.decision import FAIL, INCONCLUSIVE, PASS, Decision
-from parity.judging.document_types import STOPPED, OfferDocument, VerdictDocument
+from parity.judging.document_types import STOPPED, VerdictDocument
 from parity.judging.gap.interval import Interval, interval
 from parity.judging.gap.window_statistics import MIN_MEASURED_DF, WindowStatistics
 from parity.judging.measurements import Measurements
 from parity.judging.noise.arm_noise import ArmNoise, RunTerm, run_term
-from parity.judging.verdict.free_statements import Offer
-from parity.judging.verdict.statement_words import as_options, for_owner
-from parity.wording import count, interval_words, nats_decimals
+from parity.judging.recipe_changes import (
+    Change,
+    changes_after_fail,
+    is_in_bf16,
+    words_after_fail,
+)
+from parity.judging.rules.comparability import difference_words
+from parity.judging.statements.offer import Offer, offer_words
+from parity.wording import count, nats_decimals
 
 LayerSnr = Mapping[tuple[str, str], float]
 _END_KEYS = ("planned_steps", "schedule")
@@ -78,12 +82,6 @@ _ONE_RECIPE_STEPS = {
     "BETTER_THAN_NOISE": "Look for what changed in data, model, loss or evaluation, unless this "
     "gain is meant.",
 }
-Change = Literal["last blocks in bf16", "first and last blocks in bf16", "MLP layers only"]
-_CHANGES: Mapping[Change, str] = {
-    "last blocks in bf16": "Keep the last blocks in bf16",
-    "first and last blocks in bf16": "most sensitive layers (first and last blocks) in bf16",
-    "MLP layers only": "Quantize the MLP layers only (mlp_only)",
-}
 _COMMAND = "command"  # the engine whose recipes are what a launcher calls by these names
 _LAUNCHER_WORDS = (
     "Look at the first step where the arms diverge, then train a recipe of the launcher that keeps "
@@ -103,15 +101,15 @@ _BROKEN: Mapping[str, str] = {
     "learning rate.",
 }
 """After a fail by something else than the gap, of a candidate whose recipe is not on record."""
-_ATTENTION = frozenset({"query", "key", "value", "out"})
 MOST_NAMED = 4  # facts in which arms differ, that a next step names
 STEP_FACTORS = (1.25, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 
 
 @frozen
 class Advice:
-    """Sentences, and the numbers in them: runs to add per arm, steps to add, the margin that would
-    pass, the smallest decidable gap. The first sentences are those of `offers`.
+    """Sentences, and the numbers in them: runs to add per arm, steps to add, the smallest margin
+    that would pass (`margin_to_pass`), the smallest decidable gap. The first sentences are those of
+    `offers`.
     """
 
     sentences: tuple[str, ...]
@@ -129,38 +127,24 @@ def advise(
     layer_policy: str | None,
     layer_snr_db: LayerSnr | None,
     offers: Sequence[Offer] = (),
+    margin_to_pass: float | None = None,
 ) -> Advice:
     """Advice for one decided comparison: what can be stated for nothing (`offers`) before what has
     to be given or trained. `layer_snr_db` is the candidate's quantization SNR by (layer, operand),
     dB, where measured.
     """
     advice = _without_offers(m, decision, layer_policy, layer_snr_db, _asks_for_the_end(offers))
-    if not offers:
-        return advice
     first = [offer_words(offer, job=m.multiplicity.registered) for offer in offers]
-    return dataclasses.replace(advice, offers=tuple(offers), sentences=(*first, *advice.sentences))
+    return dataclasses.replace(
+        advice,
+        offers=tuple(offers),
+        sentences=(*first, *advice.sentences),
+        margin_to_pass=margin_to_pass,
+    )
 
 
 def _asks_for_the_end(offers: Sequence[Offer]) -> bool:
     return any(one.key in _END_KEYS for offer in offers for one in offer.statements)
-
-
-def offer_words(offer: Offer, *, job: bool) -> str:
-    """An offer as a sentence, in options of the command line or for the owner of a job."""
-    how = for_owner(offer.statements) if job else f"add `{as_options(offer.statements)}`"
-    return f"{offer.question} Then {how}: {promise_words(json_value(offer), job=job)}"
-
-
-def promise_words(offer: OfferDocument, *, job: bool = False) -> str:
-    """What an offer would make of the verdict."""
-    if offer["verdict"] != INCONCLUSIVE:
-        rests = job and any(one["key"] == "schedule" for one in offer["statements"])
-        gate = ", which a gate takes where the learning rate is recorded" if rests else ""
-        return f"this would be a {offer['verdict']}{gate}."
-    if offer["lo"] is None or offer["hi"] is None:
-        return "this would stay inconclusive."
-    ends = interval_words(offer["lo"], offer["hi"])
-    return f"this would stay inconclusive, with an interval of {ends}."
 
 
 def _without_offers(
@@ -176,16 +160,12 @@ def _without_offers(
         return Advice(
             sentences=_steps_by_code(m, decision, layer_policy, layer_snr_db, end_is_asked)
         )
-    lo, hi = statistics.interval.bounds(*m.levels)
-    half = statistics.interval.half_width(*m.levels)
-    to_pass, detectable = max(abs(lo), abs(hi)), statistics.margin.nats - half
+    detectable = statistics.margin.nats - statistics.interval.half_width(*m.levels)
     if decision.deciding.code != "CI_STRADDLES_MARGIN":
         sentences = _steps_by_code(m, decision, layer_policy, layer_snr_db, end_is_asked)
         if decision.state == INCONCLUSIVE:
             sentences = (*_rest_of_log(m), *sentences)
-        return Advice(
-            sentences=sentences, margin_to_pass=to_pass, minimum_detectable_gap=detectable
-        )
+        return Advice(sentences=sentences, minimum_detectable_gap=detectable)
     runs, steps, stride = (
         runs_that_decide(m, statistics),
         steps_that_decide(m, statistics),
@@ -202,7 +182,6 @@ def _without_offers(
         add_baseline_runs=runs[0] if runs else None,
         add_candidate_runs=runs[1] if runs else None,
         add_steps=steps,
-        margin_to_pass=to_pass,
         minimum_detectable_gap=detectable,
     )
 
@@ -465,7 +444,7 @@ def _steps_by_code(
 def _fitting(m: Measurements, decision: Decision, end_is_asked: bool) -> dict[str, str]:
     """The next steps that depend on what was given already, by code."""
     found = {}
-    differing = [entry.partition(": ")[0] for entry in m.differing_context]
+    differing = [difference_words(m, entry) for entry in m.differing_context]
     if decision.deciding.code == CONFOUNDED.code and 0 < len(differing) <= MOST_NAMED:
         found[CONFOUNDED.code] = (
             f"Train both arms with the same {' and '.join(differing)}, so that only the "
@@ -544,7 +523,7 @@ def _step_after_fail(m: Measurements, code: str, layer_policy: str | None) -> st
     recipe = (m.arms.candidate.recipe or "").lower()
     if recipe and m.arms.baseline.recipe == m.arms.candidate.recipe:
         return f"Both arms train with {m.arms.candidate.recipe}: {_COMPARE_REST}"
-    if _is_in_bf16(recipe):
+    if is_in_bf16(recipe):
         return f"{m.arms.candidate.name} computes in {recipe}: {_COMPARE_REST}"
     if code in _BROKEN:
         return (BY_CODE[code].remedy or _BROKEN[code]) if recipe else _BROKEN[code]
@@ -552,38 +531,7 @@ def _step_after_fail(m: Measurements, code: str, layer_policy: str | None) -> st
         return _LAUNCHER_WORDS
     if not recipe:
         return "Look at the first step where the arms diverge."
-    changes = changes_after_fail(recipe, layer_policy)
-    if "fp4" not in recipe:
-        what = f"rerun with the {_CHANGES[changes[0]]}" if changes else "look at the layers there"
-        return f"Look at the first step where the arms diverge, then {what}."
-    steps = [_CHANGES[change] for change in changes]
-    steps.append("Switch to bf16 late in the run")
-    if "no_rht" in recipe:
-        steps.append("Turn the random Hadamard transform on")
-    first, *rest = steps
-    later = ", then ".join(step[0].lower() + step[1:] for step in rest)
-    if rest:
-        return f"{first}. If that fails, {later}."
-    return f"{first}."
-
-
-def changes_after_fail(recipe: str, layer_policy: str | None) -> list[Change]:
-    """What to keep in bf16 next, in order of cost, without what the recipe keeps there already."""
-    recipe = recipe.lower()
-    if _is_in_bf16(recipe):
-        return []
-    in_bf16 = [part.removeprefix("bf16@") for part in recipe.split("+") if part.startswith("bf16@")]
-    has_last = any(
-        where.startswith("blocks:") and "last" in where and "." not in where for where in in_bf16
-    )
-    if "fp4" not in recipe:
-        return [] if has_last else ["first and last blocks in bf16"]
-    changes: list[Change] = [] if has_last else ["last blocks in bf16"]
-    if layer_policy != "mlp_only" and not any(
-        {*where.split(",")} >= _ATTENTION for where in in_bf16
-    ):
-        changes.append("MLP layers only")
-    return changes
+    return words_after_fail(recipe, layer_policy)
 
 
 def named_change(document: VerdictDocument, layer_policy: str | None) -> Change | None:
@@ -602,10 +550,6 @@ def named_change(document: VerdictDocument, layer_policy: str | None) -> Change 
     if not recipe or recipe == document["baseline"]["recipe"] or by_itself:
         return None
     return next(iter(changes_after_fail(recipe, layer_policy)), None)
-
-
-def _is_in_bf16(recipe: str) -> bool:
-    return recipe in ("bf16", "f32")
 
 
 def _state_recipe(m: Measurements) -> tuple[str, ...]:

@@ -38,41 +38,25 @@ from parity.judging.curves.context import RECIPE
 from parity.judging.curves.curve import (
     LOADED,
     LOSS_MEANING,
-    PLANNED_STEPS,
     RECORDED_RECIPE,
     START,
     START_PRECISION,
     Curve,
 )
-from parity.judging.curves.decline import shows_no_decay
-from parity.judging.curves.learning_rates import contradicting_rate, not_at_end
 from parity.judging.curves.reading import TRAINING_LOSS, in_bits
 from parity.judging.curves.schedule import FROM_SCRATCH
-from parity.judging.decision import INCONCLUSIVE, State
+from parity.judging.decision import INCONCLUSIVE
 from parity.judging.measurements import Measurements
+from parity.judging.statements.end_of_training import end_of_training
+from parity.judging.statements.offer import Offer, is_narrower
+from parity.judging.statements.statement_words import PossibleStatement
 from parity.judging.verdict.pair import JudgedPair, PairQuestion, judge_pair
-from parity.judging.verdict.statement_words import PossibleStatement
 from parity.recipes import RECIPES, UNSTATED, width_of
 
 FIRST_SDS = 4.0  # standard deviations of the steps' gap
-NARROWER = 0.9  # of the interval's width: what changes less is not worth a question
 # what rounds stochastically unless it says so
 _FOUR_BITS = re.compile(r"(?i)fp4(?!_no_sr)|4.?bit")
 _LEFT_OPEN = (None, UNSTATED)
-
-
-@frozen
-class Offer:
-    """Statements with the question whose yes they are, and what they would make of the verdict: its
-    state, the deciding code, and the ends of its interval in nats.
-    """
-
-    question: str
-    statements: tuple[PossibleStatement, ...]
-    verdict: State
-    code: str
-    lo: float | None
-    hi: float | None
 
 
 @frozen(eq=False)
@@ -95,7 +79,8 @@ def free_offers(question: PairQuestion, judged: JudgedPair) -> tuple[Offer, ...]
         return ()
     together = _judged_with(question, free)
     if together.decision.state == INCONCLUSIVE:
-        return (_offer(free, together),) if _is_narrower(together, judged) else ()
+        ends = together.measurements.bounds, judged.measurements.bounds
+        return (_offer(free, together),) if is_narrower(*ends) else ()
     alone = [
         _offer([one], tried)
         for one in free
@@ -129,13 +114,6 @@ def _offer(free: Sequence[_Free], judged: JudgedPair) -> Offer:
     )
 
 
-def _is_narrower(tried: JudgedPair, judged: JudgedPair) -> bool:
-    before, after = judged.measurements.bounds, tried.measurements.bounds
-    if before is None or after is None:
-        return False
-    return after[1] - after[0] < NARROWER * (before[1] - before[0])
-
-
 def _allowed(question: PairQuestion, judged: JudgedPair) -> list[_Free]:
     """Every statement that would change something and that nothing on record contradicts."""
     m, codes = judged.measurements, judged.decision.codes
@@ -155,32 +133,18 @@ def _allowed(question: PairQuestion, judged: JudgedPair) -> list[_Free]:
 
 
 def _decided_end(question: PairQuestion, m: Measurements) -> _Free | None:
-    """The planned length, the end of the schedule, or neither where the record contradicts it."""
-    window, runs = m.window, m.arms.runs
-    if m.schedule.finished or window.unreached:
+    asked = end_of_training(m.arms.runs, m.window, question.policy, finished=m.schedule.finished)
+    if asked is None:
         return None
-    if any(shows_no_decay(run) for run in runs if not_at_end([run]) is not None):
-        return None
-    length = window.planned_steps
-    is_open = window.plan == "unknown"
-    if is_open and any(run.context.get(PLANNED_STEPS, str(length)) != str(length) for run in runs):
-        return None
-    if is_open and all(not_at_end([run]) is None for run in runs):
-        return _Free(
-            question=f"Was {length:,} the planned length, and had the learning rate reached its "
-            "end?",
-            statements=(PossibleStatement(key="planned_steps", value=str(length)),),
-            apply=lambda pair: dataclasses.replace(pair, planned_steps=length),
-        )
-    if question.policy.schedule == "decayed" or (
-        contradicting_rate(runs, cut_counts=is_open) is not None
-    ):
-        return None
-    return _Free(
-        question=f"Had the learning rate of every run fallen to its end at step {window.last:,}?",
-        statements=(PossibleStatement(key="schedule", value="decayed"),),
-        apply=partial(_with_policy, schedule="decayed"),
-    )
+    if asked.statement.key == "planned_steps":
+        length = int(asked.statement.value)
+
+        def state(pair: PairQuestion) -> PairQuestion:
+            return dataclasses.replace(pair, planned_steps=length)
+
+    else:
+        state = partial(_with_policy, schedule="decayed")
+    return _Free(question=asked.question, statements=(asked.statement,), apply=state)
 
 
 def _recipes(m: Measurements) -> _Free | None:

@@ -25,6 +25,7 @@ from parity.judging.secondary.tasks import Evaluations, check_arms
 from parity.judging.verdict.advice import Advice, LayerSnr, advise
 from parity.judging.verdict.document import verdict_document
 from parity.judging.verdict.free_statements import free_offers
+from parity.judging.verdict.margin_to_pass import margin_to_pass
 from parity.judging.verdict.pair import PairQuestion, judge_pair
 from parity.recipes import check_recipe, check_rounding
 from parity.wording import interval_words, signed
@@ -220,6 +221,7 @@ def judge(
                         layer_policy,
                         (layer_snr_db or {}).get(candidate),
                         free_offers(question, judged),
+                        margin_to_pass(question, judged),
                     ),
                     measurements=judged.measurements,
                     advisory=judged.advisory,

@@ -217,7 +217,7 @@ def test_equal_runs_that_do_not_pass_say_why(revisions: Callable[..., Any]) -> N
         "It is open whether head trains as base does.",
     )
     assert "equal to base's" in confounded.measure
-    assert "device_class: h100 | other" in confounded.interval
+    assert "device_class (base: other, head: h100)" in confounded.interval
 
 
 def test_a_candidate_with_a_baseline_of_its_own_is_named_with_it(

@@ -458,6 +458,21 @@ def test_after_a_confounded_gap_the_next_step_names_what_differs_and_no_sentence
     (verdict,) = judge(arms[:1], {"cand": arms[1:]}, one_percent, planned_steps=2000)
     document = verdict.document()
     assert document["codes"][:3] == ["CONFOUNDED", "GAP_EXCEEDS_MARGIN", "ENDS_ABOVE_MARGIN"]
-    assert "same learning_rate" in document["advice"]["sentences"][0]
+    assert "same learning_rate (run1: 6e-4, cand: 3e-4)" in document["advice"]["sentences"][0]
     ends = next(one for one in document["reasons"] if one["code"] == "ENDS_ABOVE_MARGIN")
     assert "although" not in ends["sentence"]
+
+
+def test_what_differs_between_runs_of_one_arm_is_named_without_an_arm(
+    make_run: MakeRun, one_percent: Policy
+) -> None:
+    base, cand = (
+        [
+            make_run(seed=first + place, gap=gap, context={"engine": engine}, replicate=place)
+            for place, engine in enumerate(("a", "b"))
+        ]
+        for first, gap in ((1, 0.0), (5, 0.0))
+    )
+    (verdict,) = judge(base, {"cand": cand}, one_percent, planned_steps=2000)
+    assert verdict.codes[0] == "CONFOUNDED"
+    assert "same engine: a | b," in verdict.advice.sentences[0]

@@ -10,7 +10,7 @@ import pytest
 
 from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.policy import policy_from_mapping
-from parity.judging.verdict.free_statements import Offer
+from parity.judging.statements.offer import Offer
 from parity.judging.verdict.verdict import Verdict, judge
 from parity.readers import read_run
 from tests.parity.conftest import DATA, synthetic

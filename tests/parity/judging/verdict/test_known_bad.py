@@ -134,8 +134,8 @@ def test_the_sentence_of_a_confounded_pair_is_short_and_the_document_complete(
     right = {"data_digest": "b2" * 32, **{f"key{number}": "y" for number in range(4)}}
     document = judge_pair(make_run(context=left), make_run(seed=2, context=right)).document()
     assert document["reasons"][0]["sentence"] == (
-        "The runs differ in more than the recipe: data_digest: a1a1a1a1 | b2b2b2b2; key0: x | y; "
-        "key1: x | y; and 2 more."
+        "The runs differ in more than the recipe: data_digest (run1: a1a1a1a1, cand: b2b2b2b2); "
+        "key0 (run1: x, cand: y); key1 (run1: x, cand: y); and 2 more."
     )
     assert document["context_differs"][0] == f"data_digest: {'a1' * 32} | {'b2' * 32}"
     assert len(document["context_differs"]) == 5

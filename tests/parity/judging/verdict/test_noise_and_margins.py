@@ -250,9 +250,7 @@ def test_advice_adds_the_runs_that_decide(make_run: MakeRun, judge_pair: JudgePa
     add = document["advice"]["add_baseline_runs"], document["advice"]["add_candidate_runs"]
     assert sum(add) >= 1
     assert "more steps won't help" in document["advice"]["sentences"][0]
-    assert document["advice"]["margin_to_pass"] == pytest.approx(
-        max(map(abs, document["gap"]["ci95"]))
-    )
+    assert document["advice"]["margin_to_pass"] == pytest.approx(document["gap"]["hi"])
     assert document["advice"]["minimum_detectable_gap"] == pytest.approx(
         verdict.margin.nats - verdict.gap.half_width(0.95)
     )

@@ -1,0 +1,49 @@
+"""The smallest margin at which a pair would pass, where the gap's interval decides.
+
+The interval alone asks for a margin above its upper end, above minus its lower end under a
+two-sided policy, and above the gain of a candidate that is surely better, because a gain of a whole
+margin is no pass. Other rules look at the margin too (the end of the window, a growing gap), so the
+pair is judged again just above that: where it does not pass there, no margin is named.
+"""
+
+import dataclasses
+
+from parity.judging.codes import BY_CODE
+from parity.judging.decision import PASS
+from parity.judging.measurements import Measurements
+from parity.judging.policy import Amount
+from parity.judging.rules.margin import deciding_bounds, nominal_bounds
+from parity.judging.verdict.pair import JudgedPair, PairQuestion, judge_pair
+
+ABOVE = 1.0 + 1e-9  # a pass needs an interval that is below the margin, not at it
+
+
+def margin_to_pass(question: PairQuestion, judged: JudgedPair) -> float | None:
+    """In nats, just enough; None where no margin is known, something else than the interval
+    decides, or something else would keep a pass back at that margin.
+    """
+    m = judged.measurements
+    code = BY_CODE[judged.decision.deciding.code]
+    if m.statistics is None or m.statistics.margin is None or not code.decided_by_interval:
+        return None
+    smallest = _of_interval(m, m.statistics.interval.mean) * ABOVE
+    if not smallest > 0.0:
+        return None
+    if question.policy.is_absolute:
+        margin = Amount(value=smallest, unit="nats")
+    else:
+        margin = Amount(value=smallest / m.statistics.baseline.level, unit="relative")
+    policy = dataclasses.replace(question.policy, margin=margin, profile=None)
+    tried = judge_pair(dataclasses.replace(question, policy=policy))
+    return smallest if tried.decision.state == PASS else None
+
+
+def _of_interval(m: Measurements, gap: float) -> float:
+    """What the interval asks of the margin, nats: not above 0 where any margin passes."""
+    lo, hi = deciding_bounds(m)
+    needed = [hi]
+    if m.policy.two_sided:
+        needed.append(-lo)
+    if nominal_bounds(m)[1] < 0.0:
+        needed.append(-gap)
+    return max(needed)
