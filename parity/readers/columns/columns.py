@@ -4,9 +4,12 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 
+import numpy as np
+
 from parity.frozen import frozen
 from parity.judging.curves.curve import BoolArray, FloatArray
-from parity.readers.columns.names import LOSS, OPTION, STEP, listed, other_losses
+from parity.readers.columns.names import LOSS, OPTION, RATE, STEP, listed, other_losses
+from parity.wording import count
 
 
 @frozen
@@ -39,7 +42,14 @@ class RunColumns:
         return dataclasses.replace(self, notes=(*self.notes, *notes))
 
     def taken(self) -> str:
-        """One line: the columns of loss and step, and which others could have been the loss."""
+        """One line: the columns of loss, step and learning rate, which others could have been the
+        loss, and the planned length that the source states.
+        """
         others = other_losses(self.found, self.names[LOSS])
         also = f" ({listed(others)} could also be the loss)" if others else ""
-        return f"loss read from {self.names[LOSS]!r}{also}, step from {self.names[STEP]!r}"
+        taken = f"loss read from {self.names[LOSS]!r}{also}, step from {self.names[STEP]!r}"
+        if RATE in self.names and np.isfinite(self.values.get(RATE, np.empty(0))).any():
+            taken += f", rate from {self.names[RATE]!r}"
+        if self.planned_steps is not None:
+            taken += f", plan of {count(self.planned_steps, 'step')}"
+        return taken

@@ -7,7 +7,6 @@ import numpy as np
 
 from parity.readers.columns.columns import RunColumns
 from parity.readers.columns.names import PLANNED, STEP
-from parity.wording import count
 
 
 def stated_plan(columns: RunColumns) -> RunColumns:
@@ -39,5 +38,4 @@ def add_planned_length(columns: RunColumns, planned: Set[int]) -> RunColumns:
         return columns.noted(f"the log states planned lengths of {lengths} steps: none is taken")
     if not planned or min(planned) == 0:
         return columns
-    stated = dataclasses.replace(columns, planned_steps=min(planned))
-    return stated.noted(f"planned length as the log states it: {count(min(planned), 'step')}")
+    return dataclasses.replace(columns, planned_steps=min(planned))

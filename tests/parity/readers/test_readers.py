@@ -223,7 +223,7 @@ def test_maxtext_nan_is_kept_as_the_last_step(data: Path) -> None:
     assert run.notes == (
         (
             "loss read from 'learning/lm_loss' ('learning/loss' could also be the loss), step from "
-            "'step'"
+            "'step', rate from 'learning/current_learning_rate'"
         ),
     )
     assert run.columns["grad_norm"][0] == pytest.approx(1.5558, abs=1e-4)  # before clipping

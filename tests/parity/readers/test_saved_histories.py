@@ -102,9 +102,10 @@ def test_log_history(form, tmp_path: Path) -> None:
     ]
     assert np.isnan(evaluated[::2]).all()
     assert run.columns["learning_rate"][0] == 5e-5
-    assert (
-        run.notes[0]
-        == "loss read from 'loss' ('train_loss' could also be the loss), step from 'step'"
+    plan = ", plan of 100 steps" if form is as_state else ""
+    assert run.notes[0] == (
+        "loss read from 'loss' ('train_loss' could also be the loss), step from 'step', rate from "
+        f"'learning_rate'{plan}"
     )
     assert sum(int(note.split()[0]) for note in run.notes if "without a loss" in note) == 6
 

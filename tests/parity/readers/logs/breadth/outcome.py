@@ -70,6 +70,10 @@ def _difference(run: Curve, arm: Arm, shape: Shape, name: str) -> str:
         return "a learning rate that it does not show"
     if SOURCES[name]["plan"] and run.context.get(PLANNED_STEPS) != str(STEPS):
         return "no planned length"
+    said = run.notes[0]
+    has_said = ("rate from" in said, f"plan of {STEPS} steps" in said)
+    if has_said != (shape.rate is not None, bool(run.context.get(PLANNED_STEPS))):
+        return f"says {said!r}"
     return ""
 
 
