@@ -6,7 +6,7 @@ from typing import cast
 
 from fastapi import FastAPI, Request, Response
 
-from server.pages.rendering import templates
+from server.pages.rendering import known_visitor, templates
 from server.web.problems import HANDLED
 
 Handler = Callable[[Request, Exception], Awaitable[Response]]
@@ -29,6 +29,8 @@ def _page_handler(handler: Handler) -> Handler:
         ):
             return problem
         document = json.loads(bytes(problem.body))
+        if problem.status_code == 404:  # a path of no page has not asked who visits
+            await known_visitor(request, request.app.state.context)
         headers = {
             name: value
             for name, value in problem.headers.items()

@@ -36,7 +36,7 @@ def label(answer: SetAnswer) -> str:
 def chip(answer: SetAnswer) -> str:
     """The verdict with its mark."""
     state = answer.document["verdict"]
-    return f"{MARKS[state]} {answer.word}"
+    return f"{MARKS[state]} {state}"
 
 
 def gap_words(answer: SetAnswer) -> str:

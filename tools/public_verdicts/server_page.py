@@ -38,7 +38,6 @@ def packaged() -> str:
             "family": family(answer),
             "scale": scale(answer),
             "verdict": answer.document["verdict"],
-            "word": answer.word,
             "code": answer.document["codes"][0],
             "when": "at the end" if as_of(answer) == "the end" else f"as of {as_of(answer)}",
             "gap": gap_words(answer),

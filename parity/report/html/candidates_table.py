@@ -85,6 +85,10 @@ def _interval(view: View, axis: GapAxis) -> str:
             drawn.append(
                 f'<svg x="{_place(axis, estimate.mean)}" y="50%">{shape(view.state, 4.5)}</svg>'
             )
+        else:
+            edge, turn = ("100%", 1) if estimate.mean > axis.high else ("0", -1)
+            arrow = f"M{-8 * turn}-4L{-2 * turn} 0L{-8 * turn} 4"
+            drawn.append(f'<svg x="{edge}" y="50%"><path class="beyond" d="{arrow}"/></svg>')
     return f'<svg class="fx" aria-hidden="true">{"".join(drawn)}</svg>'
 
 

@@ -189,7 +189,8 @@ def _next(screen: Screen) -> str:
     # what a button does is the same whichever candidate is selected
     whose = '<small class="whose">For the whole job:</small>' if screen.answer.about else ""
     acts = f'<div class="acts">{whose}{"".join(screen.buttons)}</div>' if screen.buttons else ""
-    head = "<h2>Next</h2>" if step or acts else ""
+    # buttons that advise nothing are no next step
+    head = "<h2>Next</h2>" if step or 'class="btn"' in acts else ""
     return f'<section class="next" aria-label="Next">{screen.chances}{head}{step}{acts}</section>'
 
 

@@ -19,6 +19,7 @@ _NARROW_GAPS = {1: 20.0, 2: 16.0, 3: 14.0, 4: 14.0}
 _LIVE_LABEL, _LIVE_NOTE = len("+0.00000"), len("+0.00000 to +0.00000")
 _NOTED = 3  # candidates whose labels have their intervals below
 _NAME_INSIDE_FROM = 95.0  # % of the width, from where on a line's name stands in the panel
+_NAMES_APART = 7.0  # % of the height, in which a name has room
 _ROOMY = 4  # whiskers that stand further apart
 
 
@@ -196,12 +197,17 @@ def ends_early(arm: Losses, axes: Axes) -> bool:
     return axes.x(arm.points[-1][0]) < _NAME_INSIDE_FROM
 
 
+def name_places(arms: Sequence[Losses], axes: Axes) -> list[float]:
+    """The heights of the names of losses, none over another, % of the plot."""
+    return spread([axes.y(arm.points[-1][1]) for arm in arms], _NAMES_APART, (4.0, 96.0))
+
+
 def loss_names_svg(scene: Scene, axes: Axes) -> str:
     """The names of the arms at the ends of their losses; one that has not come near the panel has
     its name in the plot (`labels`).
     """
     arms = [arm for arm in drawn_losses(scene) if not ends_early(arm, axes)]
-    places = spread([axes.y(arm.points[-1][1]) for arm in arms], 7.0, (4.0, 96.0))
+    places = name_places(arms, axes)
     parts = []
     for arm, top in zip(arms, places, strict=True):
         look = "base" if arm.arm is None else f"c-{scene.traces[arm.arm].state}"

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
 from parity.report.picture.axes import Axes
-from parity.report.picture.judged_panel import drawn_losses, ends_early
+from parity.report.picture.judged_panel import drawn_losses, ends_early, name_places
 from parity.report.picture.lines import margin_levels
 from parity.report.picture.scene import Marks, Scene
 from parity.report.picture.svg_parts import NAME_CHARACTERS, percent_text, placed
@@ -56,7 +56,7 @@ def labels_svg(scene: Scene, axes: Axes) -> Iterator[str]:
         arm.points for arm in scene.losses
     ):
         if any(trace.state == "live" for trace in scene.traces):
-            words = "no step yet"
+            words = scene.nothing
         else:
             words = "no path of the gap is known"
         yield f'<text class="lab middle" x="50%" y="50%" dy="-24">{words}</text>'
@@ -65,13 +65,13 @@ def labels_svg(scene: Scene, axes: Axes) -> Iterator[str]:
 
 def _loss_names(scene: Scene, axes: Axes) -> Iterator[str]:
     """The names of losses that end in the plot, at their ends."""
-    for arm in drawn_losses(scene):
-        if not ends_early(arm, axes):
-            continue
-        step, loss = arm.points[-1]
+    arms = [arm for arm in drawn_losses(scene) if ends_early(arm, axes)]
+    places = name_places(arms, axes)
+    for arm, top in zip(arms, places, strict=True):
+        step, _ = arm.points[-1]
         look = "base" if arm.arm is None else f"c-{scene.traces[arm.arm].state}"
         yield placed(
-            axes.y(loss),
+            top,
             f'<text class="num s lab" x="8">{escape(cut(arm.name, NAME_CHARACTERS))}</text>',
             f"jl {look} on",
             x=axes.x(step),

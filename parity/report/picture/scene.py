@@ -137,7 +137,8 @@ class Scene:
     `answer` is that of all candidates together, where there are several. `end` is the end of the
     axis: of the plan, or the last step. `now` is the step that a live job
     has reached. `limits` are the ends of the axis in nats, for a live job whose axis stays
-    (`picture.steady_limits`).
+    (`picture.steady_limits`). `nothing` is said where there is nothing to draw of a job without a
+    verdict.
     """
 
     baseline: str
@@ -155,6 +156,7 @@ class Scene:
     now: int | None = None
     limits: tuple[float, float] | None = None
     answer: Answer | None = None
+    nothing: str = "no step yet"
 
     @property
     def is_dense(self) -> bool:

@@ -275,7 +275,12 @@ def _live_scene(job: JobDocument, live: LiveCurves, shown: ArmDocument | None) -
         legend = "line: gap over the last part so far · band: its interval · fan: forecast"
     else:
         legend = "the first run of each arm so far" if losses else "the plan’s axes"
-    note = _PLAN_NOTE if any(trace.dots or trace.path for trace in traces) else _NO_GAP_SO_FAR
+    if has_ended:
+        note = ""
+    elif any(trace.dots or trace.path for trace in traces):
+        note = _PLAN_NOTE
+    else:
+        note = _NO_GAP_SO_FAR
     reach = [end for live_path in live.paths.values() for end in live_path.reach]
     return Scene(
         baseline=(shown.judged_against if shown else None) or job.arms[0].name,
@@ -293,6 +298,7 @@ def _live_scene(job: JobDocument, live: LiveCurves, shown: ArmDocument | None) -
         losses=losses,
         now=outlook.step if outlook else None,
         limits=steady_limits(reach) if outlook and reach else None,
+        nothing="no step was recorded" if has_ended else "no step yet",
     )
 
 

@@ -14,6 +14,8 @@ def test_the_list_has_every_answer_and_filters_by_recipe_and_scale(page: Page):
     rows = page.locator(".public tbody tr")
     expect(rows).to_have_count(len(gallery()["answers"]))
     expect(page.locator(".public tbody svg.forest")).to_have_count(len(gallery()["answers"]))
+    said = page.locator(".public tbody td:first-child b").all_text_contents()
+    assert said == [answer["verdict"] for answer in gallery()["answers"]]  # one word for a verdict
     page.get_by_label("Recipe").select_option("MXFP8")
     page.get_by_label("Parameters").select_option("1 to 20 B")
     page.get_by_role("button", name="Show").click()

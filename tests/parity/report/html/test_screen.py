@@ -263,3 +263,15 @@ def test_commands_in_a_next_step_are_code_and_nothing_else_is_markup():
     html = screen_html(Screen(context=["a"], answer=answer, picture=""))
     command = "parity compare &lt;b&gt;a&lt;/b&gt;.csv --planned-steps 9"
     assert f"<p>Then type <code>{command}</code>, or a single ` here.</p>" in html
+
+
+def test_a_row_whose_gap_lies_beyond_the_axis_points_there():
+    gaps = {"c0": 0.0, "c1": 0.004, "far": 3.0}
+    table = candidates_table(case_of(gaps).documents())
+    rows = {
+        name: row
+        for row in re.findall(r"<tr class.*?</tr>", table)
+        for name in re.findall(r'class="nm" title="(\w+)"', row)
+    }
+    assert rows.keys() == gaps.keys()
+    assert [name for name, row in rows.items() if "beyond" in row] == ["far"]

@@ -480,3 +480,17 @@ def test_the_legend_of_one_evaluation_names_no_line(compared, cluster):
     assert "band" not in one.legend
     assert "whisker" in one.legend
     assert one.note == ""
+
+
+@pytest.mark.parametrize("last", [100.0, 399.0])
+def test_names_of_equal_losses_stand_apart(last):
+    losses = [
+        Losses(name=name, arm=arm, points=[(0.0, 2.0), (last, 1.4 + off)])
+        for name, arm, off in (("fp8", None, 0.0), ("nvfp4", 0, 0.001))
+    ]
+    scene = scene_with([live_trace("nvfp4", None)], end=399, losses=losses)
+    names = Drawn(picture(scene, with_points=False)).of("jl")
+    heights = sorted(float(name.get("y").rstrip("%")) for name in names)
+    assert sorted(name.find("text").text for name in names) == ["fp8", "nvfp4"]
+    assert heights[1] - heights[0] >= 6.9
+    assert all(0.0 <= height <= 100.0 for height in heights)

@@ -194,3 +194,21 @@ def test_only_a_job_in_training_has_steps_to_be_judged(page: Page, database, rec
         expect(page.locator("body")).not_to_contain_text("to be judged")
     page.goto(f"/jobs/{ended[0]}")
     expect(page.locator(".screen > .pic .plot")).to_contain_text("judged 1,200 to 1,499")
+
+
+def test_a_job_that_ended_without_a_step_announces_none(page: Page, owner_database, recorded):
+    failed, queued = (
+        recorded({"nvfp4": 0.0}, done=0, state=state) for state in ("failed", "queued")
+    )
+    with owner_database.write() as session:
+        job = session.get_one(Job, failed)
+        job.status, job.code = "failed", "CRASHED"
+    page.goto(f"/jobs/{queued}")
+    expect(page.locator(".screen > .pic")).to_contain_text("no step yet")
+    expect(page.locator(".screen > .pic .note")).to_have_count(1)
+    page.goto(f"/jobs/{failed}")
+    expect(page.locator(".screen > .pic")).to_contain_text("no step was recorded")
+    expect(page.locator(".screen")).not_to_contain_text("yet")
+    expect(page.locator(".screen > .pic .note")).to_have_count(0)
+    expect(page.locator(".next h2")).to_have_count(0)  # a link to copy is no next step
+    expect(page.locator(".acts .btn")).to_have_count(1)
