@@ -64,8 +64,8 @@ from experiments.why_table import full_effects, is_seen, table
 from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.policy import policy_from_mapping
 from parity.judging.verdict.verdict import judge
+from parity_lab.analysis_plan import Setup, make_setup
 from parity_lab.answer import answer
-from parity_lab.setup import Setup, make_setup
 from parity_lab.training.forks import forked
 from parity_lab.training.menu_layer import menu_decoder
 from parity_lab.training.program import Program, analyse

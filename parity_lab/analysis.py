@@ -30,6 +30,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from parity.frozen import frozen
+from parity_lab.analysis_plan import FORWARD_SHARE, Setup
 from parity_lab.effects import Ends, ForkArm, Forks, contrast, effect, ends
 from parity_lab.gradient_error import SUMS
 from parity_lab.halving import Cluster, ClusterTree, Guilt, any_way, find_guilty, tree_of
@@ -39,7 +40,6 @@ from parity_lab.replay import (
     ReplayCheck,
     check,
 )
-from parity_lab.setup import FORWARD_SHARE, Setup
 from parity_lab.split import SplitPart
 
 Results = Mapping[str, Any]

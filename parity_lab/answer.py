@@ -33,11 +33,11 @@ from parity_lab.analysis import (
     search,
     steps_spent,
 )
+from parity_lab.analysis_plan import Setup
 from parity_lab.effects import Ends, contrast, effect
 from parity_lab.estimates import Estimate, estimate
 from parity_lab.gradient_error import SUMS, gradient_error
 from parity_lab.replay import RatesDiffer, ReplayCheck, Replayed
-from parity_lab.setup import Setup
 from parity_lab.split import split
 
 DECIMALS = 4

@@ -21,13 +21,14 @@ import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
 from parity.frozen import frozen
+from parity.judged_loss import JUDGED_LOSS
 from parity.judging.curves.curve import FloatArray
 from parity_lab.replay import WINDOW
 
 AROUND, SPAN, STRETCH = 16, 24, 128
 FIRST_SEEN = 50
 OTHER_DATA, JUMP = 0.8, 12.0
-COLUMNS = ("lm_loss", "param_norm", "update_norm")
+COLUMNS = (JUDGED_LOSS, "param_norm", "update_norm")
 _SD_PER_MAD, _FEWEST = 1.4826, 16
 
 
@@ -53,7 +54,11 @@ def parts_at(
     )
     spreads = (
         _spread(_away(loss))
-        for loss in (theirs["lm_loss"] - ours["lm_loss"], theirs["lm_loss"], ours["lm_loss"])
+        for loss in (
+            theirs[JUDGED_LOSS] - ours[JUDGED_LOSS],
+            theirs[JUDGED_LOSS],
+            ours[JUDGED_LOSS],
+        )
     )
     pair_spread, candidate_spread, baseline_spread = spreads
     found = []

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from sqlalchemy.orm import Session
 
+from parity.judged_loss import JUDGED_LOSS
 from server.database.metrics import chunk_tables, store
 from server.database.sessions import Database
 from server.database.tables import Run
@@ -114,7 +115,7 @@ class StepRecorder:
         self._flushed = (first, done, len(train["step"]))
         columns = {
             "steps_done": done,
-            "last_loss": repr(float(train["lm_loss"][-1])),
+            "last_loss": repr(float(train[JUDGED_LOSS][-1])),
             "steps_per_second": self._speed(last),
         }
         chunks = [

@@ -26,8 +26,9 @@ from parity.client.spool import (
     remember_attempt,
     remove,
 )
+from parity.judged_loss import JUDGED_LOSS
 
-LOSSES = ("loss", "lm_loss")
+LOSSES = ("loss", JUDGED_LOSS)
 VALIDATION = "validation_loss"
 _ROWS_AT_ONCE, _COLUMNS_AT_ONCE = 2000, 64  # the server's own limit of columns
 _TOO_LARGE = 413  # for the server, or for a proxy before it
@@ -293,6 +294,6 @@ def _judged(row: Mapping[str, float]) -> dict[str, float]:
     beside `lm_loss` it is the total.
     """
     values = {name: value for name, value in row.items() if name != VALIDATION}
-    if "lm_loss" not in values:
-        values["lm_loss"] = values.pop("loss")
+    if JUDGED_LOSS not in values:
+        values[JUDGED_LOSS] = values.pop("loss")
     return values

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from parity.client.delivery import VALIDATION
 from parity.client.rest import Client
+from parity.judged_loss import JUDGED_LOSS
 from parity.judging.curves.curve import Curve
 
 _STEPS_AT_ONCE = 20_000
@@ -47,7 +48,7 @@ def _tables(curve: Curve) -> Iterator[tuple[str, list[str], NDArray[np.float64]]
     """Kind, names and rows (names, n) that the record takes; a total loss is recorded as `loss`,
     the judged loss as `lm_loss`.
     """
-    rows = {"step": curve.steps.astype(np.float64), "lm_loss": curve.loss}
+    rows = {"step": curve.steps.astype(np.float64), JUDGED_LOSS: curve.loss}
     rows |= {
         ("loss" if name == "total_loss" else name): values
         for name, values in curve.columns.items()

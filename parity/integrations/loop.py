@@ -19,6 +19,7 @@ from typing import Any, Self
 
 from parity.client.run import Run
 from parity.integrations.rank import RankError, is_writer
+from parity.judged_loss import JUDGED_LOSS
 
 _log = logging.getLogger("parity")
 
@@ -78,7 +79,7 @@ class Loop:
             if step == self._last_step:
                 return
             loss, self._micro_steps = _Mean(self._micro_steps), []
-        if loss is not None or "lm_loss" in values:
+        if loss is not None or JUDGED_LOSS in values:
             self._last_step = step
         run.log(step, loss=loss, **values)
 

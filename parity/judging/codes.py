@@ -192,7 +192,8 @@ ARM_AVERAGED = ReasonCode(
 BASELINE_INVALID = ReasonCode(
     "BASELINE_INVALID",
     "finite losses",
-    means="the baseline has NaN or infinite losses at its end, or 3 and 1 % of its points",
+    means="the baseline has NaN or infinite losses at its end, or at 3 points and 1 % of them or "
+    "more; of held-out losses, any",
     next_step="Fix the baseline first: nothing can be compared with it.",
     gap_means_nothing=True,
 )
@@ -227,7 +228,8 @@ STEPS_TOO_LARGE = ReasonCode(
 NONFINITE_CAND = ReasonCode(
     "NONFINITE_CAND",
     "finite losses",
-    means="the candidate has NaN or infinite losses at its end, or 3 and 1 % of its points",
+    means="the candidate has NaN or infinite losses at its end, or at 3 points and 1 % of them or "
+    "more; of held-out losses, any",
     remedy="Look at the first step with NaN: lower the learning rate, or keep the layers that "
     "overflow in bf16.",
     gap_means_nothing=True,
@@ -430,7 +432,7 @@ SHORT_RERUN_DIVERGED = ReasonCode(
     "SHORT_RERUN_DIVERGED",
     "finite losses",
     means="a rerun that was stopped early ends more than 3 % above its arm, or has NaN or infinite "
-    "losses at its end, or in 3 and 1 % of its points",
+    "losses at its end, or at 3 points and 1 % of them or more",
     next_step="Find out why that rerun diverged: a recipe that sometimes diverges is not at "
     "parity on average.",
 )
@@ -521,8 +523,8 @@ VALIDATION_LOSS_WORSE = ReasonCode(
 TOO_FEW_RUNS = ReasonCode(
     "TOO_FEW_RUNS",
     "run-to-run noise",
-    means="an arm has a single run, and the loss is of a kind whose run-to-run noise cannot be "
-    "assumed",
+    means="an arm has a single run, and the loss is no cross-entropy in nats (`loss_unit: other`), "
+    "so that its run-to-run noise cannot be assumed; it takes back what would be a pass",
     next_step="Add runs, so that each arm has at least two; five or more give a useful interval.",
     skipped_for_identical=True,
 )
@@ -757,7 +759,8 @@ POLICY_UNUSUAL = ReasonCode(
     "POLICY_UNUSUAL",
     means="the policy makes passing easier than usual",
     detail="a confidence below 95 %, a window below 10 % of the plan, run-to-run noise below 0.03 "
-    "% of the loss, or run_noise_df above 30 (above 4 where no run-to-run noise is stated)",
+    "% of the loss, or run_noise_df above 30 (above 4 where an arm's run-to-run noise is not "
+    "stated)",
     next_step="Check the policy: with these values a pass says less than it seems to.",
 )
 BETTER_THAN_NOISE = ReasonCode(

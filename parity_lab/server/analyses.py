@@ -17,12 +17,12 @@ from sqlalchemy.orm import Session
 from parity.frozen import frozen
 from parity.judging.curves.context import confounding_keys
 from parity.judging.document_types import VerdictGapDocument
+from parity_lab.analysis_plan import Origin, Setup, make_setup, replayed_whole, setup_from
 from parity_lab.answer import AnalysisAnswer, answer
 from parity_lab.answer_lines import nats_words
 from parity_lab.server.forks import MOST_PARENTS, derived_job, fork_parents, kept_step, results_of
 from parity_lab.server.replays import pairs_of, parted_pair, rates_differ, recorded, replayed_runs
 from parity_lab.server.tables import Against, Analysis
-from parity_lab.setup import Origin, Setup, make_setup, replayed_whole, setup_from
 from parity_lab.training.menu import Measured
 from parity_lab.training.subject import subject
 from server.database.lookups import find_job

@@ -8,13 +8,13 @@ from typing import Any, Literal
 from sqlalchemy.orm import Session
 
 from parity.frozen import frozen
+from parity_lab.analysis_plan import Origin, Setup, setup_from
 from parity_lab.replay import Replay
 from parity_lab.server.analyses import analysis_of, answer_of, differences, smallest_effect
 from parity_lab.server.forks import (
     seconds_of,
 )
 from parity_lab.server.tables import Against, Analysis
-from parity_lab.setup import Origin, Setup, setup_from
 from server.database.tables import JobStatus, Run, Verdict
 from server.jobs.fingerprint import (
     Difference,

@@ -7,12 +7,12 @@ from functools import partial
 from sqlalchemy.orm import Session
 
 from parity_lab.analysis import steps_spent
+from parity_lab.analysis_plan import MeasureRequest, setup_from
 from parity_lab.answer import AnalysisAnswer
 from parity_lab.server.analyses import answer_of, readable_spec
 from parity_lab.server.forks import results_of
 from parity_lab.server.replays import record_requests
 from parity_lab.server.tables import Analysis
-from parity_lab.setup import MeasureRequest, setup_from
 from server.database.tables import Job, Run
 from server.jobs.fingerprint import run_spec
 from server.jobs.job_kinds import JobOutcome, Kind

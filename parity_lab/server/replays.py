@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from sqlalchemy.orm import Session
 
+from parity.judged_loss import JUDGED_LOSS
 from parity_lab.parting import COLUMNS, parts_at
 from parity_lab.replay import RATE_TOLERANCE, RatesDiffer, RecordedRun, RecordRequest, Replay, Role
 from server.database.metrics import store
@@ -51,10 +52,10 @@ def replayed_runs(
 def recorded_losses(session: Session, run: Run, first: int, steps: int) -> list[float]:
     """The losses on record from step `first` on, up to the first that lacks or is not finite."""
     there, columns = store.read_range(
-        session, run.id, "train", first, first + steps - 1, ["lm_loss"]
+        session, run.id, "train", first, first + steps - 1, [JUDGED_LOSS]
     )
     losses = [
-        float(loss) for at, loss in zip(there, columns["lm_loss"], strict=True) if at >= first
+        float(loss) for at, loss in zip(there, columns[JUDGED_LOSS], strict=True) if at >= first
     ]
     ends = (
         number

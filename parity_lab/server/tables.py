@@ -26,8 +26,8 @@ class Analysis(Base):
     """What a job of kind why explains: the gap of a candidate of another job, against that job's
     baseline or bf16.
 
-    `setup` is `parity_lab.setup.Setup` as a document, `answer` that of `parity_lab.answer`, set
-    when the job concludes.
+    `setup` is `parity_lab.analysis_plan.Setup` as a document, `answer` that of `parity_lab.answer`,
+    set when the job concludes.
     """
 
     __tablename__ = "analyses"

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
+from parity_lab.analysis_plan import MeasureRequest
 from parity_lab.forks import ForkRequest
-from parity_lab.setup import MeasureRequest
 from parity_lab.training.forks import train_forks
 from parity_lab.training.program import analyse
 from parity_lab.training.replays import Read

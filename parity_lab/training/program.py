@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from parity_lab.analysis import Measurement, Way, next_measurement
+from parity_lab.analysis_plan import MeasureRequest, Setup, setup_from
 from parity_lab.gradient_error import SUMS
-from parity_lab.setup import MeasureRequest, Setup, setup_from
 from parity_lab.training.fixed_weights import gradients, losses
 from parity_lab.training.forks import ParentCheckpoints, finite
 from parity_lab.training.menu import Choice, changed

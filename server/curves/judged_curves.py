@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 import numpy as np
 from sqlalchemy.orm import Session
 
+from parity.judged_loss import JUDGED_LOSS
 from parity.judging.curves.context import HOST
 from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.document_types import ADDED, REUSED, STOPPED
@@ -39,7 +40,7 @@ def curve(session: Session, run: Run) -> Curve:
 def curves(session: Session, runs: Sequence[Run]) -> list[Curve]:
     """The judged curve of each run, as `curve`."""
     ids = [run.id for run in runs]
-    trained = [*read_each(session, ids, "train", ["lm_loss", *_COLUMNS])]
+    trained = [*read_each(session, ids, "train", [JUDGED_LOSS, *_COLUMNS])]
     validated = read_each(session, ids, "validation", ["loss"])
     times = trained_each(
         session, runs, [(steps, columns["step_seconds"]) for steps, columns in trained]
@@ -58,7 +59,7 @@ def _judged(run: Run, recorded: Recorded, validation: Recorded, trained: Trained
     judge_columns |= {"validation_loss": validation_loss, UNIX_SECONDS: trained.unix_seconds}
     return curve_from_arrays(
         steps,
-        columns["lm_loss"],
+        columns[JUDGED_LOSS],
         columns={
             name: values for name, values in judge_columns.items() if not np.isnan(values).all()
         },
@@ -75,10 +76,10 @@ def _judged(run: Run, recorded: Recorded, validation: Recorded, trained: Trained
 
 def losses(session: Session, run: Run) -> Curve:
     """The steps and judged losses of one run, without its other columns."""
-    steps, columns = store.read(session, run.id, "train", ["lm_loss"])
+    steps, columns = store.read(session, run.id, "train", [JUDGED_LOSS])
     return curve_from_arrays(
         steps,
-        columns["lm_loss"],
+        columns[JUDGED_LOSS],
         seed=run.stated_seed,
         replicate=run.replicate,
         rounding=run.rounding,
@@ -140,10 +141,12 @@ def loss_curves(
 
 
 def _loss_curve(session: Session, run: Run, first_step: int, last_step: float) -> Curve:
-    steps, columns = store.read_range(session, run.id, "train", first_step, last_step, ["lm_loss"])
+    steps, columns = store.read_range(
+        session, run.id, "train", first_step, last_step, [JUDGED_LOSS]
+    )
     return curve_from_arrays(
         steps,
-        columns["lm_loss"],
+        columns[JUDGED_LOSS],
         label=label(run),
         seed=run.stated_seed,
         replicate=run.replicate,

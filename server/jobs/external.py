@@ -18,6 +18,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from parity.frozen import frozen
+from parity.judged_loss import JUDGED_LOSS
 from parity.judging.curves.curve import Rounding
 from parity.judging.curves.outside_plan import last_recorded
 from parity.recipes import UNSTATED, RecipeError, check_rounding
@@ -40,7 +41,6 @@ NAME = r"^[A-Za-z0-9_][A-Za-z0-9_./-]{0,63}$"
 Name = Annotated[str, Field(pattern=NAME)]
 _Text = Annotated[str, Field(max_length=1000)]
 
-JUDGED = "lm_loss"
 STALE = "STALE"
 ABOVE_PLAN = "STEPS_ABOVE_PLAN"
 _LARGEST_STEP = 2**53
@@ -202,7 +202,7 @@ def append(
     # One update of the run's row: PostgreSQL locks the job's row too for a second one in a
     # transaction, and would wait for its holders.
     if kind == "train" and len(steps):
-        _note_progress(session, run, steps, columns[JUDGED], now)
+        _note_progress(session, run, steps, columns[JUDGED_LOSS], now)
         if new:
             run.recorded_at = now
     run.lease_expires_at = now + settings.external_stale_seconds
@@ -321,12 +321,13 @@ def _named(
     if kind == "validation":
         if "loss" not in renamed:
             raise _wrong("columns", "has no loss, expected the validation loss in nats")
-    elif JUDGED not in renamed:
+    elif JUDGED_LOSS not in renamed:
         if "loss" not in renamed:
             raise _wrong(
-                "columns", f"has no loss, expected a column loss (or {JUDGED}) in nats per token"
+                "columns",
+                f"has no loss, expected a column loss (or {JUDGED_LOSS}) in nats per token",
             )
-        renamed[JUDGED] = renamed.pop("loss")
+        renamed[JUDGED_LOSS] = renamed.pop("loss")
     return renamed
 
 

@@ -24,6 +24,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from parity.frozen import frozen
+from parity.judged_loss import JUDGED_LOSS
 from parity.judging.curves.curve import rounding_of
 from parity.judging.curves.window import COMPLETE_SHARE
 from parity.judging.live.forecast_words import sentence
@@ -344,7 +345,7 @@ def _fed(session: Session, stored: dict[str, Any], baseline: Run, candidate: Run
         # A newer attempt has replaced steps of earlier forecasts, possibly with other numbers.
         before = {"next_step": 0, "looked": 0, "state": begin(candidate.length).document()}
     base, other = (
-        store.read_range(session, run.id, "train", before["next_step"], names=["lm_loss"])
+        store.read_range(session, run.id, "train", before["next_step"], names=[JUDGED_LOSS])
         for run in (baseline, candidate)
     )
     steps, here, there = np.intersect1d(base[0], other[0], assume_unique=True, return_indices=True)
@@ -354,8 +355,8 @@ def _fed(session: Session, stored: dict[str, Any], baseline: Run, candidate: Run
     state = observe(
         progress,
         steps[part],
-        base[1]["lm_loss"][here][part],
-        other[1]["lm_loss"][there][part],
+        base[1][JUDGED_LOSS][here][part],
+        other[1][JUDGED_LOSS][there][part],
     )
     next_step = int(steps[part][-1]) + 1 if len(steps) else before["next_step"]
     stored[candidate.id] = {

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from parity.judged_loss import JUDGED_LOSS
 from parity.judging.curves.curve import ROUNDINGS, rounding_of
 from parity.judging.curves.learning_rates import DECAYED
 from parity.judging.curves.window import make_window
@@ -240,10 +241,10 @@ def _late_means(session: Session, runs: Sequence[Run]) -> NDArray[np.float64]:
     for run in runs:
         window = make_window(run.length, 0, WINDOW_FRACTION, "declared")
         steps, columns = store.read_range(
-            session, run.id, "train", window.first, window.last, ["lm_loss"]
+            session, run.id, "train", window.first, window.last, [JUDGED_LOSS]
         )
-        if len(steps) == window.last - window.first + 1 and np.isfinite(columns["lm_loss"]).all():
-            means.append(columns["lm_loss"].mean())
+        if len(steps) == window.last - window.first + 1 and np.isfinite(columns[JUDGED_LOSS]).all():
+            means.append(columns[JUDGED_LOSS].mean())
     return np.array(means)
 
 

@@ -17,6 +17,7 @@ from parity.design.chances import NO_FAMILIES
 from parity.design.experiment import BASELINE, CANDIDATE, DEFAULT_STOP, Design
 from parity.design.plan import Plan, plan
 from parity.frozen import frozen
+from parity.judged_loss import JUDGED_LOSS
 from parity.judging.noise.noise_source import NoiseFamilies
 from parity.judging.policy import Policy
 from server.database.metrics import store
@@ -134,11 +135,11 @@ def equal_earlier_run(session: Session, spec: JobSpec, policy: Policy) -> Known 
 def _known(session: Session, run: Run, policy: Policy) -> Known:
     first = int(run.length * (1.0 - policy.window_fraction))
     _, columns = store.read_range(
-        session, run.id, "train", first, names=["lm_loss", "step_seconds"]
+        session, run.id, "train", first, names=[JUDGED_LOSS, "step_seconds"]
     )
     level, seconds = (
         values[np.isfinite(values) & (values > 0.0)]
-        for values in (columns["lm_loss"], columns["step_seconds"])
+        for values in (columns[JUDGED_LOSS], columns["step_seconds"])
     )
     return Known(
         run=run.id,

@@ -7,7 +7,7 @@ import zlib
 import numpy as np
 
 from parity_lab.analysis import next_measurement
-from parity_lab.setup import make_setup
+from parity_lab.analysis_plan import make_setup
 
 UNITS = tuple(
     f"{block}.{name}.{gemm}"

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from parity_lab.analysis_plan import make_setup
 from parity_lab.effects import ForkArm, contrast, effect, ends, fork_noise
 from parity_lab.estimates import estimate, ratio
 from parity_lab.gradient_error import gradient_error
-from parity_lab.setup import make_setup
 from parity_lab.split import split
 
 

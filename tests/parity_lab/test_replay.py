@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from parity_lab.analysis import next_measurement, steps_spent
+from parity_lab.analysis_plan import make_setup, setup_from
 from parity_lab.answer import answer
 from parity_lab.answer_lines import answer_lines
 from parity_lab.parting import parts_at
 from parity_lab.replay import RERUNS, WINDOW, RatesDiffer, RecordedRun, Replay, check, planned
-from parity_lab.setup import make_setup, setup_from
 from tests.parity_lab.simulated import bit_equal, results_of, setup_of
 
 GUILTY = "1.gate.dgrad"

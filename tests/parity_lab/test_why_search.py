@@ -16,9 +16,9 @@ from parity_lab.analysis import (
     steps_spent,
     tree,
 )
+from parity_lab.analysis_plan import make_setup, setup_from
 from parity_lab.answer import answer
 from parity_lab.answer_lines import answer_lines
-from parity_lab.setup import make_setup, setup_from
 from tests.conftest import some, some_of
 from tests.parity_lab.simulated import SD, UNITS, measure, results_of, setup_of
 

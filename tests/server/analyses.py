@@ -14,9 +14,9 @@ from parity.judging.curves.curve import Rounding
 from parity.judging.policy import policy_from_mapping
 from parity.recipes import ALWAYS_STOCHASTIC
 from parity_lab.analysis import next_measurement
+from parity_lab.analysis_plan import setup_from
 from parity_lab.server.forks import derived_job
 from parity_lab.server.tables import Analysis, AnalysisResult
-from parity_lab.setup import setup_from
 from server.database.metrics import store
 from server.database.sessions import Database
 from server.database.tables import Job, Run

@@ -18,6 +18,7 @@ from pathlib import PurePosixPath
 import numpy as np
 
 from parity.frozen import frozen
+from parity.judged_loss import JUDGED_LOSS
 from parity.judging.curves.curve import FloatArray
 from parity.readers.columns.names import LOSS, STEP, VALIDATION
 from parity.readers.errors import ReadError
@@ -36,7 +37,6 @@ _DEPTH = 2  # folders that a report may be in
 _END_BYTES = 256  # before the place that was read up to: other bytes there are another file
 _UNDECIDED = 1 << 20  # characters, within which a step and a loss are expected
 _DIGITS_DIFFER = 1e-12
-JUDGED = "lm_loss"  # what the record calls the loss
 Rows = Mapping[str, FloatArray]
 
 
@@ -302,7 +302,7 @@ class ReportFollower:
             if name not in (STEP, LOSS, VALIDATION)
         }
         columns = {
-            JUDGED: losses[new],
+            JUDGED_LOSS: losses[new],
             **{name: column for name, column in others.items() if np.isfinite(column).any()},
         }
         held_out = np.asarray(values.get(VALIDATION, np.full(len(steps), np.nan)), np.float64)[new]

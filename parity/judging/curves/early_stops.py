@@ -4,9 +4,9 @@ their own, and stop in 40 to 95 %.
 Whatever disqualifies a replicate disqualifies them too (`independence`). They never enter
 the arm's mean.
 
-A rerun diverged, and blocks a pass, whether or not it counts: NaN at its end or in 3 and 1 % of its
-points, or a mean loss over the last tenth of its common points with its arm (at least 10) more
-than 3 % above that of the arm's full runs there.
+A rerun diverged, and blocks a pass, whether or not it counts: NaN at its end, or at 3 points and
+1 % of them or more, or a mean loss over the last tenth of its common points with its arm (at least
+10) more than 3 % above that of the arm's full runs there.
 """
 
 import dataclasses

@@ -40,7 +40,7 @@ def checks(advisory: Advisory, margin: Margin | None, policy: Policy) -> tuple[C
     outcomes = {
         "grad_norm": _grad_norm(advisory),
         "spikes": _spikes(advisory),
-        "validation_loss": _validation(advisory, margin),
+        "validation_loss": _validation_loss(advisory, margin),
         "accuracy": _accuracy(advisory),
         "net_speedup": _net_speedup(advisory),
     }
@@ -144,7 +144,7 @@ def _accuracy(advisory: Advisory) -> tuple[State | None, str]:
     return worst["state"], f"Accuracy: {worst['sentence']}{scope}."
 
 
-def _validation(advisory: Advisory, margin: Margin | None) -> tuple[State | None, str]:
+def _validation_loss(advisory: Advisory, margin: Margin | None) -> tuple[State | None, str]:
     gap = advisory.validation
     if gap is None or margin is None:
         return None, "Validation losses were not recorded by all runs in the window."

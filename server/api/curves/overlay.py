@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 from sqlalchemy.orm import Session
 
 from parity.frozen import frozen
+from parity.judged_loss import JUDGED_LOSS
 from server.curves.overlay import RAW_VALUES, Line, RecordedColumn, overlay
 from server.curves.training_time import TrainingTime, seconds_of
 from server.database.lookups import find_job
@@ -93,7 +94,7 @@ def overlaid(
     job_id: str,
     context: InContext,
     tags: Tags,
-    name: Annotated[str, Query(max_length=200, description="column")] = "lm_loss",
+    name: Annotated[str, Query(max_length=200, description="column")] = JUDGED_LOSS,
     arms: Annotated[
         str, Query(max_length=5000, description="arms, comma-separated; default: all")
     ] = "",

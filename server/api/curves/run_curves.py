@@ -10,6 +10,7 @@ import numpy as np
 from fastapi import APIRouter, Header, Query, Request, Response
 
 from parity.frozen import frozen
+from parity.judged_loss import JUDGED_LOSS
 from server.curves import step_streams as formats
 from server.curves.buckets import Series, series
 from server.database.lookups import find_run
@@ -134,7 +135,7 @@ def metrics(
     tags: Tags,
     names: Annotated[
         str, Query(max_length=20_000, description="columns, comma-separated")
-    ] = "lm_loss",
+    ] = JUDGED_LOSS,
     kind: Annotated[
         str, Query(pattern="^(train|validation)$", description="which records")
     ] = "train",

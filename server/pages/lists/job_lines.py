@@ -11,6 +11,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session, selectinload
 
 from parity.frozen import frozen
+from parity.judged_loss import JUDGED_LOSS
 from parity.wording import cut
 from server.database.metrics import store
 from server.database.tables import Arm, Job
@@ -24,7 +25,7 @@ from server.pages.lists.answers import deciding_verdict
 COLOURS, DASHES = 6, 8  # `--chart-job-…` in parity.css, and DASHES in arms.js
 MOST_LINES = 120  # of all jobs together; a job has two at least
 _LONGEST_NAME = 32
-_LOSS = ("train", "lm_loss", "Loss, nats")
+_LOSS = ("train", JUDGED_LOSS, "Loss, nats")
 _COLUMNS = (
     _LOSS,
     ("validation", "loss", "Validation loss, nats"),

@@ -7,10 +7,10 @@ from functools import partial
 import pytest
 
 from parity.judging.policy import policy_from_mapping
+from parity_lab.analysis_plan import setup_from
 from parity_lab.server.analyses import WhyRequest, analysis_of, plan_analysis, submit_analysis
 from parity_lab.server.documents import plan_document
 from parity_lab.server.tables import Analysis, AnalysisResult
-from parity_lab.setup import setup_from
 from server.database.tables import Job
 from server.errors import ConflictError, InvalidError, NotFoundError
 from server.jobs import baselines, forecasts, noise_tables
