@@ -84,7 +84,7 @@ def read_long(
     """
     if layout.run is not None and run is None:
         rows = list(rows)
-        if _are_groups({str(row.get(layout.run) or "") for _, row in rows}):
+        if are_groups({str(row.get(layout.run) or "") for _, row in rows}):
             layout = dataclasses.replace(layout, run=None, context=layout.run)
     by_run: dict[str, list[Row]] = {}
     for number, row in rows:
@@ -116,7 +116,7 @@ def read_long(
     return columns_from_series(series, series.__getitem__, named_columns, source, layout.step)
 
 
-def _are_groups(runs: Collection[str]) -> bool:
+def are_groups(runs: Collection[str]) -> bool:
     """Whether the runs of a table are what one run trained on and what it was evaluated on, as
     Keras writes them for TensorBoard.
     """

@@ -3,7 +3,6 @@
 import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from parity.names_once import NameTwiceError
 from parity.readers.columns.columns import RunColumns
@@ -12,7 +11,6 @@ from parity.readers.columns.names import (
     LOSS,
     NOT_THE_LOSS,
     STEP,
-    VALUE,
     find_columns,
     has_known,
     is_known,
@@ -44,6 +42,7 @@ from parity.readers.logs.json_log.records import (
     columns_of_numbers,
     columns_of_records,
 )
+from parity.readers.logs.json_log.series_lines import read_series_lines
 from parity.wording import first_few
 
 _PACKED = 1 << 18  # characters of lines that are compressed together
@@ -53,6 +52,8 @@ def read_json(
     text: str, source: str, named_columns: Mapping[str, str], run: str | None = None
 ) -> RunColumns:
     """Columns of a JSON text."""
+    if (columns := read_series_lines(text, source, named_columns, run)) is not None:
+        return columns
     document = document_of(text, source)
     if document is None or not (document.tables or document.series):
         return JsonLines(source, named_columns, run).read(text)
@@ -235,20 +236,7 @@ def _records(text: str, source: str, first: int) -> list[Record]:
                 '{"step": 1, "loss": 2.5}'
             )
         try:
-            flat = flat_object(record)
-            records += [(number, point) for point in _points(flat) or [flat]]
+            records.append((number, flat_object(record)))
         except NameTwiceError as error:
             raise ReadError(f"{source}, line {number}: {error}") from None
     return records
-
-
-def _points(record: Mapping[str, Any]) -> list[dict[str, Any]] | None:
-    """The values of a line that holds a whole series, as TensorBoard.dev exports one: a record a
-    step; None for any other line.
-    """
-    lists = {name.rpartition("/")[2]: one for name, one in record.items() if type(one) is list}
-    steps, values = lists.get("steps"), lists.get("values")
-    if steps is None or values is None or len(steps) != len(values):
-        return None
-    others = {name: one for name, one in record.items() if type(one) is not list}
-    return [{**others, STEP: step, VALUE: value} for step, value in zip(steps, values, strict=True)]

@@ -33,6 +33,13 @@ DOCUMENTS = {
         '{"lm loss": {"values": {' + joined(lambda i: f'"{i}": 2.{i:06d}') + "}}}"
     ),
     "pairs": lambda: '{"train/loss": [' + joined(lambda i: f"[{i}, 2.{i:06d}]") + "]}",
+    "a series a line": lambda: (
+        '{"run": "a", "tag": "loss", "points": {"steps": ['
+        + joined(str)
+        + '], "values": ['
+        + joined(lambda i: f"2.{i:06d}")
+        + "]}}\n"
+    ),
     "objects by step": lambda: (
         "{" + joined(lambda i: f'"{i}": {{"loss": 2.{i:06d}, "lr": 0.0001}}') + "}"
     ),

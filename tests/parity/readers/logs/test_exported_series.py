@@ -42,6 +42,13 @@ def test_one_series_twice_is_refused(tmp_path: Path) -> None:
         read(tmp_path, line("train", "loss", LOSSES) + line("train", "loss", OTHERS))
 
 
+def test_one_series_alone_and_one_that_is_none(tmp_path: Path) -> None:
+    assert read(tmp_path, line("train", "loss", LOSSES).strip()).loss.tolist() == LOSSES
+    for other in (LOSSES[1:], []):
+        with pytest.raises(ReadError, match="line 2: no series of as many steps as values"):
+            read(tmp_path, line("train", "lr", LOSSES) + line("train", "loss", other))
+
+
 def rows(values: list[float]) -> list[list[float]]:
     return [[1.7e9 + step, step, value] for step, value in zip(STEPS, values, strict=True)]
 
