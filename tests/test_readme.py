@@ -64,8 +64,8 @@ def own_runs(tmp_path, monkeypatch):
     monkeypatch.setattr(sources, "SOURCES", dict.fromkeys(sources.SOURCES, tracked))
 
 
-def test_there_are_five_ways_in():
-    assert len(ROWS) == 5
+def test_there_are_six_ways_in():
+    assert len(ROWS) == 6
     assert [line.partition(" ")[0] for line in COMMANDS] == ["parity"] * 3
 
 
@@ -77,6 +77,18 @@ def test_a_command_of_the_table_gives_a_verdict(own_runs, command, line, verdict
 def test_the_line_in_python_gives_a_verdict(own_runs):
     (line,) = (line for line in ROWS if line.startswith("parity.compare"))
     assert eval(line, {"parity": parity}).verdict == "fail"  # noqa: S307
+
+
+def test_the_line_of_a_golden_checks_a_run(command, tmp_path, monkeypatch):
+    (line,) = (line for line in ROWS if line.startswith("parity golden"))
+    monkeypatch.chdir(tmp_path)
+    runs = CHECKOUT / "examples" / "golden"
+    shutil.copy(runs / "new.csv", "run.csv")
+    first = f"parity golden update llama.golden.jsonl {runs / 'old.csv'} --recipe bf16"
+    assert command(first)[0] == EXIT_CODES["pass"]
+    assert command(line)[0] == EXIT_CODES["pass"]
+    shutil.copy(runs / "worse.csv", "run.csv")
+    assert command(line)[0] == EXIT_CODES["fail"]
 
 
 def test_the_lines_of_a_script_log_a_run(tmp_path, monkeypatch):

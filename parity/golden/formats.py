@@ -37,8 +37,12 @@ def text_lines(check: Check) -> Iterator[str]:
     """
     yield minus(headline(check))
     yield f"{head_words(check)}, run {check.run.label}"
+    name, value = (
+        max((len(getattr(row, part)) for row in check.words.rows), default=0)
+        for part in ("name", "value")
+    )
     for row in check.words.rows:
-        yield minus(f"{row.name:<12} {row.value}   ({row.limit})")
+        yield minus(f"{row.name:<{name}}  {row.value:<{value}}  ({row.limit})")
     yield check.words.scope
     yield f"Next: {check.words.next}"
 
@@ -66,6 +70,7 @@ def document(check: Check) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "answer": check.answer,
+        "headline": headline(check),
         "line": check.words.line,
         "sentence": check.words.lead,
         "next": check.words.next,

@@ -91,7 +91,7 @@ def _rows(measured: Measured) -> list[Row]:
             limit=f"limit {measured.gap_limit:.2f} %",
         ),
         Row(
-            name="largest",
+            name="spike",
             value=f"{percent_words(spike.pct)} at step {spike.step:,}",
             limit=f"limit {spike.limit_pct:.1f} %",
         ),

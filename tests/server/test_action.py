@@ -315,6 +315,29 @@ def test_files_are_compared_without_a_server(github, act):
     assert act()[0] == 2, "neither a server nor files"
 
 
+@pytest.mark.parametrize(
+    ("run", "code", "answer", "conclusion"),
+    [("new", 0, "numerics only", "success"), ("worse", 1, "worse", "failure")],
+)
+def test_a_run_is_checked_against_its_golden(github, act, tmp_path, run, code, answer, conclusion):
+    runs = CHECKOUT / "examples" / "golden"
+    golden = str(tmp_path / "a.golden.jsonl")
+    words = [f"{sys.prefix}/bin/parity", "golden", "update", golden, str(runs / "old.csv")]
+    subprocess.run([*words, "--recipe", "bf16"], check=True, capture_output=True)
+    status, log, outputs = act(golden=f"{runs}/{run}.csv\n{golden}\n", name="golden")
+    assert (status, outputs["answer"], outputs["exit_code"]) == (code, answer, str(code)), log
+    assert github.checks[1]["conclusion"] == conclusion
+    assert answer.upper() in github.checks[1]["output"]["title"]
+    assert github.comments[0]["body"].startswith("<!-- parity gate: golden -->")
+    assert (tmp_path / "summary").read_text().startswith("### ")
+    assert answer.upper() in log
+
+
+def test_a_golden_that_is_not_there_ends_without_a_report(github, act):
+    assert act(golden="run.csv missing.golden.jsonl")[0] == 2
+    assert github.checks[1]["output"]["title"] == "no report"
+
+
 def test_a_newer_commit_of_the_pull_request_supersedes_the_older_ones_job(
     served, act, file, request_body, database
 ):

@@ -173,6 +173,7 @@ def test_a_workflow_pins_its_actions_and_keeps_no_credentials(file):
         ("github-workflows", "examples/ci/github.yml"),
         ("github-workflows", "examples/ci/github-files.yml"),
         ("github-workflows", "examples/ci/github-command.yml"),
+        ("github-workflows", "examples/ci/github-golden.yml"),
         ("github-workflows", ".github/workflows/release.yml"),
         ("gitlab-ci", "examples/ci/gitlab-ci.yml"),
     ],
