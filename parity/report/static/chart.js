@@ -1,6 +1,7 @@
 // An interactive chart: drag, wheel, touch and keys change the view of all charts, and all cursors point at the same step.
 import { NO_LIBRARY, fillNumbers, save, savePng, uPlot } from "./chart_parts.js";
 import { followFingers } from "./fingers.js";
+import { WIDE } from "./line_labels.js";
 import { view } from "./view.js";
 
 const STEP_OF_A_KEY = 0.25;
@@ -179,6 +180,11 @@ export class Chart {
     this.follows = step !== null;
     const left = step === null ? -10 : this.plot.valToPos(this.xOf(step), "x");
     this.plot.setCursor({ left, top: left < 0 ? -10 : 10 });
+  }
+
+  /** On a narrow screen, where a tip covers what is below the chart, only the chart that is read has one. */
+  get hidesTip() {
+    return this.follows && this.holder.clientWidth < WIDE;
   }
 
   /** Put the tip next to the cursor, on the side with more room. */

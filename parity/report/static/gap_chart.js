@@ -236,7 +236,7 @@ export class GapChart extends Chart {
     const i = plot.cursor.left >= 0 ? plot.cursor.idx : null;
     const isOutside = i == null || first[i] === undefined;
     this.lead(isOutside ? null : plot.data[0][i]);
-    this.tip.hidden = isOutside || this.lit.length < 2;
+    this.tip.hidden = isOutside || this.lit.length < 2 || this.hidesTip;
     if (isOutside) {
       this.readout.textContent = "";
       return;

@@ -5,7 +5,7 @@ const LINE_PIXELS = 15;
 const SAMPLE_PIXELS = 22;
 const LONGEST = 30; // characters; the middle of a longer name is left out
 const FONT_PIXELS = 12.5;
-const WIDE = 600; // of a chart: a narrower one has its legend alone
+export const WIDE = 600; // of a chart: a narrower one has its legend alone
 const RIGHT = 1; // a side of uPlot's
 const MOST = 9; // lines: a baseline and eight candidates
 

@@ -254,8 +254,8 @@ export class SeriesChart extends Chart {
     const { idx, left } = plot.cursor;
     const row = left >= 0 && idx != null ? this.rows[idx] : undefined;
     this.lead(row ? row.step : null);
-    this.tip.hidden = !row;
-    if (!row) return;
+    this.tip.hidden = !row || this.hidesTip;
+    if (this.tip.hidden) return;
     const shown = this.arms.filter((one) => view.lit.has(one.arm)).map((one) => ({ one, at: this.rowOf(one, idx) }));
     const value = ({ one, at }) => (at < 0 ? null : finite(one.smooth ? this.data[one.column + 3][at] : this.data[one.column + 2][at]));
     this.tip.replaceChildren(element("strong", this.place(row, shown[0])));

@@ -14,6 +14,7 @@ from parity.frozen import frozen
 from parity.judged_loss import JUDGED_LOSS
 from parity.wording import cut
 from server.database.metrics import store
+from server.database.states import JOB_OPEN
 from server.database.tables import Arm, Job
 from server.documents.job_lists.summaries import JobSummary
 from server.jobs.applied_statements import tokens_per_step
@@ -53,8 +54,8 @@ class JobLine:
 @frozen
 class JobCharts:
     """What the charts need: lines by key, those that are highlighted at first, the longest plan,
-    the tokens of a step where all jobs have the same, whether times are recorded, the columns
-    (kind, name, title), and what a reader has to know.
+    the tokens of a step where all jobs have the same, whether times are recorded, whether a job
+    still trains, the columns (kind, name, title), and what a reader has to know.
     """
 
     lines: Mapping[str, JobLine]
@@ -62,6 +63,7 @@ class JobCharts:
     steps: int
     tokens_per_step: int | None
     has_times: bool
+    trains: bool
     columns: Sequence[tuple[str, str, str]]
     remarks: Sequence[str]
 
@@ -109,6 +111,7 @@ def job_charts(session: Session, summaries: Sequence[JobSummary]) -> JobCharts:
         steps=max((_length(jobs[job.id]) for job in charted), default=0),
         tokens_per_step=tokens.pop() if len(tokens) == 1 else None,
         has_times=any(("train", "step_seconds") in names for names in recorded.values()),
+        trains=any(job.status in JOB_OPEN for job in charted),
         columns=[
             (kind, name, title)
             for kind, name, title in _COLUMNS
@@ -199,7 +202,7 @@ def _why_no_loss(job: Job, label: str, recorded: Collection[tuple[str, str]]) ->
         return f"{label} is an analysis, which has no curves."
     if recorded:
         return f"{label} has no training losses; what it recorded is in the other charts."
-    if job.status in ("queued", "running"):
+    if job.status in JOB_OPEN:
         return f"{label} has not recorded a step yet."
     code = f" ({job.code})" if job.code else ""
     ended = {"failed": "failed", "cancelled": "was cancelled"}.get(job.status, "ended")

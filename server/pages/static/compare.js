@@ -5,6 +5,7 @@ import { bindControls } from "./controls.js";
 import { JobsGapChart, JobsSeriesChart } from "./jobs_charts.js";
 
 const RETRY_MS = 5000;
+const PERIOD_MS = 15_000; // in which the curves of jobs in training are asked for again
 
 uPlot().catch(() => {}); // loads while the numbers do; the first chart reports a missing library
 const charts = document.querySelector(".job-charts");
@@ -14,7 +15,8 @@ const gaps = [...charts.querySelectorAll("figure[data-gaps]")].map((figure) => n
 const series = [...charts.querySelectorAll("figure[data-column]")].map((figure) => new JobsSeriesChart(figure, null, tokensAStep));
 const describeView = bindControls(() => gaps[0].window);
 
-followCharts([...gaps, ...series], load);
+const mounted = followCharts([...gaps, ...series], load);
+if ("trains" in charts.dataset) setInterval(() => { if (!document.hidden) load([...mounted]); }, PERIOD_MS);
 
 async function load(some) {
   try {

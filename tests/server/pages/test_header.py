@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from server.jobs.conclude import conclude
 from tests.server.pages.conftest import CHROMIUM
 
 LOOKS = ["light"]
@@ -69,3 +70,18 @@ def test_the_room_of_the_scrollbar_has_the_colour_of_the_page(barred: Page):
     assert inside == outside
     barred.emulate_media(color_scheme="light")
     assert barred.screenshot(clip={"x": 1430, "y": 600, "width": 8, "height": 8}) != outside
+
+
+def test_a_verdict_has_the_colour_of_its_page(barred: Page, database, recorded):
+    job_id = recorded({"nvfp4": 0.05})
+    conclude(database, job_id)
+    for path in (f"/jobs/{job_id}", "/public/gb200-continued"):
+        barred.goto(path)
+        places = barred.evaluate(
+            """(() => { const { x, y, width } = document.querySelector(".v .screen, .v.screen").getBoundingClientRect();
+            return [[x - 12, y + 2], [x + width - 10, y + 2]]; })()"""  # noqa: E501
+        )
+        beside, inside = (
+            barred.screenshot(clip={"x": x, "y": y, "width": 6, "height": 6}) for x, y in places
+        )
+        assert beside == inside, path

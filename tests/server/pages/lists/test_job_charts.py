@@ -20,6 +20,7 @@ LOOKS = ["light"]
 LOSS, GAP = "figure[data-column=lm_loss]", "figure[data-gaps]"
 MOST_BYTES = 200_000
 LINE_PIXELS = 15
+PERIOD_MS = 15_000  # of compare.js
 # Every text that a canvas shows, newest last, by its figure.
 RECORD_TEXTS = """
   const fill = CanvasRenderingContext2D.prototype.fillText;
@@ -136,6 +137,26 @@ class TestOneChart:
         expect(page.locator(f"{LOSS} .tip strong")).to_contain_text(" s, about step ")
         expect(page.locator("#exploratory")).to_contain_text("200 to 399")
 
+    def test_the_curves_of_a_job_in_training_grow(self, page: Page, database, recorded, jobs):
+        trains = recorded({"nvfp4": 0.0}, done=300, state="running")
+        page.clock.install()
+        page.goto(_address([trains]))
+        _drawn(page)
+        expect(page.locator(f"{LOSS} .note")).to_contain_text("of 300 steps")
+        with database.write() as session:
+            for run in session.get_one(Job, trains).runs:
+                losses = {"lm_loss": np.full(50, 1.4)}
+                store.append(session, run.id, "train", 1, np.arange(300, 350), losses)
+                run.steps_done, run.recorded_at = 350, (run.recorded_at or 0.0) + 1.0
+        page.clock.run_for(PERIOD_MS)
+        expect(page.locator(f"{LOSS} .note")).to_contain_text("of 350 steps")
+        requests: list[str] = []
+        page.goto(_address(jobs))
+        _drawn(page)
+        page.on("request", lambda sent: requests.append(sent.url))
+        page.clock.run_for(2 * PERIOD_MS)  # those of jobs that have ended are not asked for again
+        assert not [url for url in requests if "overlay" in url]
+
     def test_jobs_of_one_name_are_told_apart(self, page: Page, recorded):
         same = [recorded({"nvfp4": 0.0}, steps=300, rerun=rerun) for rerun in (0, 3)]
         page.goto(_address(same))
@@ -183,8 +204,12 @@ class TestNamesAtTheLinesEnds:
         assert self._names(page, "lm_loss") == []
         expect(page.locator(".job-lines button")).to_have_count(5)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        _drawn(page, GAP)
         page.locator(f"{LOSS} .u-over").hover(position={"x": 150, "y": 80})
         expect(page.locator(f"{LOSS} .tip")).to_be_visible()
+        expect(page.locator(f"{GAP} .tip")).to_be_hidden()  # it would cover what is below
+        plot, tip = (page.locator(f"{LOSS} {part}").bounding_box() for part in (".u-over", ".tip"))
+        assert tip["y"] >= plot["y"] + plot["height"]
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
@@ -251,6 +276,15 @@ class TestManyLines:
         expect(page.locator(f"{LOSS} .note")).to_contain_text("Showing 8 of 20 lines")
         assert any(f"/jobs/{ids[9]}/overlay" in url for url in requests)
         assert not any(f"/jobs/{ids[0]}/overlay" in url for url in requests)
+
+    def test_many_candidates_of_a_cell_are_counted_and_folded(self, page: Page, many_judged, jobs):
+        page.goto(_address([many_judged, *jobs]))
+        cell = page.locator("table.matrix tbody tr").first.locator("td details")
+        expect(cell.locator("summary")).to_have_text("12 candidates: 7 fail, 5 inconclusive")
+        expect(cell.locator(".cell").first).to_be_hidden()
+        cell.locator("summary").click()
+        expect(cell.locator(".cell").filter(visible=True)).to_have_count(12)
+        expect(page.locator("table.matrix tbody tr").nth(1).locator("details")).to_have_count(0)
 
     def test_arms_of_many_long_jobs_are_left_to_their_own_pages(
         self, api, many_judged, monkeypatch
