@@ -210,3 +210,30 @@ def test_the_same_run_gives_the_same_verdict_at_every_entrance(
         if has_rate and place == "before the window"
         else "fail"
     )
+
+
+# a line that was printed says that its step ran, whatever stands in it
+PREPARED = [
+    *("CSV, blank", "CSV, nan", "JSON lines, null", "JSON lines, NaN", "JSON document"),
+    *("golden values", "Parquet", "pandas"),
+]
+
+
+@pytest.mark.parametrize("name", PREPARED)
+def test_steps_at_which_all_is_blank_were_not_run_and_those_with_a_rate_were(
+    name: str, tmp_path: Path
+) -> None:
+    """A file made for 400 steps of a run that is at 350, and its twin in which the rate goes on."""
+    base = run(losses(1), RATE)
+    not_run = STEPS >= 350
+    loss = np.where(not_run, np.nan, losses(1))
+    waiting = run(loss, np.where(not_run, np.nan, RATE))
+    waiting["grad_norm"] = np.where(not_run, np.nan, 1.0)
+    diverged = run(loss, RATE)
+    results = [
+        parity.compare(base, ENTRANCES[name](tmp_path, columns), **PLAN)
+        for columns in (waiting, diverged)
+    ]
+    assert [result.verdict for result in results] == ["inconclusive", "fail"]
+    assert "NONFINITE_CAND" not in [reason.code for reason in results[0].reasons]
+    assert results[1].reasons[0].code == "NONFINITE_CAND"

@@ -63,7 +63,8 @@ class DocumentTable:
 @frozen(eq=False)
 class Document:
     """What a document holds: tables, and series by name; `planned` is the planned length that it
-    states above its records, if one.
+    states above its records, if one. Series that are all written as numbers by step are one table
+    where a loss is among them: a step at which all of them are blank was not run.
     """
 
     tables: Sequence[DocumentTable]
@@ -168,11 +169,32 @@ def _document(value: Any, source: str) -> Document:
         )
     _collect(value, "", tables, series)
     series = _without_common_path(series)
+    has_loss = any(is_known(name, LOSS) for name in series)  # else they may be the losses of runs
+    if not tables and has_loss and len(series) > 1 and _all_by_step(value):
+        return Document(tables=[_table_by_step(series)], series={})
     return Document(
         tables=tables,
         series=series,
         planned=_stated_lengths(value) if isinstance(value, dict) else frozenset(),
     )
+
+
+def _all_by_step(value: Any) -> bool:
+    """Whether all that a value holds of numbers is written by step."""
+    if isinstance(value, dict):
+        return all(map(_all_by_step, value.values()))
+    return not isinstance(value, (np.ndarray, list, Objects))
+
+
+def _table_by_step(series: Mapping[str, Track]) -> DocumentTable:
+    """The table of series: a row for each step of any of them, NaN where one has no value."""
+    tracks = {name: track.arrays() for name, track in series.items()}
+    steps = np.unique(np.concatenate([at_steps for at_steps, _ in tracks.values()]))
+    columns: dict[str, FloatArray] = {STEP: steps}
+    for name, (at_steps, values) in tracks.items():
+        columns[name] = np.full(len(steps), np.nan)
+        columns[name][np.searchsorted(steps, at_steps)] = values
+    return DocumentTable(path="", records=ColumnRecords(columns), names=[*columns])
 
 
 def _without_common_path(series: Mapping[str, Track]) -> dict[str, Track]:
