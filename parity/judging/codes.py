@@ -591,7 +591,7 @@ CI_STRADDLES_MARGIN = ReasonCode(
 GRAD_NORM_FAILS = ReasonCode(
     "GRAD_NORM_FAILS",
     POLICY_CHECK,
-    means="check grad_norm: the gradient norms differ by more than 10 %",
+    means="check grad_norm: the gradient norms surely differ by more than 10 %",
     next_step="Look at the gradients by layer: the first layers to keep in bf16 are those "
     "whose norms differ.",
 )

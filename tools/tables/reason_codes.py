@@ -5,7 +5,12 @@ from collections.abc import Iterable, Iterator
 from parity.judging.codes import ReasonCode
 from parity.judging.precedence import table
 from tools.tables.generated import DOCS, GeneratedTable
-from tools.tables.rule_places import measured_by, places_in_words, rules_of_codes
+from tools.tables.rule_places import (
+    measured_by,
+    numbers_in_words,
+    places_in_words,
+    rules_of_codes,
+)
 
 
 def reason_codes() -> str:
@@ -40,6 +45,8 @@ def _described(entries: Iterable[tuple[str, ReasonCode]]) -> Iterator[str]:
         functions = [function for rule in rules[entry.code] for function in measured_by(rule)]
         if functions:
             yield f"*Measured in:* {places_in_words(functions)}"
+        if numbers := numbers_in_words(rules[entry.code]):
+            yield f"*Its numbers:* {numbers}"
 
 
 TABLE = GeneratedTable(

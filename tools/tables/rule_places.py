@@ -4,6 +4,7 @@ the judge.
 
 import ast
 import inspect
+import sys
 import textwrap
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,6 +26,7 @@ Places = dict[str, list[str]]
 MEASURING = tuple(f"parity.judging.{folder}." for folder in ("curves", "gap", "noise", "secondary"))
 # What nearly every rule looks at says nothing of where one is decided.
 COMMON = ("curves.curve", "curves.arms", "curves.window", "curves.alignment", "gap.interval")
+WORDING = "_SHOWN"  # how many of something a sentence lists
 COMMON_FIELDS = ("arms", "baseline", "candidate", "runs", "both", "policy", "window", "aligned")
 
 
@@ -57,6 +59,19 @@ def places_in_words(functions: Sequence[Callable[..., object]]) -> str:
         file = function.__module__.replace(".", "/") + ".py"
         if function.__name__ not in names[file]:
             names[file].append(function.__name__)
+    return _listed(names)
+
+
+def numbers_in_words(rules: Sequence[Rule]) -> str:
+    """The files of the constants that some rules compare with, each with their names."""
+    numbers: Places = defaultdict(list)
+    for rule in rules:
+        for file, names in numbers_of(rule).items():
+            numbers[file] += [name for name in names if name not in numbers[file]]
+    return _listed(numbers)
+
+
+def _listed(names: Mapping[str, Sequence[str]]) -> str:
     return ", ".join(
         f"`{file}` ({', '.join(f'`{name}`' for name in found)})" for file, found in names.items()
     )
@@ -76,6 +91,50 @@ def measured_by(rule: Rule) -> Sequence[Callable[..., object]]:
         and not function.__module__.endswith(COMMON)
         and function.__module__ != rule.__module__
     ]
+
+
+def numbers_of(rule: Rule) -> Mapping[str, Sequence[str]]:
+    """By file, the constants that a rule names, with those of the functions that it calls; where
+    there are none, those of what measured the fields that it reads.
+    """
+    called = [function for function in measured_by(rule) if function in set(_called(rule, set()))]
+    named = [*_constants(rule, set())]
+    named += [constant for function in called for constant in _named_constants(function)]
+    if not named:
+        named = [
+            constant for function in measured_by(rule) for constant in _named_constants(function)
+        ]
+    numbers: dict[str, dict[str, None]] = defaultdict(dict)
+    for file, name in named:
+        numbers[file][name] = None
+    return {file: list(names) for file, names in numbers.items()}
+
+
+def _constants(function: Rule, seen: set[Rule]) -> Iterator[tuple[str, str]]:
+    """The constants of a function and of the helpers in its own file that it names."""
+    seen.add(function)
+    yield from _named_constants(function)
+    for helper in _globals(function, _tree(function)):
+        if helper.__module__ == function.__module__ and helper not in seen:
+            yield from _constants(helper, seen)
+
+
+def _named_constants(function: Rule) -> Iterator[tuple[str, str]]:
+    """The numbers in capitals that a function names, each with the file that states it."""
+    module = sys.modules[function.__module__]
+    for node in ast.walk(_tree(function)):
+        name = node.id if isinstance(node, ast.Name) else ""
+        is_number = name.isupper() and isinstance(vars(module).get(name), (int, float))
+        if is_number and not name.endswith(WORDING):
+            yield _home(module, name), name
+
+
+def _home(module: ModuleType, name: str) -> str:
+    """The file of the module that a name is imported from, or of the module itself."""
+    for node in ast.parse(inspect.getsource(module)).body:
+        if isinstance(node, ast.ImportFrom) and name in {alias.name for alias in node.names}:
+            return str(node.module).replace(".", "/") + ".py"
+    return module.__name__.replace(".", "/") + ".py"
 
 
 def _tree(function: Rule) -> ast.AST:

@@ -26,7 +26,7 @@ from parity.judging.gap.interval import t_quantile
 
 GRAD_NORM, CLIPPED_GRAD_NORM = "grad_norm", "clipped_grad_norm"
 CLIPPED_BELOW = 1.0 - 1e-5  # of the norm before clipping: both may be stored as float32
-LIMIT = math.log(1.10)
+MOST_RATIO = 1.10  # of the candidate's norm to the baseline's, or the other way round
 MIN_POINTS, FEWEST_POINTS = 50, 8
 
 
@@ -49,9 +49,10 @@ def gradient_parity(
     half = t_quantile(confidence, df) * math.hypot(within.value, math.sqrt(run_variance))
     lo, hi = mean - half, mean + half
     state: GradNormState = "open"
-    if lo > LIMIT or hi < -LIMIT:
+    limit = math.log(MOST_RATIO)
+    if lo > limit or hi < -limit:
         state = "outside"
-    elif lo > -LIMIT and hi < LIMIT:
+    elif lo > -limit and hi < limit:
         state = "inside"
     p99 = [float(np.exp(np.quantile(arm, 0.99))) for arm in (left, right)]
     return GradNormDocument(

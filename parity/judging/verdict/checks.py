@@ -29,6 +29,7 @@ from parity.judging.gap.margin import Margin
 from parity.judging.policy import Policy
 from parity.judging.precedence import CHECKS
 from parity.judging.secondary.advisory import Advisory
+from parity.judging.secondary.gradients import MOST_RATIO
 from parity.wording import count
 
 # a handful of spikes of one arm alone can't reach 1 %, and is no reason for a pass either
@@ -99,7 +100,7 @@ def _grad_norm(advisory: Advisory) -> tuple[State | None, str]:
         state,
         (
             f"The gradient norms' ratio {norms['ratio']:.3f} ({norms['lo']:.3f} to "
-            f"{norms['hi']:.3f}) {words} 0.909 to 1.100."
+            f"{norms['hi']:.3f}) {words} {1.0 / MOST_RATIO:.3f} to {MOST_RATIO:.3f}."
         ),
     )
 

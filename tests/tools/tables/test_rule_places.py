@@ -3,7 +3,12 @@
 import pytest
 
 from parity.judging.precedence import table
-from tools.tables.rule_places import measured_by, places_in_words, rules_of_codes
+from tools.tables.rule_places import (
+    measured_by,
+    numbers_in_words,
+    places_in_words,
+    rules_of_codes,
+)
 
 
 def places(code: str) -> tuple[str, str]:
@@ -37,3 +42,23 @@ def test_a_rule_is_told_from_what_measures_for_it(code: str, rule: str, measured
 
 def test_a_rule_that_measures_nothing_names_no_other_file() -> None:
     assert places("EMPTY")[1] == ""
+
+
+@pytest.mark.parametrize(
+    ("code", "file", "names"),
+    [
+        # of the rule's own file; imported into it; of what it calls; of what made its field
+        ("GAP_GROWING", "rules/stability.py", ("DRIFT_Z", "DRIFT_REACH")),
+        ("UNSTABLE", "curves/spikes.py", ("MAX_MASKED_SHARE",)),
+        ("LOG_STARTS_LATE", "curves/outside_plan.py", ("MAX_LATE",)),
+        ("NONFINITE_CAND", "curves/nonfinite.py", ("NONFINITE_FAILS", "NONFINITE_SHARE")),
+    ],
+)
+def test_a_number_has_the_file_that_states_it(code: str, file: str, names: tuple[str, ...]) -> None:
+    words = numbers_in_words(rules_of_codes()[code])
+    of_file = words.partition(f"{file}`")[2].partition(")")[0]
+    assert all(f"`{name}`" in of_file for name in names), words
+
+
+def test_how_many_things_a_sentence_lists_is_no_number_of_its_rule() -> None:
+    assert numbers_in_words(rules_of_codes()["REPLICATES_EQUAL"]) == ""
