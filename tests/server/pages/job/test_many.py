@@ -97,6 +97,15 @@ def test_thirty_candidates_are_a_small_page(page: Page, database, make_job, monk
         box = step.bounding_box()
         assert box["y"] + box["height"] <= page.viewport_size["height"]
         expect(step.locator(".acts .btn").first).to_be_visible()
+        assert page.locator(".strip").bounding_box()["y"] < page.viewport_size["height"]
+
+
+def test_eight_candidates_have_all_that_decides_on_the_first_screen(page: Page, database, make_job):
+    page.goto(f"/jobs/{judged_candidates(database, make_job, 8)}")
+    expect(page.locator(".cand tr[data-c]")).to_have_count(8)
+    for part in (".next", ".cand", ".strip"):
+        box = page.locator(f".screen > {part}").bounding_box()
+        assert box["y"] + box["height"] <= page.viewport_size["height"], part
 
 
 def test_reasons_are_built_when_they_are_opened(page: Page, many_judged):
