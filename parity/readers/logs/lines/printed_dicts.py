@@ -11,7 +11,8 @@ def joined_dicts(text: str) -> str:
     """The text with each dict on one line; behind it follow as many line feeds as were in it, so
     that lines keep their numbers.
     """
-    if "{'" not in text and '{"' not in text:
+    # which is faster than not to find the pattern
+    if "{" not in text or ",\n" not in text:
         return text
     return _DICT.sub(_joined, text)
 
