@@ -3,14 +3,17 @@ step, and one behind that of a loss.
 
     a name       up to five words directly before a number: `step`, `lm loss`, `'grad_norm'`; the
                  numbers of a line, by name, are a record
-    the step     behind step, iter, iteration, batch and their like, or a progress bar's "10/1000 ["
+    the step     behind step, iter, iteration, batch and their like, a progress bar's "10/1000 [", a
+                 counter "[10/1000]", or the number with which the line begins: "10 | loss 2.5"
     the plan     "step 10/1000" states 1,000 steps; of a batch, in an epoch and of a bar it may be
                  the length of one epoch, and is not taken
     the loss     the name that a table's column would be read by (`parity.readers.columns.names`);
                  `--column loss=NAME` names another one
-    evaluation   a loss whose name, or the name of whose step, has a word such as "val" in it
+    evaluation   a loss whose name, or the name of whose step, has a word such as "val" in it, or
+                 before which such a word stands alone: "[val] step 10 loss 2.5"
 
-A line without a step belongs to the step before it, as in logs of several lines a step. Where no
+A line without a step belongs to the step before it, as in logs of several lines a step; a few
+losses below lines that have a step and a loss are none of the training. Where no
 line of the file has a step, as with the dicts that transformers prints, the lines with a loss are
 numbered from 1, and a note says so.
 

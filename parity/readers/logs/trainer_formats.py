@@ -1,12 +1,12 @@
-"""How Megatron-LM, NeMo, torchtitan, MaxText and DeepSpeed print a step: one entry a trainer.
+"""How trainers print a step whose names are their own or stand elsewhere: one entry a trainer.
 
-Steps keep the trainer's own numbers: Megatron-LM, torchtitan and DeepSpeed count from 1, MaxText
-and NeMo's global_step from 0. NeMo's progress bar rounds steps above 999 too: refused.
+Steps keep the trainer's own numbers: Megatron-LM, torchtitan, DeepSpeed, Marian and trax count from
+1, MaxText and NeMo's global_step from 0. NeMo's progress bar rounds steps above 999 too: refused.
 
 Sources: Megatron-LM training.py (training_log, evaluate_and_print_results; a mean that is NaN is
 not printed, only counted; BigScience's fork prints seconds), NeMo 2.0's progress printer and 1.0's
 progress bar, torchtitan components/metrics.py, MaxText metric_logger.py, DeepSpeed
-runtime/pipe/engine.py.
+runtime/pipe/engine.py, Marian training/scheduler.h, trax supervised/training.py.
 """
 
 import math
