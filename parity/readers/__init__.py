@@ -3,15 +3,18 @@ the line and the remedy.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from parity.judging.curves.curve import Curve
+from parity.readers.columns.columns import RunColumns
 from parity.readers.columns.names import LOSS
 from parity.readers.curve.curve import curve_of
-from parity.readers.errors import ReadError, SeveralRunsError
+from parity.readers.errors import ColumnError, ReadError, SeveralRunsError
 from parity.readers.files.text import STDIN
 from parity.readers.formats import is_text_file, read_columns
 from parity.readers.logs.pattern import PATTERN
+from parity.readers.remedies import with_tried_options
 from parity.readers.run_config import ConfigFacts, apply_config, config_facts
 from parity.readers.run_names import run_name, split_name
 from parity.readers.tables.npz import NPZ, read_npz
@@ -57,12 +60,14 @@ def read_with_config(
     """
     named_columns = dict(columns or {})
     path, run = split_name(name)
+    stated_label, label = label, label or run_name(name)
     if PATTERN in named_columns and not is_text_file(name, path, run):
         raise ReadError(
             f"{name}: a pattern finds lines of a log, a text file; for a log alone say --column "
             f"WHERE:{PATTERN}=..., with its arm or file"
         )
     facts = ConfigFacts()
+    is_stated = LOSS in named_columns
     if is_source(name) or offline_files(path):
         tracker_run = (
             read_source(name, named_columns)
@@ -70,14 +75,38 @@ def read_with_config(
             else read_offline(path, run, named_columns)
         )
         taken, facts = tracker_run.columns, config_facts(tracker_run.config, name)
+        curve = curve_of(taken, name, label=label, stated=is_stated)
     elif path.endswith(NPZ):
         taken, archived = read_npz(path, run)
-        label = label or archived
+        curve = curve_of(taken, name, label=stated_label or archived, stated=is_stated)
     else:
-        taken = read_columns(path, run, named_columns)
+        taken, curve = _read_file(name, named_columns, label)
         facts = config_facts(taken.config, name)
-    curve = curve_of(taken, name, label=label or run_name(name), stated=LOSS in named_columns)
     return apply_config(dataclasses.replace(curve, replicate=replicate), facts, recipe), facts
+
+
+def _read_file(name: str, named_columns: Mapping[str, str], label: str) -> tuple[RunColumns, Curve]:
+    """The run of a file; an error proposes the options that read it."""
+    path, run = split_name(name)
+    names: Sequence[str] = ()
+    try:
+        taken = read_columns(path, run, named_columns)
+        names = taken.found
+        curve = curve_of(taken, name, label=label, stated=LOSS in named_columns)
+    except ReadError as error:
+        names = error.names if isinstance(error, ColumnError) else names
+        if not names or not Path(path).is_file():
+            raise
+
+        def read(columns: Mapping[str, str]) -> Curve:
+            return curve_of(read_columns(path, run, columns), name, label=label, stated=True)
+
+        size = Path(path).stat().st_size
+        raise with_tried_options(error, names, named_columns, read, size) from None
+    if run is not None:
+        reading, *others = curve.notes
+        curve = dataclasses.replace(curve, notes=(f"{reading}, run {run!r}", *others))
+    return taken, curve
 
 
 def read_runs(name: str, *, columns: Mapping[str, str] | None = None) -> tuple[Curve, ...]:

@@ -1,10 +1,22 @@
 """Why a file or a tracker cannot be read as a run."""
 
+from collections.abc import Sequence
+
 
 class ReadError(ValueError):
     """A file cannot be read as a run; the message is one line with file, line number, what was
     expected and what to do.
     """
+
+
+class ColumnError(ReadError):
+    """A table in which a quantity is in no column, or could be in several; `names` are those of its
+    columns.
+    """
+
+    def __init__(self, message: str, names: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.names = names
 
 
 class UnreachableSourceError(ReadError):
@@ -13,7 +25,7 @@ class UnreachableSourceError(ReadError):
     """
 
 
-class NoLossError(ReadError):
+class NoLossError(ColumnError):
     """A file without a training loss, such as one of evaluations only."""
 
 

@@ -116,11 +116,14 @@ def _read_text(
         ):
             return reader.read(text)
         if run is None and is_prose(text, path):
-            option = proposed_pattern(text)
+            option = proposed_pattern(text, path)
             if option:
                 remedy = f"say where they stand: {option}"
             else:
-                remedy = "write a CSV file with the columns step and loss, or say --pattern REGEX"
+                remedy = (
+                    "no lines of it differ in a step that rises and in a number that could be a "
+                    "loss; write a CSV file with the columns step and loss"
+                )
             raise ReadError(
                 f"{path}: neither a table nor a log with two lines of a step and a training loss, "
                 f"such as 'step 10 loss 4.88'; {remedy}"

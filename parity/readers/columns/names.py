@@ -15,7 +15,7 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from parity.readers.errors import NoLossError, ReadError
+from parity.readers.errors import ColumnError, NoLossError, ReadError
 from parity.wording import first_few
 
 STEP, LOSS, VALIDATION, PERPLEXITY = "step", "loss", "validation_loss", "perplexity"
@@ -184,9 +184,10 @@ def find_columns(
         if quantity not in columns:
             hits = spellings.hits(quantity)
             if len(hits) > 1 and quantity != RATE:
-                raise ReadError(
+                raise ColumnError(
                     f"{source}: {len(hits)} columns could be {canonical_name(hits[0])!r}: "
-                    f"{listed(hits)}; name one with {option.format(quantity)}"
+                    f"{listed(hits)}; name one with {option.format(quantity)}",
+                    names,
                 )
             if hits:
                 columns[quantity] = hits[0]
@@ -201,20 +202,22 @@ def find_columns(
         columns.pop("clipped_grad_norm", None)
     if may_number and STEP not in columns and LOSS in columns:
         columns |= _numbered(names)
-    for quantity, error in ((STEP, ReadError), (LOSS, NoLossError)):
+    for quantity, error in ((STEP, ColumnError), (LOSS, NoLossError)):
         if quantity not in columns:
             raise error(
                 f"{source}: no {quantity} column among {listed(names)}; name it with "
-                f"{option.format(quantity)}"
+                f"{option.format(quantity)}",
+                names,
             )
     is_stated = LOSS in named_columns
     if (word := _NO_LOSS.search(columns[LOSS].lower())) and not (
         is_stated and is_in_bits(columns[LOSS])
     ):
         what = {"a": "an accuracy", "p": "a perplexity", "b": "a loss in bits"}[word[1][0]]
-        raise ReadError(
+        raise ColumnError(
             f"{source}: column {columns[LOSS]!r} is named as {what}, not as a loss; expected the "
-            f"cross-entropy in nats per token; name its column with {option.format(LOSS)}"
+            f"cross-entropy in nats per token; name its column with {option.format(LOSS)}",
+            names,
         )
     return columns
 
@@ -248,9 +251,18 @@ def _numbered(names: Sequence[str]) -> dict[str, str]:
 
 
 def _may_count(name: str) -> bool:
-    others = (quantity for quantity in KNOWN_NAMES if quantity not in (STEP, "tokens"))
-    is_known_other = any(is_known(name, quantity) for quantity in others)
-    return bool(name) and not is_known_other and not name_words(name) & _NO_COUNTERS
+    is_other = is_other_quantity(name, STEP) and not is_known(name, "tokens")
+    return bool(name) and not is_other and not is_of_no_counter(name)
+
+
+def is_other_quantity(name: str, quantity: str) -> bool:
+    """Whether a column has a known name of another quantity."""
+    return any(is_known(name, other) for other in KNOWN_NAMES if other != quantity)
+
+
+def is_of_no_counter(name: str) -> bool:
+    """Whether a column is named as something that counts nothing, such as a rate or a norm."""
+    return bool(name_words(name) & _NO_COUNTERS)
 
 
 def other_losses(names: Iterable[str], taken: str) -> tuple[str, ...]:

@@ -73,7 +73,7 @@ def choose_run(runs: Iterable[str], run: str | None, source: str) -> str:
     shown = first_few(listed, SHOWN)
     if run is None and len(listed) > 1:
         raise SeveralRunsError(
-            f"{source} holds {len(listed)} runs; name one as {source}:RUN, of {shown}",
+            f"{source} holds {len(listed)} runs; name one as {source}:{listed[0]}, of {shown}",
             tuple(f"{source}:{name}" for name in listed),
         )
     if run is not None and run not in listed:

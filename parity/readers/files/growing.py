@@ -7,8 +7,14 @@ lines may revise them.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 from parity.readers.columns.columns import RunColumns
+from parity.readers.columns.names import OPTION, STEP
+from parity.readers.errors import ColumnError, ReadError
+
+STEP_ADVICE = OPTION.format(STEP)
+"""What an error ends in where another column may be the step."""
 
 
 class Growing(ABC):
@@ -43,10 +49,22 @@ class Growing(ABC):
 
     def read(self, text: str) -> RunColumns:
         """Columns of a file that is whole."""
-        self.feed(text)
-        if self._COUNTS_LAST and self._torn:
-            self.feed("\n")
-        return self.columns()
+        try:
+            self.feed(text)
+            if self._COUNTS_LAST and self._torn:
+                self.feed("\n")
+            return self.columns()
+        except ColumnError:
+            raise
+        except ReadError as error:
+            if self.column_names and STEP_ADVICE in str(error):
+                raise ColumnError(str(error), self.column_names) from None
+            raise
+
+    @property
+    def column_names(self) -> Sequence[str]:
+        """The names of its columns, where it is a table."""
+        return ()
 
     @abstractmethod
     def _take(self, text: str) -> None:

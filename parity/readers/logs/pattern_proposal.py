@@ -8,8 +8,11 @@ from collections.abc import Sequence
 from itertools import islice
 
 from parity.readers.columns.names import LOSS, STEP
+from parity.readers.curve.curve import curve_of
 from parity.readers.curve.plausibility import LARGEST_LOSS
+from parity.readers.errors import ReadError
 from parity.readers.logs.lines.line import LONGEST, numbered_lines
+from parity.readers.logs.pattern import PATTERN, PatternLog
 
 _LOOKED_AT = 5000  # lines
 _NUMBER = re.compile(r"(?<![\d.])\d+(?:,\d{3})*(?:\.\d+)?(?:e[-+]?\d+)?|\bnan\b", re.IGNORECASE)
@@ -23,9 +26,9 @@ _OTHERS = re.compile(
 _SPECIAL = re.compile(r"([\\.^$*+?{}\[\]|()])")
 
 
-def proposed_pattern(text: str) -> str | None:
-    """The option to type for a log, found from its own lines; None where no two lines have a step
-    and what may be a loss.
+def proposed_pattern(text: str, source: str) -> str | None:
+    """The option to type for a log, found from its own lines and tried on them; None where no two
+    lines have a step and what may be a loss.
     """
     alike: dict[str, list[str]] = {}
     for _, line in islice(numbered_lines(text), _LOOKED_AT):
@@ -33,9 +36,23 @@ def proposed_pattern(text: str) -> str | None:
         if len(_NUMBER.findall(shown)) > 1:
             alike.setdefault(re.sub(r"\s+", "", _NUMBER.sub("0", shown)), []).append(shown)
     for group in sorted(alike.values(), key=len, reverse=True):
-        if len(group) > 1 and (pattern := _pattern_of(group)) is not None:
+        if (
+            len(group) > 1
+            and (pattern := _pattern_of(group)) is not None
+            and _reads(pattern, text, source)
+        ):
             return f"--pattern {shlex.quote(pattern)}"
     return None
+
+
+def _reads(pattern: str, text: str, source: str) -> bool:
+    """Whether a pattern reads a run, and no line that looks like one of it is left out."""
+    try:
+        columns = PatternLog(source, {PATTERN: pattern}).read(text)
+        curve_of(columns, source, label=source, stated=True)
+    except ReadError:
+        return False
+    return columns.unread == 0
 
 
 def _pattern_of(lines: Sequence[str]) -> str | None:

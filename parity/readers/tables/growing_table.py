@@ -68,6 +68,11 @@ class GrowingTable(Growing):
         else:
             self._rows.take(table)
 
+    @property
+    def column_names(self) -> Sequence[str]:
+        """The names in the header."""
+        return self._first.first if self._first is not None and self._first.has_header else ()
+
     def _begin(self, table: DelimitedTable) -> None:
         """Take the first line; the rows of a plain table of one run are read at once from here on,
         those of others are kept.

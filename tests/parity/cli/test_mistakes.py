@@ -174,14 +174,17 @@ MISTAKES = [
     (
         "compare fp8.csv names.csv",
         2,
-        "names.csv: no step column among 'it', 'ce'; name it with --column step=NAME",
+        (
+            "names.csv: no step column among 'it', 'ce'; no choice of its columns reads as the "
+            "losses of one run"
+        ),
     ),
     (
         "compare fp8.csv three.csv",
         2,
         "three.csv: no header and 3 columns; expected two (step, loss), or a first line with names",
     ),
-    ("compare fp8.csv long.csv", 2, "long.csv holds 2 runs; name one as long.csv:RUN, of a, b"),
+    ("compare fp8.csv long.csv", 2, "long.csv holds 2 runs; name one as long.csv:a, of a, b"),
     ("compare fp8.csv long.csv:c", 2, "long.csv: no run 'c'; there are a, b"),
     (
         "compare fp8.csv mxfp8.csv:a",
@@ -206,7 +209,7 @@ MISTAKES = [
         (
             "ppl.csv: every value in column 'loss' is outside 0 to 30 nats (41 to 44), so it is "
             "not a loss per token (a perplexity, or a sum?); expected the cross-entropy in nats "
-            "per token; name its column with --column loss=NAME"
+            "per token; no choice of its columns reads as the losses of one run"
         ),
     ),
     (

@@ -91,7 +91,7 @@ def test_names_and_columns(tmp_path: Path) -> None:
         (
             "nocolumn.csv",
             "a,b\n1,2\n",
-            r"no step column among 'a', 'b'; name it with --column step=NAME",
+            r"no step column among 'a', 'b'; no choice of its columns reads",
         ),
         ("noloss.csv", "step,b\n1,2\n", "no loss column"),
         ("two.csv", "step,a - loss,b - loss\n1,2,3\n", "holds 2 runs; name one as"),
@@ -115,7 +115,7 @@ def test_names_and_columns(tmp_path: Path) -> None:
         (
             "words.csv",
             "name,text\nfoo,bar\n",
-            "no step column among 'name', 'text'; name it with --column step=NAME",
+            "no step column among 'name', 'text'; no choice of its columns reads",
         ),
         (
             "wordcells.csv",

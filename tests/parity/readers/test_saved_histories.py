@@ -195,6 +195,6 @@ def test_names_of_trackers(names: str, taken: str, tmp_path: Path) -> None:
 )
 def test_samples_and_tokens_are_not_steps(name: str, tmp_path: Path) -> None:
     with pytest.raises(
-        ReadError, match=f"no step column among '{name}', 'loss'; name it with --column step=NAME"
+        ReadError, match=f"no step column among '{name}', 'loss'; read it with --column step={name}"
     ):
         read_run(write(tmp_path, "run.csv", f"{name},loss\n128,2.0\n256,1.9\n"))

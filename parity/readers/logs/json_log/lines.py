@@ -70,8 +70,8 @@ def _columns_of_document(
     if len(tables) > 1:
         shown = first_few([table.path for table in tables], SHOWN)
         raise SeveralRunsError(
-            f"{source} holds {len(tables)} tables with a loss; name one as {source}:NAME, of "
-            f"{shown}",
+            f"{source} holds {len(tables)} tables with a loss; name one as "
+            f"{source}:{tables[0].path}, of {shown}",
             tuple(f"{source}:{table.path}" for table in tables),
         )
     if not tables and document.series:
@@ -141,6 +141,11 @@ class JsonLines(Growing):
                 zlib.compress("".join(self._tail).encode("utf-8", "surrogatepass"), 1)
             )
             self._tail, self._tail_length = [], 0
+
+    @property
+    def column_names(self) -> Sequence[str]:
+        """The names of all fields."""
+        return sorted(self._names)
 
     def columns(self) -> RunColumns:
         """The run so far; raises ReadError where no step or no loss is in it, or the run is not."""

@@ -638,7 +638,7 @@ def test_a_long_table_of_two_runs_is_judged_run_against_run(
     assert entry["gap"]["rel"] == pytest.approx(worse - 1.0, abs=0.005)
     left, out, err = run("compare", f"base={file}", f"{file}:cand", *common)
     assert (left, out) == (2, "")
-    assert f"{file} holds 2 runs; name one as {file}:RUN, of base, cand" in err
+    assert f"{file} holds 2 runs; name one as {file}:base, of base, cand" in err
 
 
 def test_the_report_names_the_columns_that_were_taken(

@@ -52,7 +52,7 @@ def test_one_run_is_split_by_metric(header: str, tmp_path: Path) -> None:
 
 def test_two_runs_are_listed_and_each_can_be_named(tmp_path: Path) -> None:
     file = write(tmp_path, mlflow([("a1", 3.0), ("b2", 4.0)]))
-    with pytest.raises(ReadError, match=r"holds 2 runs; name one as \S+metrics.csv:RUN, of a1, b2"):
+    with pytest.raises(ReadError, match=r"holds 2 runs; name one as \S+metrics.csv:a1, of a1, b2"):
         read_run(file)
     assert read_run(f"{file}:b2").loss[0] == 4.0
     assert (run_name(f"{file}:b2"), read_run(f"{file}:b2").label) == ("b2", "b2")

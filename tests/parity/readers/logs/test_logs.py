@@ -65,7 +65,7 @@ def test_a_refusal_names_the_option_that_reads_the_log(form: str, tmp_path: Path
             LOGS[form].shown(loss) for loss in FEW
         ]
     else:
-        assert f"{flag} {value.partition('=')[0]}=NAME" in said
+        assert said.endswith(f"read it with {flag} {value}")
 
 
 @pytest.mark.parametrize("form", some_of([*LOGS], 3, 0))

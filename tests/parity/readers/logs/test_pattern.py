@@ -142,7 +142,7 @@ STRANGE = {
 @pytest.mark.parametrize("lines", STRANGE.values(), ids=STRANGE)
 def test_the_proposed_pattern_reads_the_log_it_was_made_from(log, lines):
     banner = ["training on 8 devices", "rank 0 of 8 ready", "rank 1 of 8 ready"]
-    flag, text = shlex.split(proposed_pattern("\n".join([*banner, *lines, ""])))
+    flag, text = shlex.split(proposed_pattern("\n".join([*banner, *lines, ""]), "train.log"))
     curve = log([*banner, *lines], text)
     assert flag == "--pattern"
     assert len(curve.steps) == 8
@@ -164,7 +164,7 @@ def test_the_proposed_pattern_reads_the_log_it_was_made_from(log, lines):
     ],
 )
 def test_nothing_is_proposed_where_no_step_rises_or_nothing_may_be_a_loss(lines):
-    assert proposed_pattern("\n".join([*lines, ""])) is None
+    assert proposed_pattern("\n".join([*lines, ""]), "train.log") is None
 
 
 @pytest.mark.parametrize(
