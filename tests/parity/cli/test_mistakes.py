@@ -159,16 +159,16 @@ MISTAKES = [
         "compare fp8.csv halves.csv",
         2,
         (
-            "halves.csv, line 2: step 1.5 is not a whole number from 0 to 2^53; name the column "
-            "that counts steps with --column step=NAME"
+            "halves.csv, line 2: step 1.5 is not a whole number from 0 to 2^53; no choice of its "
+            "columns reads as the losses of one run"
         ),
     ),
     (
         "compare fp8.csv negative.csv",
         2,
         (
-            "negative.csv, line 2: step -1.0 is not a whole number from 0 to 2^53; name the column "
-            "that counts steps with --column step=NAME"
+            "negative.csv, line 2: step -1.0 is not a whole number from 0 to 2^53; no choice of its "
+            "columns reads as the losses of one run"
         ),
     ),
     (

@@ -52,9 +52,8 @@ TEXTS = {
     "two runs": ("run.csv", lines("a,{s},{x}\nb,{s},{worse}", "run,step,loss\n")),
     "two runs in JSON lines": (
         "run.jsonl",
-        "".join(
-            records(lambda s, x, _, run=run: {"run": run, "step": s, "loss": x}) for run in "ab"
-        ),
+        records(lambda s, x, _: {"run": "a", "step": s, "loss": x})
+        + records(lambda s, x, _: {"run": "b", "step": s, "loss": x}),
     ),
     "a log of other words": ("run.log", lines("tick {s} objective {x}")),
     "a log with a padded counter": ("run.log", lines("<{s:5d} of it> objective {x}")),
