@@ -167,8 +167,8 @@ MISTAKES = [
         "compare fp8.csv negative.csv",
         2,
         (
-            "negative.csv, line 2: step -1.0 is not a whole number from 0 to 2^53; no choice of its "
-            "columns reads as the losses of one run"
+            "negative.csv, line 2: step -1.0 is not a whole number from 0 to 2^53; no choice of "
+            "its columns reads as the losses of one run"
         ),
     ),
     (
