@@ -19,7 +19,7 @@ from parity.cli.terminal.shared_options import Json
 from parity.cli.terminal.typed_command import typed_command
 from parity.cli.terminal.wrong_calls import UsageError
 from parity.gate.exit_codes import EXIT_CODES
-from parity.golden.check import Check, RunFacts, check_golden, read_goldens
+from parity.golden.check import Check, RunFacts, check_golden, check_restart, read_goldens
 from parity.golden.formats import (
     document,
     headline,
@@ -136,9 +136,10 @@ def check(
     files: Annotated[
         list[str],
         argument(
-            "RUN GOLDEN [GOLDEN...]",
+            "RUN [GOLDEN...]",
             "A run, as `parity compare` takes it, and its golden, or several goldens that are "
-            "reruns of one, which give the test its own noise.",
+            "reruns of one, which give the test its own noise. With --changed resume a log alone, "
+            "whose repeated steps are compared with what they were before.",
         ),
     ],
     *,
@@ -151,16 +152,19 @@ def check(
     Exits with 0 if the run is identical or differs by numerics only, 1 if it is worse or better, or
     set-up or data changed, and 3 if these runs cannot tell.
     """
-    run, goldens = _run_and_goldens(files)
-    result = check_golden(
-        read_goldens(goldens),
-        run,
-        stated.facts(run),
-        changed=stated.changed,
-        fork=stated.fork,
-        accept=f'parity golden update {goldens[0]} {run} --reason "…"',
-        option=RECIPE,
-    )
+    if len(files) == 1 and stated.changed == "resume" and not is_golden(files[0]):
+        result = check_restart(files[0], stated.facts(files[0]), option=RECIPE)
+    else:
+        run, goldens = _run_and_goldens(files)
+        result = check_golden(
+            read_goldens(goldens),
+            run,
+            stated.facts(run),
+            changed=stated.changed,
+            fork=stated.fork,
+            accept=f'parity golden update {goldens[0]} {run} --reason "…"',
+            option=RECIPE,
+        )
     reports.write(result)
     out.show(document(result), text_lines(result))
     return result.exit_code

@@ -11,11 +11,11 @@ from parity.golden.answers import EXIT_CODES, FINE, Answer
 from parity.golden.common_steps import common_steps
 from parity.golden.golden_file import Golden, GoldenError, read_golden
 from parity.golden.measured import CHANGES, MIN_STEPS, Change, Measured, Stated
-from parity.golden.recipes import common_recipe
+from parity.golden.recipes import common_recipe, first_recipe
 from parity.golden.reruns import MOST
 from parity.golden.rule import judge
 from parity.golden.words import Words, golden_words
-from parity.judging.curves.curve import DATA_DIGEST, Curve
+from parity.judging.curves.curve import DATA_DIGEST, Curve, curve_from_arrays
 from parity.readers.run_config import EQUAL_KEYS
 from parity.wording import did_you_mean
 
@@ -124,6 +124,42 @@ def check_golden(
         facts=facts,
         measured=measured,
         words=golden_words(line, measured, recipe, accept),
+    )
+
+
+def check_restart(run: Any, facts: RunFacts, *, option: str = "recipe") -> Check:
+    """Judge the steps that a restart of one log repeated by what they were before it.
+
+    Raises GoldenError where no step is repeated or nobody states the recipe, and what
+    `check_golden` raises.
+    """
+    curve = read_one(run, "run", facts.columns)
+    recipe = first_recipe(curve, facts.recipe, option)
+    if curve.replaced is None:
+        raise GoldenError(
+            f"run {curve.label} repeats no step, so it shows no restart; expected a golden of an "
+            "uninterrupted run, or a log with steps before and after a restart"
+        )
+    before = curve_from_arrays(
+        curve.replaced.steps,
+        curve.replaced.loss,
+        label=f"{curve.label} before its restart",
+        recipe=recipe,
+    )
+    stated = Stated(
+        recipe=recipe,
+        changed="resume",
+        saved=int(before.steps[0]) - 1,
+        random=bool(facts.random),
+    )
+    line, measured = judge([before], curve, stated)
+    return Check(
+        goldens=[Golden(curve=before, recipe=recipe)],
+        run=curve,
+        recipe=recipe,
+        facts=facts,
+        measured=measured,
+        words=golden_words(line, measured, recipe, "parity golden update GOLDEN RUN"),
     )
 
 

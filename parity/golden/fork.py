@@ -16,12 +16,14 @@ def first_difference(common: Common) -> int:
 
 def fork_row(common: Common, golden: Curve, run: Curve, saved: int | None) -> int | None:
     """The first row after a resume: behind the step `saved`, the last one before it; else the
-    run's first row, where it begins later than its golden; else the first row that differs, behind
-    rows that are equal. None where nothing shows the fork.
+    run's first row, where it begins later than its golden; else the first row that its log repeats;
+    else the first row that differs, behind rows that are equal. None where nothing shows the fork.
     """
     if saved is not None:
         return int(np.searchsorted(common.steps, saved, side="right"))
     if len(run.steps) and len(golden.steps) and run.steps[0] > golden.steps[0]:
         return 0
+    if run.replaced is not None:
+        return int(np.searchsorted(common.steps, run.replaced.steps.min()))
     first = first_difference(common)
     return first if first > 0 else None

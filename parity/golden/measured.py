@@ -235,14 +235,18 @@ class Measured:
 
     @functools.cached_property
     def explained_pct(self) -> float:
-        """Up to which level random numbers explain it that the runs do not share, %; 0 where they
-        share all.
+        """Up to which level, %, noise of their own explains it that the runs show or must have;
+        five goldens show it all.
         """
+        if len(self.goldens) >= ENOUGH_GOLDENS:
+            return 0.0
         recipe = self.stated.recipe
         is_stochastic = recipe is not None and not rounds_to_nearest(recipe)
-        if is_stochastic and len(self.goldens) < ENOUGH_GOLDENS:
-            return STOCHASTIC_PCT
-        return PARTLY_SHARED_PCT if self.agreement.q > PARTLY_SHARED_Q else 0.0
+        return max(
+            STOCHASTIC_PCT if is_stochastic else 0.0,
+            PARTLY_SHARED_PCT if self.agreement.q > PARTLY_SHARED_Q else 0.0,
+            min(one.parting_pct for one in self.levels),
+        )
 
     @functools.cached_property
     def gap_limit(self) -> float:

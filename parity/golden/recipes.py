@@ -35,7 +35,7 @@ def common_recipe(goldens: Sequence[Golden], run: Curve, stated: str | None, opt
 
 
 def first_recipe(run: Curve, stated: str | None, option: str) -> str:
-    """The recipe of a run that becomes a golden. Raises GoldenError where nobody states it, or the
+    """The recipe of a run that has no golden yet. Raises GoldenError where nobody states it, or the
     statement and the run's source differ.
     """
     check_recipe(stated, option)

@@ -224,7 +224,7 @@ _LEADS: Mapping[tuple[str, Answer], Sentence] = {
     ),
     ("spike", "worse"): _spike_lead,
     ("level near its limit", "cannot tell"): lambda m: (
-        f"{_level_lead(m)}, which other random numbers explain up to {m.explained_pct} %"
+        f"{_level_lead(m)}, and such runs differ by up to {m.explained_pct:.2f} % by themselves"
     ),
     ("level", "worse"): _level_lead,
     ("level", "better"): _level_lead,

@@ -87,6 +87,14 @@ class Completeness:
         return min(1.0, self.count / ((self.last - self.first) // self.stride + 1))
 
 
+@frozen(eq=False)
+class Replaced:
+    """Rows that a restart repeated, in their order: `steps` (R,) and `loss` (R,) before it."""
+
+    steps: IntArray
+    loss: FloatArray
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
 class Curve:
     """One run: `steps` int64 (T,), `loss` float64 (T,) in nats, optional `columns` of length T;
@@ -98,6 +106,7 @@ class Curve:
     0, and `seed_stated` is False: then the batches may show which runs belong together
     (`unstated_seeds`). `rounding` is how the gradients were rounded, recorded by whoever
     trained the run; None where that is not on record.
+    `replaced` has the rows that a restart repeated, where the curve was made of both.
     """
 
     steps: IntArray
@@ -112,6 +121,7 @@ class Curve:
     columns: Mapping[str, FloatArray] = field(default_factory=dict)
     context: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    replaced: Replaced | None = None
 
     def digest(self) -> str:
         """sha256 (hex) of the steps (int64, little endian) followed by the losses (float64, little
@@ -263,9 +273,13 @@ def curve_from_arrays(
     except RecipeError as error:
         raise CurveError(str(error)) from None
     keep = _last_of_each(step_T)
-    duplicates = 0
+    duplicates, replaced = 0, None
     if keep is not None:
         duplicates = len(step_T) - len(keep)
+        if duplicates:
+            old = np.ones(len(step_T), dtype=bool)
+            old[keep] = False
+            replaced = Replaced(steps=step_T[old], loss=loss_T[old])
         rolled_back = max(rolled_back, _risen_before_restart(step_T, loss_T, keep))
         step_T, loss_T = step_T[keep], loss_T[keep]
         column_T = {key: value[keep] for key, value in column_T.items()}
@@ -284,6 +298,7 @@ def curve_from_arrays(
         columns=MappingProxyType(column_T),
         context=MappingProxyType(dict(context or {})),
         notes=tuple(notes),
+        replaced=replaced,
     )
 
 

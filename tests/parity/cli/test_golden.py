@@ -170,6 +170,26 @@ def test_a_resume_is_judged_behind_its_fork(run: Run, golden: str):
     assert (code, document["answer"], document["first_step"]) == (0, "numerics only", 51)
 
 
+def test_one_log_that_restarts_is_its_own_golden(run: Run, golden: str):
+    """Saved after step 60 and killed after step 80; the second part is honest, or is not."""
+    old, new = (Path(f"{name}.csv").read_text().splitlines() for name in ("old", "new"))
+    wrong = [f"{line.split(',')[0]},{float(line.split(',')[1]) + 0.05:.5f}" for line in new[61:]]
+    for rows, code, line in ((new[61:], 0, "all"), (wrong, 1, "first loss")):
+        Path("restarted.csv").write_text("\n".join([*old[:81], *rows]))
+        call = ["golden", "check", "restarted.csv", "--changed", "resume", "--json"]
+        assert run(*call)[0] == 2  # nobody states the recipe
+        left, out, _ = run(*call, "--recipe", "bf16")
+        document = json.loads(out)
+        assert (left, document["line"], document["first_step"]) == (code, line, 61)
+        assert document["steps"] == 20
+        document = json.loads(run(*call, golden)[1])
+        assert (document["line"], document["first_step"], document["steps"]) == (line, 61, 40)
+    alone = ["golden", "check", "new.csv", "--changed", "resume", "--recipe", "bf16"]
+    code, _, error = run(*alone)
+    assert code == 2
+    assert "repeats no step" in error
+
+
 def test_reports_are_written_and_github_gets_its_own(
     run: Run, golden: str, monkeypatch: pytest.MonkeyPatch
 ):

@@ -114,6 +114,18 @@ def test_a_level_that_stochastic_rounding_explains_is_not_blamed(recipe, goldens
     assert judge(reruns, far, Stated(recipe=recipe))[0].answer == "worse"
 
 
+@pytest.mark.parametrize(("pct", "answer"), [(0.6, "cannot tell"), (1.6, "worse")])
+def test_runs_that_part_from_step_to_step_may_part_in_their_level(pct, answer):
+    """2,000 steps with batches of 10 % of noise, of which each run has 2 % of its own."""
+    draw = np.random.default_rng(0)
+    batch, own = draw.normal(0.0, 0.1, 2000), draw.normal(0.0, 0.02, 2000)
+    own[0] = 0.0
+    own[-400:] -= own[-400:].mean()
+    golden = 8.0 * np.exp(batch)
+    run = golden * np.exp(own) * (1.0 + pct / 100.0 * (np.arange(2000) >= 1200))
+    assert judge([curve(golden)], curve(run), Stated())[0].answer == answer
+
+
 def test_recipes_of_few_bits_round_the_first_loss_more_coarsely():
     run = HONEST + 2.0 * FIRST_NATS * (np.arange(100) < 1)
     for recipe, name in (("bf16", "first loss"), ("fp8", "all"), ("nvfp4", "all")):
