@@ -12,7 +12,7 @@ import parity
 from parity.comparing import push
 from parity.comparing.statements import InputError
 from parity.judging.bundles.evidence import Case
-from parity.judging.curves.curve import Curve
+from parity.judging.curves.curve import Curve, Replaced
 from parity.judging.multiplicity import Multiplicity
 from parity.judging.noise.noise_table import NoiseTable
 from parity.judging.policy import Amount, Policy
@@ -72,6 +72,7 @@ RUN_FIELDS = {
     "seed_stated": (not RUN.seed_stated, False),
     "replicate": (1, False),  # the server numbers them
     "notes": (("a note",), False),
+    "replaced": (Replaced(steps=RUN.steps[:1], loss=RUN.loss[:1]), False),
 }
 
 
