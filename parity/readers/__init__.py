@@ -4,13 +4,14 @@ the line and the remedy.
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from parity.judging.curves.curve import Curve
 from parity.readers.columns.columns import RunColumns
-from parity.readers.columns.names import LOSS
+from parity.readers.columns.names import HELD_OUT_LOSS, LOSS, VALIDATION, is_known
 from parity.readers.curve.curve import curve_of
-from parity.readers.errors import ColumnError, ReadError, SeveralRunsError
+from parity.readers.errors import ColumnError, NoLossError, ReadError, SeveralRunsError
 from parity.readers.files.text import STDIN
 from parity.readers.formats import is_text_file, read_columns
 from parity.readers.logs.pattern import PATTERN
@@ -59,6 +60,16 @@ def read_with_config(
     the config's.
     """
     named_columns = dict(columns or {})
+    if named_columns.get(LOSS) == HELD_OUT_LOSS:
+        del named_columns[LOSS]
+        again = partial(read_with_config, name, label=label, replicate=replicate, recipe=recipe)
+        try:
+            return again(columns=named_columns)
+        except NoLossError as error:
+            held_out = [column for column in error.names if is_known(column, VALIDATION)]
+            if len(held_out) != 1:
+                raise
+        return again(columns={**named_columns, LOSS: held_out[0]})
     path, run = split_name(name)
     stated_label, label = label, label or run_name(name)
     if PATTERN in named_columns and not is_text_file(name, path, run):

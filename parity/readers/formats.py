@@ -33,7 +33,8 @@ from parity.readers.tables.npz import NPZ
 from parity.readers.tables.parquet import is_parquet_file, read_parquet
 from parity.readers.tables.plain_table import plain_table
 from parity.readers.trackers.sources import is_source
-from parity.readers.trackers.wandb_folder import offline_files
+from parity.readers.trackers.wandb_file import SUFFIX
+from parity.readers.trackers.wandb_folder import is_run_folder, offline_files
 
 
 @frozen
@@ -154,6 +155,12 @@ def growing_reader(
 
 def _read_folder(path: str, named_columns: Mapping[str, str]) -> RunColumns:
     """The run in a folder of TensorBoard's event files, or of one MLPerf log."""
+    if is_run_folder(path):
+        raise ReadError(
+            f"{path}: the folder of a W&B run without its file run-ID{SUFFIX}, which has the "
+            "history; copy that file into it, or read the run from its server: "
+            "wandb:ENTITY/PROJECT/RUN"
+        )
     if any(Path(path).rglob(EVENT_FILES)):
         logs = []
     else:

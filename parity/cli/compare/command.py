@@ -37,7 +37,7 @@ from parity.comparing.arms import Arm, check_parameters, stated_arms
 from parity.comparing.case import check_arm, complete_case
 from parity.comparing.loss_unit import BITS, case_in_nats, runs_in_nats, unit_of_policy
 from parity.comparing.noise_tables import read_rerun_table
-from parity.comparing.statements import check_noise_table, check_plan, stated_multiplicity
+from parity.comparing.statements import HELD_OUT, check_noise_table, check_plan, stated_multiplicity
 from parity.gate.exit_codes import exit_code
 from parity.judging.bundles.evidence import Case
 from parity.judging.curves.curve import Curve
@@ -153,7 +153,9 @@ def judge(
     )
     parameters = check_parameters(stated.parameters, "--parameters")
     facts = stated_facts(stated)
-    columns = stated_columns(stated.column, stated.pattern)
+    columns = replace(
+        stated_columns(stated.column, stated.pattern), is_held_out=stated.loss_is == HELD_OUT
+    )
     short_reruns: dict[str, list[Curve]] = {}
     numbers = typed_numbers(runs) if table.arm_by is None else None
     if numbers is not None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from parity.cli.terminal.options import repeatable
 from parity.cli.terminal.wrong_calls import UsageError
 from parity.frozen import frozen
-from parity.readers.columns.names import LOSS, QUANTITIES
+from parity.readers.columns.names import HELD_OUT_LOSS, LOSS, QUANTITIES
 from parity.readers.logs.pattern import PATTERN, compiled_patterns
 from parity.readers.run_names import split_name
 from parity.wording import did_you_mean
@@ -28,12 +28,16 @@ class ColumnNames:
     """
 
     by_place: Mapping[str, Mapping[str, str]]
+    is_held_out: bool = False
+    """Whether a person states that the losses are held-out."""
 
     def of(self, *places: str) -> dict[str, str]:
         """The names for a file; `places` are its arm and the file itself."""
         names: dict[str, str] = {}
         for place in ("", *places):
             names |= self.by_place.get(place, {})
+        if self.is_held_out and not {LOSS, PATTERN} & names.keys():
+            names[LOSS] = HELD_OUT_LOSS
         return names
 
     def of_run(self, arm: str, file: str) -> dict[str, str]:

@@ -23,17 +23,22 @@ RATE, PLANNED = "learning_rate", "planned_steps"
 VALUE = "value"
 """The name of a column of losses without the name of a metric."""
 EPOCH = "epoch"
+HELD_OUT_LOSS = "the held-out loss"
+"""What stands for the column of the loss where a person states that the losses are held-out: the
+only one that is, where no other is known.
+"""
 NUMBERED = "the number of the row"
 """What stands for the column of the step where no column counts: rows are numbered from 1."""
 KNOWN_NAMES: Mapping[str, tuple[str, ...]] = {
     STEP: (
-        *("step", "steps", "_step", "global_step", "train/global_step", "trainer/global_step"),
+        *("step", "steps", "global_step", "train/global_step", "trainer/global_step"),
         *("iteration", "iter", "training_step", "train/step"),
         *("current_steps", "current_step", "global_steps", "global_step/max_steps"),
         *("train_step", "train_steps", "training_steps", "trainer/step", "train/iteration"),
         *("update_step", "train/update_step", "optimizer_step", "optim_step", "opt_step"),
         *("num_updates", "iterations", "iters", "iter_num", "step_num", "step_i", "step_idx"),
-        *("training_iteration", "iteration_number", "micro_step", "train/micro_step"),
+        # a logger's own counter, then batches of which a step has several
+        *("training_iteration", "iteration_number", "_step", "micro_step", "train/micro_step"),
     ),
     LOSS: (
         *(

@@ -17,6 +17,15 @@ def offline_name(stem: str) -> str:
     return re.sub(r"^(?:offline-)?run-\d{8}_\d{6}-(?=.)", "", stem)
 
 
+def is_run_folder(path: str) -> bool:
+    """Whether a folder is that of a run that W&B wrote to disk, by its name or by what is in it."""
+    folder = Path(path)
+    named = re.fullmatch(r"(?:offline-)?run-\d{8}_\d{6}-.+", folder.resolve().name)
+    return not offline_files(path) and (
+        named is not None or (folder / "files" / "wandb-summary.json").is_file()
+    )
+
+
 def offline_files(path: str) -> tuple[Path, ...]:
     """The .wandb files of a path in order: the file itself, or those of a run folder or of the
     folder `wandb`; () where it has none.

@@ -10,6 +10,7 @@ import pytest
 
 from parity.judging.curves.curve import PLANNED_STEPS
 from parity.readers import ReadError, SeveralRunsError, read_run, read_runs
+from parity.readers.columns.names import HELD_OUT_LOSS
 from tests.parity.readers.kinds.kind import LOSSES, RATES, ROWS, STEPS, lines, records
 
 NAMED = {str(step): loss for step, loss in zip(STEPS, LOSSES, strict=True)}
@@ -190,3 +191,34 @@ def test_a_table_in_a_log_is_not_its_run(tmp_path: Path) -> None:
     table = lines("| {s} | {worse} |", "| step | loss |\n|---|---|\n")
     (tmp_path / "train.log").write_text(lines("step {s} loss {x}") + table)
     assert read_run(str(tmp_path / "train.log")).loss.tolist() == LOSSES
+
+
+def test_the_trainers_own_step_counts_before_a_loggers_counter(tmp_path: Path) -> None:
+    rows = [{"_step": 3 * s, "train/loss": x, "train/global_step": s} for s, x, _ in ROWS]
+    (tmp_path / "history.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    path = str(tmp_path / "history.jsonl")
+    assert read_run(path).steps.tolist() == list(STEPS)
+    assert read_run(path, columns={"step": "_step"}).steps.tolist() == [3 * s for s in STEPS]
+
+
+@pytest.mark.parametrize("name", ["offline-run-20260101_120000-ab12", "kept"])
+def test_a_folder_of_wandb_without_its_file_is_called_so(name: str, tmp_path: Path) -> None:
+    files = tmp_path / name / "files"
+    files.mkdir(parents=True)
+    (files / "wandb-summary.json").write_text("{}")
+    with pytest.raises(ReadError, match="a W&B run without its file"):
+        read_run(str(tmp_path / name))
+    (tmp_path / "events").mkdir()
+    with pytest.raises(ReadError, match="no TensorBoard event file"):
+        read_run(str(tmp_path / "events"))
+
+
+def test_a_lone_held_out_loss_is_read_where_that_is_stated(tmp_path: Path) -> None:
+    stated = {"loss": HELD_OUT_LOSS}
+    (tmp_path / "one.csv").write_text(lines("{s},{x}", "step,val_loss\n"))
+    assert read_run(str(tmp_path / "one.csv"), columns=stated).loss.tolist() == LOSSES
+    (tmp_path / "two.csv").write_text(lines("{s},{x},{worse}", "step,val_loss,eval/loss\n"))
+    with pytest.raises(ReadError, match="no loss column"):
+        read_run(str(tmp_path / "two.csv"), columns=stated)
+    (tmp_path / "both.csv").write_text(lines("{s},{x},{worse}", "step,loss,val_loss\n"))
+    assert read_run(str(tmp_path / "both.csv"), columns=stated).loss.tolist() == LOSSES
