@@ -37,11 +37,11 @@ def _agree_in_data(measured: Measured) -> bool:
 
 
 def _are_unrelated(measured: Measured) -> bool:
-    return measured.agreement.is_unrelated and measured.reruns.q <= HALF_SHARED
+    return measured.agreement.is_unrelated
 
 
 def _are_not_shared(measured: Measured) -> bool:
-    return not measured.agreement.is_shared and measured.reruns.q <= HALF_SHARED
+    return not measured.agreement.is_shared
 
 
 def _begins_elsewhere(measured: Measured) -> bool:
@@ -83,6 +83,7 @@ LINES: tuple[Line, ...] = (
     Line(name="data hash", answer="data changed", holds=_differ_in_data),
     Line(name="recorded facts", answer="set-up changed", holds=lambda m: bool(m.fact_differences)),
     Line(name="learning rate", answer="set-up changed", holds=lambda m: m.rate is not None),
+    Line(name="goldens", answer="cannot tell", holds=lambda m: m.reruns.q > HALF_SHARED),
     Line(name="shift", answer="set-up changed", holds=_is_shifted),
     Line(name="broken", answer="worse", holds=_broke),
     Line(name="batches", answer="data changed", holds=_reads_other_data),

@@ -202,6 +202,10 @@ _LEADS: Mapping[tuple[str, Answer], Sentence] = {
     ),
     ("recorded facts", "set-up changed"): _facts_lead,
     ("learning rate", "set-up changed"): _rate_lead,
+    ("goldens", "cannot tell"): lambda m: (
+        f"the goldens do not read the same batches (q {m.reruns.q:.2f}, border {HALF_SHARED:.2f}), "
+        "so they are no reruns of one run"
+    ),
     ("shift", "set-up changed"): _shift_lead,
     ("broken", "worse"): lambda m: (
         f"the loss is {m.agreement.noise_ratio:.1f} times as noisy as the golden's and "
@@ -256,6 +260,7 @@ _NEXT: Mapping[str, Sentence] = {
     "data hash": lambda _: "restore the data, or take the run as a new golden",
     "recorded facts": lambda _: "restore them, or take the run as a new golden",
     "learning rate": lambda _: "compare the schedules and the step at which each began",
+    "goldens": lambda _: "check against goldens of one data order, or against one golden",
     "shift": lambda _: "compare the position of the data loader, and which step is logged as 1",
     "broken": lambda _: _OLD_CODE,
     "batches": lambda _: "compare the digests of the data, the seed and the order",

@@ -18,7 +18,7 @@ from tests.parity.golden.curves import BATCH, GOLDEN, HONEST, TREND, curve, loss
 @dataclasses.dataclass(frozen=True)
 class Case:
     """A golden's and a run's losses at their first steps, their gradient norms and learning rates,
-    and what is stated.
+    what is stated, and the losses of further goldens.
     """
 
     golden: np.ndarray = field(default_factory=lambda: GOLDEN)
@@ -27,6 +27,7 @@ class Case:
     norm_factor: np.ndarray = field(default_factory=lambda: np.ones(100))
     rate_factor: np.ndarray = field(default_factory=lambda: np.ones(100))
     stated: Stated = field(default_factory=Stated)
+    further: tuple[np.ndarray, ...] = ()
 
     def curves(self) -> tuple[Curve, Curve]:
         """Both curves."""
@@ -47,7 +48,7 @@ class Case:
     def judged(self, lines: tuple[Line, ...] = LINES) -> tuple[str, str]:
         """Name and answer of the line that decides."""
         golden, run = self.curves()
-        line, _ = judge([golden], run, self.stated, lines)
+        line, _ = judge([golden, *map(curve, self.further)], run, self.stated, lines)
         return line.name, line.answer
 
 
@@ -161,6 +162,9 @@ CHANGES: Mapping[tuple[str, str], Change] = {
     ),
     ("learning rate", "set-up changed"): lambda case: dataclasses.replace(
         case, rate_factor=np.where(np.arange(100) >= 10, 1.1, 1.0)
+    ),
+    ("goldens", "cannot tell"): lambda case: dataclasses.replace(
+        case, further=(other_batches(GOLDEN),)
     ),
     ("shift", "set-up changed"): runs(shifted),
     ("broken", "worse"): runs(broke),

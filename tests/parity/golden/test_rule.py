@@ -34,7 +34,8 @@ def test_a_line_holds_for_its_change_and_not_for_an_honest_run(key):
 
 def holding(case):
     golden, run = case.curves()
-    return Measured(goldens=[golden], run=run, stated=case.stated)
+    goldens = [golden, *map(curve, case.further)]
+    return Measured(goldens=goldens, run=run, stated=case.stated)
 
 
 def both(first, second):
