@@ -15,18 +15,29 @@ from parity.readers.errors import ReadError
 
 
 def in_order(taken: RunColumns, source: str) -> RunColumns:
-    """The columns without that of the epoch, which shows whether numbered rows are in order; raises
-    ReadError where it goes back, because a restart or another run begins there.
+    """The columns without that of the epoch, which shows whether numbered rows are in order and
+    whole; raises ReadError where it goes back, because a restart or another run begins there, and
+    where it leaves epochs out that it has elsewhere.
     """
     if taken.names[STEP] != NUMBERED:
         return taken
     epochs = taken.values.get(EPOCH, np.empty(0))
-    back = np.flatnonzero(np.diff(epochs[np.isfinite(epochs)]) < 0)
+    epochs = epochs[np.isfinite(epochs)]
+    strides = np.diff(epochs)
+    back = np.flatnonzero(strides < 0)
     if len(back):
         raise ReadError(
             f"{source}: no column counts steps, and the epoch goes back from "
             f"{epochs[back[0]]:g} to {epochs[back[0] + 1]:g}, so two runs or a restart may be in "
             "the file; expected a column of steps, or one run"
+        )
+    is_whole = bool((epochs == np.floor(epochs)).all())
+    wide = np.flatnonzero(strides > max(1.0, strides.min(initial=np.inf)))
+    if is_whole and len(wide):
+        raise ReadError(
+            f"{source}: no column counts steps, and the epoch goes from {epochs[wide[0]]:g} to "
+            f"{epochs[wide[0] + 1]:g}, so rows are missing; expected a row for each epoch; count "
+            f"epochs with {taken.option.format(STEP).replace('NAME', taken.names[EPOCH])}"
         )
     values = {quantity: column for quantity, column in taken.values.items() if quantity != EPOCH}
     return dataclasses.replace(taken, values=values).noted(

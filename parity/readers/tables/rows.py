@@ -204,7 +204,9 @@ def _parse_slowly(
         first = cells if step_place is None else cells[step_place : step_place + 1]
         if without and width > 1 and first and all(cell.lower() in MISSING for cell in first):
             continue  # a row without step and loss is no record of training
-        if step_place is not None and (of_total := step_of_total(cells[step_place])) is not None:
+        # of a line that is cut there is none
+        step = "".join(first) if step_place is not None else ""
+        if (of_total := step_of_total(step)) is not None:
             planned.add(of_total[1])
         written.append(not without or cells[columns[LOSS]].lower() == "nan")
         rows.append([_cell(cells, columns, where, quantity) for quantity in columns])

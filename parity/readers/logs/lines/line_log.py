@@ -273,6 +273,8 @@ def _is_stale(at: FloatArray, steps: FloatArray, values: FloatArray, bars: Float
     if len(at) > 2:
         stale[1:-1] = (steps[1:-1] == steps[2:]) & (values[1:-1] == values[:-2])
         stale &= np.isin(at, bars)
+        # of the last state, its next one may not have come
+        stale[-1] = bool(stale.any()) and values[-1] == values[-2] and steps[-1] != steps[-2]
     return stale
 
 

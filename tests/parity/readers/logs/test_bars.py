@@ -27,6 +27,8 @@ def test_a_bar_that_went_on_before_its_loss_did_is_read(tmp_path: Path) -> None:
     run = read(tmp_path, states)
     assert run.steps.tolist() == [*range(1, 13)]
     assert run.loss.tolist() == LOSSES
+    # a run that was killed between the two states of its last step
+    assert read(tmp_path, states[:-1]).loss.tolist() == LOSSES[:-1]
 
 
 def test_the_bars_of_two_ranks_are_refused(tmp_path: Path) -> None:
