@@ -117,11 +117,16 @@ export class SeriesChart extends Chart {
     });
   }
 
+  /** The arms that were asked for and have nothing here. */
+  missing() {
+    return this.wanted.filter((name) => !this.arms.some((one) => one.arm === name));
+  }
+
   summary() {
     const { steps_in_range: steps, first_step: first } = this.overlay;
     const shown = this.isRaw ? `Showing ${whole(steps)} of ${whole(steps)} steps.`
       : `Showing ${whole(first.length)} buckets of ${whole(steps)} steps (mean and range of each)${this.overlay.is_all ? "." : "; zoom in to see every step."}`;
-    const missing = this.wanted.filter((name) => !this.arms.some((one) => one.arm === name));
+    const missing = this.missing();
     const bad = this.arms.filter((one) => one.line.nonfinite_count).map((one) => `${labelOf(one.arm)} ${whole(one.line.nonfinite_count)}, first ${whole(one.line.nonfinite[0].step)}`);
     return [
       shown,

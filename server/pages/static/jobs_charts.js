@@ -16,11 +16,12 @@ export class JobsSeriesChart extends SeriesChart {
     const query = this.query();
     const points = Number(query.get("points"));
     query.set("raw_values", Math.floor(RAW_VALUES / Math.max(1, jobs.size)));
-    const answers = await Promise.all([...jobs].map(async ([job, names]) => {
+    const { answers, failed } = await answered(jobs, (job, names) => {
       query.set("arms", names.map((name) => view.lines[name].arm).join(","));
       query.set("points", shareOf(job, points));
-      return { names, content: await json(`/api/v1/jobs/${job}/overlay?${query}`) };
-    }));
+      return json(`/api/v1/jobs/${job}/overlay?${query}`);
+    });
+    this.failed = failed;
     const rows = commonRows(answers);
     this.extents = answers.filter(({ content }) => content.first_step.length)
       .map(({ names, content }) => ({ job: view.lines[names[0]].job_label, first: content.first_step[0], last: content.last_step.at(-1) }));
@@ -33,8 +34,12 @@ export class JobsSeriesChart extends SeriesChart {
     };
   }
 
+  missing() {
+    return super.missing().filter((name) => !this.failed.has(view.lines[name].job));
+  }
+
   summary() {
-    return [super.summary(), this.apart()].filter(Boolean).join(" ");
+    return [super.summary(), this.apart(), failedWords(this.failed)].filter(Boolean).join(" ");
   }
 
   /** Between two steps of a job, the nearest: others' rows may lie there. */
@@ -60,21 +65,22 @@ export class JobsGapChart extends GapChart {
     const wanted = candidates.filter((name) => !many || view.lit.has(name));
     const query = this.query();
     const bins = Number(query.get("bins") ?? BINS);
-    const gaps = await this.latest(Promise.all([...byJob(wanted)].map(async ([job, names]) => {
+    const asked = await this.latest(answered(byJob(wanted), (job, names) => {
       query.set("candidates", names.map((name) => view.lines[name].arm).join(","));
       query.set("bins", shareOf(job, bins));
-      return { names, content: await json(`/api/v1/jobs/${job}/gaps?${query}`) };
-    })));
-    if (!gaps) return;
-    const rows = commonRows(gaps);
+      return json(`/api/v1/jobs/${job}/gaps?${query}`);
+    }));
+    if (!asked) return;
+    this.failed = asked.failed;
+    const rows = commonRows(asked.answers);
     this.gaps = {
       ...rows.edges,
       // Spikes stand on the job's own page: those of several jobs would cover the chart.
-      candidates: gaps.flatMap(({ names, content }) => content.candidates.map((one) => ({
+      candidates: asked.answers.flatMap(({ names, content }) => content.candidates.map((one) => ({
         ...one, candidate: nameOf(names, one.candidate), mean: rows.put(content, one.mean), spikes_candidate: [], spikes_baseline: [],
       }))),
     };
-    this.missing = wanted.filter((name) => !this.gaps.candidates.some((one) => one.candidate === name));
+    this.missing = wanted.filter((name) => !this.failed.has(view.lines[name].job) && !this.gaps.candidates.some((one) => one.candidate === name));
     await this.draw();
   }
 
@@ -97,6 +103,7 @@ export class JobsGapChart extends GapChart {
       this.lit.length ? this.clippedNote() : "No candidate is chosen in the legend.",
       isShaded ? "" : "The verdicts read different steps, so that none are shaded.",
       this.missing.length ? `No step in common with the baseline: ${this.missing.map(labelOf).join(", ")}.` : "",
+      failedWords(this.failed),
       view.x === "time" ? "The x axis shows steps, because the gap compares equal steps." : "",
     ].filter(Boolean).join(" ");
   }
@@ -131,6 +138,26 @@ function byJob(names) {
     jobs.set(job, [...(jobs.get(job) ?? []), name]);
   }
   return jobs;
+}
+
+/** What the server answers for each job, and the reasons by job where it does not; an error where it does for none. */
+async function answered(jobs, ask) {
+  const ids = [...jobs.keys()];
+  const settled = await Promise.allSettled(ids.map((job) => ask(job, jobs.get(job))));
+  const answers = [];
+  const failed = new Map();
+  settled.forEach(({ value, reason }, i) => {
+    if (reason) failed.set(ids[i], reason.message);
+    else answers.push({ names: jobs.get(ids[i]), content: value });
+  });
+  if (failed.size && !answers.length) throw settled[0].reason;
+  return { answers, failed };
+}
+
+function failedWords(failed) {
+  if (!failed.size) return "";
+  const label = (job) => Object.values(view.lines).find((line) => line.job === job).job_label;
+  return `Not loaded: ${[...failed].map(([job, reason]) => `${label(job)} (${reason})`).join(", ")}.`;
 }
 
 const nameOf = (names, arm) => names.find((name) => view.lines[name].arm === arm);

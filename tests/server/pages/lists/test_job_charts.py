@@ -17,6 +17,7 @@ from server.pages.lists.matrix import COMPARE_MODULES
 from tests.server.analyses import make_explained
 
 LOOKS = ["light"]
+PROVOKED = "status of 503"
 LOSS, GAP = "figure[data-column=lm_loss]", "figure[data-gaps]"
 MOST_BYTES = 200_000
 LINE_PIXELS = 15
@@ -256,6 +257,24 @@ class TestWhatHasNoCurve:
         with database.write() as session:
             analysis = submit_analysis(session, explained, WhyRequest()).id
         assert "is an analysis" in api.get(_address([analysis])).text
+
+
+class TestJobsThatDoNotAnswer:
+    def test_the_others_are_drawn_and_it_is_named(self, page: Page, jobs):
+        page.route(f"**/jobs/{jobs[1]}/overlay?*", lambda route: route.fulfill(status=503))
+        page.route(f"**/jobs/{jobs[1]}/gaps?*", lambda route: route.fulfill(status=503))
+        page.goto(_address(jobs))
+        for figure in (LOSS, GAP):
+            _drawn(page, figure)
+            expect(page.locator(f"{figure} .note")).to_contain_text("Not loaded: nightly")
+            expect(page.locator(f"{figure} .note")).not_to_contain_text("Not recorded")
+        expect(page.locator("#stale")).to_be_empty()
+
+    def test_without_any_answer_the_page_says_so(self, page: Page, jobs):
+        page.route("**/overlay?*", lambda route: route.fulfill(status=503))
+        page.goto(_address(jobs))
+        page.locator(LOSS).scroll_into_view_if_needed()
+        expect(page.locator("#stale")).to_contain_text("503")
 
 
 class TestManyLines:
