@@ -2,7 +2,10 @@
 data than a chart shows.
 """
 
+import json
 import re
+from importlib.resources import files
+from pathlib import Path
 from urllib.parse import parse_qs, urlparse
 
 import numpy as np
@@ -13,6 +16,8 @@ from parity_lab.server.analyses import WhyRequest, submit_analysis
 from server.database.metrics import store
 from server.database.tables import Job
 from server.jobs.conclude import conclude
+from server.pages.es_modules import CHARTS
+from server.pages.lists.job_lines import COLOURS, DASHES
 from server.pages.lists.matrix import COMPARE_MODULES
 from tests.server.analyses import make_explained
 
@@ -316,3 +321,38 @@ class TestManyLines:
         page = api.get(_address([many_judged])).text
         assert page.count("data-arm=") == 13
         assert "arms of small" not in page
+
+
+class TestTheColoursOfJobs:
+    def test_each_is_seen_on_the_page_and_none_is_a_verdicts(self):
+        looks = re.findall(r"\{([^{}]*--chart-job-0[^{}]*)\}", _static("parity.css"))
+        assert len(looks) == 2  # light and dark
+        for look in looks:
+            colours = dict(re.findall(r"--([\w-]+): (#\w+);", look))
+            jobs = [colours[f"chart-job-{number}"] for number in range(COLOURS)]
+            assert f"chart-job-{COLOURS}" not in colours
+            others = [value for name, value in colours.items() if "job" not in name]
+            assert len({*jobs}) == COLOURS
+            assert not {*jobs} & {*others}
+            assert min(_contrast(colour, colours["paper"]) for colour in jobs) >= 3.0
+
+    def test_there_are_as_many_dashes_as_the_charts_have(self):
+        [dashes] = re.findall(r"const DASHES = (\[.*\]);", _static("arms.js"))
+        assert len(json.loads(dashes.replace("undefined", "null"))) == DASHES
+
+
+def _static(name: str) -> str:
+    return (Path(str(files(CHARTS[0]))) / CHARTS[1] / name).read_text(encoding="utf-8")
+
+
+def _contrast(one: str, other: str) -> float:
+    """The contrast of two colours as WCAG defines it."""
+
+    def luminance(colour: str) -> float:
+        digits = colour[1:] if len(colour) == 7 else "".join(2 * digit for digit in colour[1:])
+        parts = np.array([int(digits[at : at + 2], 16) for at in (0, 2, 4)]) / 255.0
+        linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+        return float(linear @ [0.2126, 0.7152, 0.0722])
+
+    dark, light = sorted((luminance(one), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
