@@ -1,8 +1,8 @@
 """Steps that restart with each epoch, continued: epoch 2 follows the last step of epoch 1.
 
-They are continued only where the log says that they restart: it prints the number of the epoch and
-what the steps of each count to, and they go back exactly where the epoch goes on. Anything else
-that goes back may be another run, or a restart.
+They are continued only where the log says that they restart: it prints the number of the epoch, and
+what the steps of each count to or each of the steps, and they go back exactly where the epoch goes
+on. Anything else that goes back may be another run, or a restart.
 """
 
 import numpy as np
@@ -19,16 +19,37 @@ def continued_steps(
     """Steps (n,) of lines with these keys (n,), continued over the epochs, and the length of an
     epoch; the steps as they are, and None, where they do not restart with each epoch.
     """
-    if not len(epochs[0]) or not len(lengths[0]) or not np.isin(keys, lengths[0]).all():
-        return steps, None
-    length = lengths[1][np.isin(lengths[0], keys)]
     at = np.searchsorted(epochs[0], keys, side="right") - 1
-    if (length != length[0]).any() or (at < 0).any() or (steps > length[0]).any():
+    if not len(epochs[0]) or not len(keys) or (at < 0).any():
         return steps, None
     epoch = epochs[1][at]
-    continued = (epoch - epoch[0]) * length[0] + steps
+    if not len(lengths[0]):
+        length = _counted_length(steps, epoch)
+    elif np.isin(keys, lengths[0]).all():
+        stated = np.unique(lengths[1][np.isin(lengths[0], keys)])
+        length = float(stated[0]) if len(stated) == 1 else None
+    else:
+        length = None
+    if length is None or (steps > length).any():
+        return steps, None
+    continued = (epoch - epoch[0]) * length + steps
     goes_on = epoch[1:] != epoch[:-1]
     restarts = steps[1:][goes_on] <= steps[:-1][goes_on]
     if not len(restarts) or not restarts.all() or (np.diff(continued) < 0).any():
         return steps, None
-    return continued, float(length[0])
+    return continued, length
+
+
+def _counted_length(steps: FloatArray, epoch: FloatArray) -> float | None:
+    """How many steps (n,) each epoch (n,) has where all of them are printed, so that they are as
+    many in each but the last; None where they are not.
+    """
+    parts = np.split(steps, np.flatnonzero(epoch[1:] != epoch[:-1]) + 1)
+    if len(parts) < 2 or steps[0] not in (0.0, 1.0):
+        return None
+    is_whole = all(
+        len(part) == (len(parts[0]) if at < len(parts) - 1 else min(len(part), len(parts[0])))
+        and np.array_equal(part, steps[0] + np.arange(len(part)))
+        for at, part in enumerate(parts)
+    )
+    return float(len(parts[0])) if is_whole else None

@@ -1,0 +1,59 @@
+"""Steps that restart with each epoch whose length no line states: continued where each step is
+printed, so that their number is the length.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from parity.judging.curves.curve import Curve
+from parity.readers import read_run
+from tests.parity.readers.refusals import is_refused
+
+EPOCHS, BATCHES = 3, 8
+
+
+def read(folder: Path, rows: Iterable[tuple[int, int]]) -> Curve:
+    """The run of a log with these epochs and batches."""
+    lines = [
+        f"INFO:root:Epoch[{epoch}] Batch [{batch}]\tSpeed: 9.5 samples/sec\tcross-entropy={loss}\n"
+        for (epoch, batch), loss in zip(rows, losses(99), strict=False)
+    ]
+    path = folder / "train.log"
+    path.write_text("".join(lines))
+    return read_run(str(path))
+
+
+def losses(number: int) -> list[float]:
+    return [9.5 - 0.0625 * at for at in range(number)]
+
+
+def rows(first: int, stride: int = 1) -> list[tuple[int, int]]:
+    batches = range(first, first + BATCHES, stride)
+    return [(epoch, batch) for epoch in range(EPOCHS) for batch in batches]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("cut", [0, 3])
+def test_printed_steps_are_counted(first: int, cut: int, tmp_path: Path) -> None:
+    number = EPOCHS * BATCHES - cut
+    run = read(tmp_path, rows(first)[:number])
+    assert run.steps.tolist() == [*range(first, first + number)]
+    assert run.loss.tolist() == losses(number)
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        rows(0, stride=2),  # how many follow the last one is not printed
+        rows(0)[:5] + rows(0)[8:],  # a first epoch that is shorter
+        rows(0) + rows(0),  # the epochs restart, too: another run
+        [(0, batch) for _, batch in rows(0)],  # an epoch that does not go on
+        rows(3),
+    ],
+)
+def test_what_may_be_another_run_or_length_is_refused(
+    printed: list[tuple[int, int]], tmp_path: Path
+) -> None:
+    assert is_refused(lambda: read(tmp_path, printed))
