@@ -275,9 +275,12 @@ def test_ranks_that_print_other_losses_are_refused(tmp_path: Path) -> None:
         read_run(write(tmp_path, lines))
 
 
-def test_epochs_that_count_from_0_are_refused_as_mixed(tmp_path: Path) -> None:
+def test_epochs_that_count_in_tens_from_0_are_refused_as_mixed(tmp_path: Path) -> None:
+    """How many batches an epoch has is not printed; where each is, they are continued
+    (test_epochs.py).
+    """
     lines = [
-        f"epoch {epoch} batch {i} loss {loss - epoch / 8}"
+        f"epoch {epoch} batch {10 * i} loss {loss - epoch / 8}"
         for epoch in (0, 1)
         for i, loss in enumerate(LOSSES)
     ]
