@@ -21,10 +21,12 @@ WIDE_PCT = 0.8
 # Downwards by this factor more: such a dip is an excursion of the golden that the run lacks, which
 # harms nobody, and two honest pairs of 245 have one of 1.3 and 1.8 % over a tenth of the rows.
 DIP_FACTOR = 2.5
+FEW_ROWS = 4  # a spike that takes some rows to come back, at the limit of one row
 WIDE_SHARE = 10  # a hump has a tenth of the rows
 SIDE_ROWS = 10  # before and after, and 2 rows for each row of the hump
 MIN_SIDE = 3
-STEP_NOISES = 8.0  # a convention
+# A convention: the largest of 5,000 honest differences is at 4.3 of their deviations.
+STEP_NOISES = 6.0
 # Where the golden itself leaves its running median a run may differ by as much, since honest runs
 # did by half: by more than 5 of its usual deviations, which batch noise alone seldom reaches.
 NEAR, UNUSUAL = 3, 5.0
@@ -58,10 +60,13 @@ def largest_excursion(common: Common, sign: float = 1.0) -> Excursion:
     own = _own_excursions(common.golden)
     found = []
     factor = 1.0 if sign > 0.0 else DIP_FACTOR
-    for rows, least in ((1, factor * ROW_PCT), (wide, factor * WIDE_PCT)):
+    for rows, least in ((1, ROW_PCT), (FEW_ROWS, ROW_PCT), (wide, WIDE_PCT)):
+        if rows >= len(differences):
+            continue
         beyond = _beyond_sides(differences, rows)
         limits = np.maximum(
-            max(least, STEP_NOISES * noise / rows**0.5), _moving_max(own, rows)[: len(beyond)]
+            max(factor * least, STEP_NOISES * noise / rows**0.5),
+            _moving_max(own, rows)[: len(beyond)],
         )
         at = int(np.argmax(beyond - limits))
         step = int(common.steps[at + int(np.argmax(differences[at : at + rows]))])
