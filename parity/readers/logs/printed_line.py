@@ -18,7 +18,7 @@ line of the file has a step, as with the dicts that transformers prints, the lin
 numbered from 1, and a note says so.
 
 Lines are read in their order, so a file that grows can be read on. What can fail: a trainer that
-counts steps from 0 in each epoch, or micro-batches; its steps repeat with other losses, which is
+counts steps from 0 in each epoch and prints a few of them, or micro-batches; its steps repeat with other losses, which is
 refused (`parity.readers.curve.plausibility.check_repeats`).
 """
 
