@@ -677,8 +677,8 @@ CLUSTERS_UNUSABLE = ReasonCode(
 NUMBERS_ALONE = ReasonCode(
     "NUMBERS_ALONE",
     "same ground",
-    means="each arm is one number that was typed: pairing, software and schedule of the runs are "
-    "not known",
+    means="the losses are numbers without their curves: pairing, software and schedule of the "
+    "runs are not known",
     detail="a gap above the margin fails, no number passes",
     next_step="Give the logs of both runs in place of the numbers, with the same data order, and "
     "state their plan and schedule.",

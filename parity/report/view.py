@@ -112,7 +112,7 @@ class CommonView:
 
     @property
     def is_numbers_alone(self) -> bool:
-        """Whether two numbers were compared, and no runs."""
+        """Whether numbers were compared, one a run, and no curves."""
         return NUMBERS_ALONE.code in self.codes
 
     @property

@@ -108,9 +108,7 @@ def lead_of(view: View) -> str:
         view.baseline.title,
     )
     if view.is_numbers_alone:
-        if verdict == "fail":
-            return f"Do not switch to {name}, as these two numbers stand."
-        return f"Two numbers cannot decide on {name}."
+        return _lead_of_numbers(view)
     alike = has_one_recipe(view)
     if verdict == "inconclusive" and code == AS_OF.code and (_is_below(view) or view.is_identical):
         if _stops_early(view):
@@ -132,6 +130,19 @@ def lead_of(view: View) -> str:
     if verdict == "fail":
         return f"Do not switch to {name}."
     return f"Do not decide on {name} yet."
+
+
+def _lead_of_numbers(view: View) -> str:
+    """The answer from numbers, one a run."""
+    name, runs = view.candidate.title, (view.baseline.runs, view.candidate.runs)
+    if max(runs) == 1:
+        those, all_of_them = "these two numbers", "Two numbers"
+    else:
+        those = f"the final losses of {runs[0]} + {runs[1]} runs"
+        all_of_them = those.capitalize()
+    if view.state == "fail":
+        return f"Do not switch to {name}, as {those} stand."
+    return f"{all_of_them} cannot decide on {name}."
 
 
 def _stops_early(view: View) -> bool:

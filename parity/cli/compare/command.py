@@ -42,6 +42,7 @@ from parity.gate.exit_codes import exit_code
 from parity.judging.bundles.evidence import Case
 from parity.judging.curves.curve import Curve
 from parity.judging.document_types import VerdictDocument
+from parity.judging.evaluations.gap import PRINTED_STEP
 from parity.judging.policy import Policy
 from parity.judging.verdict.path import with_path
 from parity.readers import read_run
@@ -190,7 +191,17 @@ def judge(
                 stated.given("planned_steps") | table.given("at", "target", "times"), NOT_BY_SIZE
             )
         comparisons = read_table_arms(runs, table, facts)
-        held_out = table.size_by is not None or holds_held_out_losses(stated.loss_is, {table.loss})
+        are_final = any(
+            PRINTED_STEP in run.columns
+            for arms in comparisons
+            for _, runs_of_arm in arms
+            for run in runs_of_arm
+        )
+        held_out = (
+            table.size_by is not None
+            or are_final
+            or holds_held_out_losses(stated.loss_is, {table.loss})
+        )
         if not held_out:
             refuse_evaluation_options(table)
     comparisons = [

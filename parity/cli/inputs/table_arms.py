@@ -13,6 +13,7 @@ from parity.judging.curves.curve import Curve
 from parity.judging.evaluations.gap import PRINTED_STEP
 from parity.readers.columns.several_runs import SHOWN
 from parity.readers.files.text import STDIN
+from parity.readers.run_tables.final_losses import read_final_losses
 from parity.readers.run_tables.layout import RunTable
 from parity.readers.run_tables.run_table import read_run_table
 from parity.readers.run_tables.size_table import read_sizes
@@ -172,7 +173,8 @@ def read_table_arms(
     left out and named on stderr.
     """
     if options.size_by is None:
-        by_name = read_table(files, options)
+        final = read_final_losses(*_single_table(files, options))
+        by_name = read_table(files, options) if final is None else final
         return [
             _arms_of(
                 by_name, chosen_arm(by_name, "--baseline", options.baseline), by_name, facts, ""

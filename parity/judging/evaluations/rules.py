@@ -401,6 +401,12 @@ def numbers_sentence(evidence: EvaluationEvidence) -> str | None:
     """What is not known of losses that are numbers without runs."""
     if not evidence.measured.typed:
         return None
+    if not evidence.measured.single:
+        return (
+            "As the final losses of these runs stand, with the noise that they show. Not known: "
+            "whether the runs read the same batches, whether their software and evaluation agree, "
+            "and where their schedules stood."
+        )
     return (
         "As these numbers stand, with assumed run-to-run noise. Not known: whether the runs read "
         "the same batches, whether their software and evaluation agree, and where their schedules "

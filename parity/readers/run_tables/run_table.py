@@ -1,13 +1,9 @@
 """Tables of many runs, one row per run and step or evaluation."""
 
-import shlex
-
 from parity.judging.curves.curve import Curve
-from parity.readers.errors import ReadError
-from parity.readers.run_tables.known_columns import is_size
 from parity.readers.run_tables.layout import RunTable, selected_cells
 from parity.readers.run_tables.run_curve import quantities_of, run_curve
-from parity.readers.run_tables.runs import arms_of, runs_by_arm
+from parity.readers.run_tables.runs import arms_of, refuse_sizes_of_runs, runs_by_arm
 
 
 def read_run_table(source: str, layout: RunTable) -> dict[str, list[Curve]]:
@@ -20,12 +16,6 @@ def read_run_table(source: str, layout: RunTable) -> dict[str, list[Curve]]:
     """
     cells = selected_cells(source, layout)
     arms = arms_of(cells, layout)
-    for column in layout.run:
-        if is_size(column) and len(set(cells.texts(column))) > 1:
-            raise ReadError(
-                f"{source}: the column {column!r} names the size of a model, and runs of two sizes "
-                "are no reruns of each other; `parity compare` compares each size on its own with "
-                f"--size-by {shlex.quote(column)}"
-            )
+    refuse_sizes_of_runs(cells, layout.run)
     quantities = quantities_of(cells, layout)
     return runs_by_arm(cells, layout, arms, lambda run: run_curve(cells, run, quantities, layout))

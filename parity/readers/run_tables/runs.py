@@ -6,6 +6,7 @@ the order of the rows affects only the order of the arms.
 
 import dataclasses
 import re
+import shlex
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -15,7 +16,7 @@ from parity.judging.curves.curve import Curve
 from parity.readers.columns.names import listed
 from parity.readers.errors import ReadError
 from parity.readers.run_tables.cells import TableCells
-from parity.readers.run_tables.known_columns import CONDITIONS
+from parity.readers.run_tables.known_columns import CONDITIONS, is_size
 from parity.readers.run_tables.layout import RunTable
 
 MAX_ARMS = 20
@@ -93,6 +94,17 @@ def runs_of(cells: TableCells, layout: RunTable) -> list[TableRun]:
                 "per run; rename one of them"
             )
     return runs
+
+
+def refuse_sizes_of_runs(cells: TableCells, columns: Sequence[str]) -> None:
+    """Raise ReadError where one of the columns names two sizes of a model."""
+    for column in columns:
+        if is_size(column) and len(set(cells.texts(column))) > 1:
+            raise ReadError(
+                f"{cells.source}: the column {column!r} names the size of a model, and runs of two "
+                "sizes are no reruns of each other; `parity compare` compares each size on its own "
+                f"with --size-by {shlex.quote(column)}"
+            )
 
 
 def only_value(cells: TableCells, run: TableRun, column: str, *, may_be_empty: bool = False) -> str:

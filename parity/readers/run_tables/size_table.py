@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from functools import partial
 
 from parity.judging.curves.curve import Curve
-from parity.readers.columns.names import LOSS, STEP, find_columns, is_known, listed
+from parity.readers.columns.names import LOSS, STEP, is_known, listed
 from parity.readers.errors import ReadError
 from parity.readers.run_tables.cells import TableCells
+from parity.readers.run_tables.final_losses import loss_column, number_of
 from parity.readers.run_tables.known_columns import NAMES_OF_RUNS
-from parity.readers.run_tables.layout import OPTION, RunTable, selected_cells
+from parity.readers.run_tables.layout import RunTable, selected_cells
 from parity.readers.run_tables.run_curve import quantities_of, run_curve
 from parity.readers.run_tables.runs import TableRun, arms_of, runs_by_arm, runs_of
-from parity.readers.run_tables.typed_number import number_curve
 
 MAX_SIZES = 100
 
@@ -38,12 +38,11 @@ def read_sizes(
                 "expected a column for each"
             )
         texts.append(cells.full_texts(column, "the size of the model"))
-    named_columns = {} if layout.loss is None else {LOSS: layout.loss}
     has_steps = layout.step is not None or any(is_known(name, STEP) for name in cells.names)
     if has_steps:
         loss = quantities_of(cells, layout)[LOSS]
     else:
-        loss = find_columns([STEP, *cells.names], named_columns, source, OPTION)[LOSS]
+        loss = loss_column(cells, layout)
     rows: dict[str, list[int]] = {}
     for row, values in enumerate(zip(*texts, strict=True)):
         rows.setdefault(
@@ -64,19 +63,13 @@ def read_sizes(
         if has_steps:
             curve = partial(_curve_at_size, part, layout)
         else:
-            curve = partial(_number_of, part, loss=loss)
+            curve = partial(number_of, part, loss=loss)
         sizes[label] = runs_by_arm(part, layout, at_size, curve)
     return sizes
 
 
 def _curve_at_size(cells: TableCells, layout: RunTable, run: TableRun) -> Curve:
     return run_curve(cells, run, quantities_of(cells, layout), layout)
-
-
-def _number_of(cells: TableCells, run: TableRun, loss: str) -> Curve:
-    (row,) = run.rows
-    cells.number(row, loss)
-    return number_curve(str(cells.columns[loss][row]).strip(), run.label)
 
 
 def _refuse_two_losses(
