@@ -13,13 +13,13 @@ step, and one behind that of a loss.
                  before which such a word stands alone: "[val] step 10 loss 2.5"
 
 A line without a step belongs to the step before it, as in logs of several lines a step; a few
-losses below lines that have a step and a loss are none of the training. Where no
-line of the file has a step, as with the dicts that transformers prints, the lines with a loss are
-numbered from 1, and a note says so.
+losses below lines that have a step and a loss are none of the training. Where no line of the file
+has a step, as with the dicts that transformers prints, the lines with a loss are numbered from 1,
+and a note says so.
 
 Lines are read in their order, so a file that grows can be read on. What can fail: a trainer that
-counts steps from 0 in each epoch and prints a few of them, or micro-batches; its steps repeat with other losses, which is
-refused (`parity.readers.curve.plausibility.check_repeats`).
+counts steps from 0 in each epoch and prints a few of them, or micro-batches; its steps repeat with
+other losses, which is refused (`parity.readers.curve.plausibility.check_repeats`).
 """
 
 import math
