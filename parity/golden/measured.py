@@ -199,7 +199,7 @@ class Measured:
         """The largest difference behind the first updates of a resume, rows 2 to 5, nats; 0 without
         a resume.
         """
-        if self.stated.changed != "resume":
+        if self.stated.changed != "resume" or self.rows < 2:
             return 0.0
         rows = (common.difference[1:UPDATED_ROWS] for common in self.judged)
         return min((float(part[np.argmax(np.abs(part))]) for part in rows), key=abs)

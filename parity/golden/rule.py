@@ -48,6 +48,17 @@ def _begins_elsewhere(measured: Measured) -> bool:
     return abs(measured.first_nats) > measured.first_limit
 
 
+def _was_not_restored(measured: Measured) -> bool:
+    return abs(measured.updated_nats) > measured.updated_limit
+
+
+def _is_short(measured: Measured) -> bool:
+    """Few steps follow a resume; one is enough to see that its first losses are wrong."""
+    if measured.rows >= MIN_STEPS:
+        return False
+    return measured.rows == 0 or not (_begins_elsewhere(measured) or _was_not_restored(measured))
+
+
 def _broke(measured: Measured) -> bool:
     return (
         _are_not_shared(measured)
@@ -79,7 +90,7 @@ LINES: tuple[Line, ...] = (
     Line(name="end", answer="cannot tell", holds=lambda m: m.missing_steps > 0),
     Line(name="identical", answer="identical", holds=lambda m: m.is_identical),
     Line(name="fork", answer="cannot tell", holds=lambda m: m.first_row is None),
-    Line(name="steps judged", answer="cannot tell", holds=lambda m: m.rows < MIN_STEPS),
+    Line(name="steps judged", answer="cannot tell", holds=_is_short),
     Line(name="data hash", answer="data changed", holds=_differ_in_data),
     Line(name="recorded facts", answer="set-up changed", holds=lambda m: bool(m.fact_differences)),
     Line(name="learning rate", answer="set-up changed", holds=lambda m: m.rate is not None),
@@ -98,7 +109,7 @@ LINES: tuple[Line, ...] = (
     Line(
         name="first updates",
         answer="set-up changed",
-        holds=lambda m: abs(m.updated_nats) > m.updated_limit,
+        holds=_was_not_restored,
     ),
     Line(name="spike", answer="worse", holds=lambda m: m.spike.is_beyond),
     Line(name="level near its limit", answer="cannot tell", holds=_is_explained),

@@ -20,8 +20,8 @@ MARKS: Mapping[Answer, str] = {
     **dict.fromkeys(FINE, "●"),
     OPEN: "◇",
 }
-TOO_SHORT = ("losses", "steps", "end", "fork", "steps judged")
-"""The lines behind which nothing was measured."""
+UNMEASURED = ("losses", "steps", "end", "identical", "fork", "steps judged")
+"""The lines that decide before the curves are measured."""
 
 
 @frozen
@@ -61,10 +61,15 @@ def golden_words(line: Line, measured: Measured, recipe: str, accept: str) -> Wo
         answer=line.answer,
         line=line.name,
         lead=_LEADS[line.name, line.answer](measured),
-        rows=() if line.name in (*TOO_SHORT, "identical") else _rows(measured),
+        rows=_rows(measured) if _has_rows(line, measured) else (),
         scope=f"Same recipe ({recipe}): this says nothing about another precision.",
         next=next_step,
     )
+
+
+def _has_rows(line: Line, measured: Measured) -> bool:
+    """Whether there is more to measure than the line that decided."""
+    return line.name not in UNMEASURED and measured.rows >= MIN_STEPS
 
 
 def percent_words(value: float) -> str:

@@ -170,6 +170,17 @@ def test_a_resume_is_judged_behind_its_fork(run: Run, golden: str):
     assert (code, document["answer"], document["first_step"]) == (0, "numerics only", 51)
 
 
+def test_a_few_steps_behind_a_resume_are_told_in_words_too(run: Run, golden: str):
+    call = ["golden", "check", golden, "--changed", "resume", "--fork", "97"]
+    assert run(*call, "new.csv")[0] == 3
+    rows = Path("new.csv").read_text().splitlines()
+    moved = [f"{row.split(',')[0]},{float(row.split(',')[1]) + 0.05:.5f}" for row in rows[98:]]
+    Path("moved.csv").write_text("\n".join([*rows[:98], *moved]))
+    code, out, _ = run(*call, "moved.csv")
+    assert (code, out.splitlines()[0].startswith("■ SET-UP CHANGED")) == (1, True)
+    assert json.loads(run(*call, "moved.csv", "--json")[1])["measured"] == {}
+
+
 def test_one_log_that_restarts_is_its_own_golden(run: Run, golden: str):
     """Saved after step 60 and killed after step 80; the second part is honest, or is not."""
     old, new = (Path(f"{name}.csv").read_text().splitlines() for name in ("old", "new"))

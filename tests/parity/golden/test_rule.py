@@ -179,6 +179,17 @@ def test_the_first_updates_after_a_resume_show_the_optimizer_state(factor, name)
     assert Case(run=run).judged()[0] == "all"  # without a resume it is rounding
 
 
+@pytest.mark.parametrize("rows", [1, 3, 7])
+def test_a_few_steps_after_a_resume_show_what_was_not_restored_and_never_that_all_was(rows):
+    stated = Stated(changed="resume", saved=100 - rows)
+    behind = np.arange(100) >= 100 - rows
+    assert Case(stated=stated).judged() == ("steps judged", "cannot tell")
+    wrong = Case(stated=stated, run=HONEST + 0.02 * behind)
+    assert wrong.judged() == ("first loss", "set-up changed")
+    later = Case(stated=stated, run=HONEST + 0.02 * (np.arange(100) > 100 - rows))
+    assert later.judged()[0] == ("first updates" if rows > 1 else "steps judged")
+
+
 def test_after_a_resume_only_later_steps_count():
     """A spike before the fork is not the resume's; the same spike behind it is."""
     stated = Stated(changed="resume", saved=60)
