@@ -33,7 +33,9 @@ class ReasonCode:
     keeps_back_a_pass: a pass that the interval would give, whatever pairs of runs are added.
     shows_chance: only evidence is missing, so the chance of parity is shown.
     skipped_for_identical: decides on a gap that noise and digits leave open, not on equal runs.
-    about_run_noise: a warning about run-to-run noise, which equal runs do not need.
+    about_run_noise: a warning about run-to-run noise, which equal runs do not need, and a gap that
+        means nothing neither.
+    asks_for_runs: its step is to add runs.
     more_runs_can_undo: a fail that a further look with more runs may take back.
     rests_on: what a pass rests on, told in its first lines.
     basis_of_noise: what the run-to-run noise is then; it is measured else.
@@ -57,6 +59,7 @@ class ReasonCode:
     shows_chance: bool = False
     skipped_for_identical: bool = False
     about_run_noise: bool = False
+    asks_for_runs: bool = False
     more_runs_can_undo: bool = False
     rests_on: bool = False
     basis_of_noise: Literal["assumed", "borrowed"] | None = None
@@ -305,6 +308,7 @@ RUN_NOISE_UNKNOWN = ReasonCode(
     "freedom are measured; or name a "
     "family of reruns that is like these runs (family in the job file).",
     skipped_for_identical=True,
+    asks_for_runs=True,
 )
 GAP_EXCEEDS_MARGIN = ReasonCode(
     "GAP_EXCEEDS_MARGIN",
@@ -527,6 +531,7 @@ TOO_FEW_RUNS = ReasonCode(
     "so that its run-to-run noise cannot be assumed; it takes back what would be a pass",
     next_step="Add runs, so that each arm has at least two; five or more give a useful interval.",
     skipped_for_identical=True,
+    asks_for_runs=True,
 )
 RUN_NOISE_ASSUMED = ReasonCode(
     "RUN_NOISE_ASSUMED",
@@ -538,6 +543,7 @@ RUN_NOISE_ASSUMED = ReasonCode(
     shows_chance=True,
     skipped_for_identical=True,
     about_run_noise=True,
+    asks_for_runs=True,
     basis_of_noise="assumed",
 )
 MARGIN_WIDE = ReasonCode(
@@ -632,8 +638,8 @@ ACCURACY_FAILS = ReasonCode(
     "ACCURACY_FAILS",
     POLICY_CHECK,
     means="check accuracy: a downstream task is worse by more than its margin",
-    next_step="Evaluate another run of both arms before you give up the recipe: a single "
-    "one does not include run-to-run noise.",
+    next_step="Evaluate another run of both arms before you give up the recipe: the run-to-run "
+    "noise of an accuracy is assumed, not measured.",
 )
 ACCURACY_OPEN = ReasonCode(
     "ACCURACY_OPEN",

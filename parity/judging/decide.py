@@ -43,5 +43,10 @@ def decide(m: Measurements) -> Decision:
     by_code = {reason.code: reason for reason in reversed(listed) if reason.code != deciding.code}
     vetoes = list(reversed(by_code.values()))  # each code once, with its first sentence
     listed_codes = {deciding.code, *by_code}
-    warnings = [reason for reason in warnings_of(m) if reason.code not in listed_codes]
+    warnings = [
+        reason
+        for reason in warnings_of(m)
+        if reason.code not in listed_codes
+        and not (entry.gap_means_nothing and BY_CODE[reason.code].about_run_noise)
+    ]
     return Decision(state=state, deciding=deciding, others=(*vetoes, *warnings))

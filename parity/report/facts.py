@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from parity.effective_recipe import title
-from parity.judging.codes import BY_CODE
+from parity.judging.codes import BY_CODE, WINDOW_SENSITIVE
 from parity.judging.curves.spikes import ONE_SIDED_ALPHA
 from parity.judging.document_types import (
     REUSED,
@@ -54,6 +54,8 @@ def facts(view: TrainingView) -> list[tuple[str, str]]:
             ]
             facts += _early_stops(view)
         facts.append(("margin", _margin_fact(view)))
+        if WINDOW_SENSITIVE.code in view.codes:
+            facts.append(("other windows", _other_windows(view)))
         if chance := chance_words(view):
             basis = "if every gap is equally likely beforehand and the run-to-run noise is as above"
             facts.append(
@@ -293,6 +295,15 @@ def _noises(view: TrainingView) -> list[tuple[str, ArmNoiseDocument]]:
     ]
 
 
+def _other_windows(view: TrainingView) -> str:
+    """The gap over each window that was tried in place of the registered one."""
+    return "; ".join(
+        f"last {percent(entry['fraction'])}: {signed(entry['mean'], view.decimals)} nats "
+        f"({interval_words(entry['lo'], entry['hi'], view.decimals)})"
+        for entry in view.document["window"]["sensitivity"]
+    )
+
+
 def _early_stops(view: TrainingView) -> list[tuple[str, str]]:
     """How many early-stopped reruns of which arm measured the run-to-run noise; nothing without
     any.
@@ -322,6 +333,8 @@ def _margin_fact(view: TrainingView) -> str:
     if to_pass is not None and entry is not None and entry.decided_by_interval:
         up = math.ceil(to_pass * 1e4) / 1e4  # just below it nothing passes
         words += f"; a margin of {up:.4f} would pass"
+    if not view.finished and view.document["params"]["policy"].get("as_of") != "accept":
+        return words  # nothing passes as of a point
     if detectable > 0.0:
         return f"{words}; with an interval of this width a gap up to {detectable:.4f} can pass"
-    return f"{words}; this interval is too wide to pass"
+    return f"{words}; with an interval of this width only a candidate that is better can pass"

@@ -5,9 +5,17 @@ would change it.
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from parity.judging.codes import AS_OF, BY_CODE, IDENTICAL
+from parity.judging.codes import (
+    AS_OF,
+    BY_CODE,
+    CI_STRADDLES_MARGIN,
+    IDENTICAL,
+    MARGIN_UNDETERMINED,
+    WINDOW_SENSITIVE,
+)
 from parity.judging.document_types import ADDED, REUSED, VerdictDocument, VerdictRunDocument
 from parity.judging.evaluations.document_types import EvaluationDocument
+from parity.judging.policy import NOISE_FLOOR
 from parity.report.forecast import PROBABLE
 from parity.report.number_words import chance_words
 from parity.report.view import INTERVAL_CODES, EvaluationView, View, number
@@ -223,15 +231,21 @@ def _what_changes_it(view: View) -> StripItem:
     name, code, verdict = "What changes it", view.code, view.state
     if view.offers and view.offers[0]["verdict"] != "inconclusive":
         return StripItem(name, "A statement", f"with a yes to it, a {view.offers[0]['verdict']}")
-    if code == AS_OF.code:
+    if _waits_for_the_end(view):
         return StripItem(name, "A planned end", "as of a point nothing can pass")
     if code == IDENTICAL.code:
         return StripItem(name, "Nothing likely", "a further pair would have to differ")
+    entry = BY_CODE.get(code)
+    asks_for_runs = entry is not None and entry.asks_for_runs
+    if verdict == "inconclusive" and (
+        asks_for_runs or (code == MARGIN_UNDETERMINED.code and view.profile == NOISE_FLOOR)
+    ):
+        return StripItem(name, "More runs", "they measure the run-to-run noise")
     chances = view.chances
     if chances is None:
         if code in INTERVAL_CODES and (chance := chance_words(view)):
             return StripItem(name, "More runs", f"chance of parity {chance}")
-        value = "Its reason" if verdict == "inconclusive" else "Nothing likely"
+        value = "Its reason" if verdict == "inconclusive" else _nothing_likely(view)
         return StripItem(
             name,
             value,
@@ -242,8 +256,38 @@ def _what_changes_it(view: View) -> StripItem:
     stays = chances["undecided"] if verdict == "inconclusive" else chances[verdict]
     if stays >= PROBABLE:
         as_it_is = verdict if verdict == "inconclusive" else f"a {verdict}"
-        return StripItem(
-            name, "Nothing likely", f"one more pair leaves it {as_it_is} ({likely(stays)})"
-        )
+        pair = f"one more pair leaves it {as_it_is} ({likely(stays)})"
+        if _names_runs(view):
+            return StripItem(name, "More runs", pair)
+        return StripItem(name, _nothing_likely(view), pair)
     outcomes = ", ".join(f"{outcome} {likely(chances[outcome])}" for outcome in ("pass", "fail"))
     return StripItem(name, f"One more pair, by {likely(1.0 - stays)}", outcomes)
+
+
+def _waits_for_the_end(view: View) -> bool:
+    """Whether no number of runs decides, because a gap below the margin is as of a point."""
+    if view.code != CI_STRADDLES_MARGIN.code:
+        return view.code == AS_OF.code
+    if AS_OF.code not in view.codes or view.gap is None or view.margin is None:
+        return False
+    policy = (
+        view.document["policy"]
+        if isinstance(view, EvaluationView)
+        else view.document["params"]["policy"]
+    )
+    return policy.get("as_of") != "accept" and view.gap.mean < view.margin["nats"]
+
+
+def _nothing_likely(view: View) -> str:
+    """What changes a verdict that runs hardly change; nobody chooses the window after the fact."""
+    if WINDOW_SENSITIVE.code in view.codes:
+        return "Only another window"
+    return "Nothing likely"
+
+
+def _names_runs(view: View) -> bool:
+    """Whether the advice names runs that would decide."""
+    if isinstance(view, EvaluationView):
+        return False
+    advice = view.document["advice"]
+    return bool(advice["add_baseline_runs"] or advice["add_candidate_runs"])

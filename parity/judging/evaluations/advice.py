@@ -73,8 +73,19 @@ def _step(
         return None
     if code == MARGIN_UNDETERMINED.code and not evidence.measured.points:
         return None  # it follows from there being no point to compare
+    if code == CI_STRADDLES_MARGIN.code and _only_the_end_decides(evidence, decision):
+        return None
     words = _STEPS.get(code)
     return BY_CODE[code].next_step if words is None else words(evidence)
+
+
+def _only_the_end_decides(evidence: EvaluationEvidence, decision: Decision) -> bool:
+    """Whether more runs would leave a gap that is below the margin open, because it is as of a
+    point.
+    """
+    gap = judged(evidence.measured, evidence.question)
+    is_below = gap is not None and gap.mean < evidence.margin_nats
+    return AS_OF.code in decision.codes and evidence.question.policy.as_of != "accept" and is_below
 
 
 def _after_fail(evidence: EvaluationEvidence, decision: Decision) -> tuple[str, ...]:

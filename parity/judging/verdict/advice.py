@@ -25,6 +25,7 @@ from parity.judging.codes import (
     AS_OF,
     BY_CODE,
     CANDIDATE_UNSTABLE,
+    CI_STRADDLES_MARGIN,
     CONFOUNDED,
     DIVERGED,
     NONFINITE_CAND,
@@ -161,7 +162,8 @@ def _without_offers(
             sentences=_steps_by_code(m, decision, layer_policy, layer_snr_db, end_is_asked)
         )
     detectable = statistics.margin.nats - statistics.interval.half_width(*m.levels)
-    if decision.deciding.code != "CI_STRADDLES_MARGIN":
+    straddles = decision.deciding.code == CI_STRADDLES_MARGIN.code
+    if not straddles or _only_the_end_decides(m, decision, statistics):
         sentences = _steps_by_code(m, decision, layer_policy, layer_snr_db, end_is_asked)
         if decision.state == INCONCLUSIVE:
             sentences = (*_rest_of_log(m), *sentences)
@@ -178,12 +180,32 @@ def _without_offers(
             *_denser_log(stride),
             _straddle_sentence(m, runs, steps, stride, end_is_asked),
             *no_look,
+            *_about_noise(m, decision),
         ),
         add_baseline_runs=runs[0] if runs else None,
         add_candidate_runs=runs[1] if runs else None,
         add_steps=steps,
         minimum_detectable_gap=detectable,
     )
+
+
+def _only_the_end_decides(
+    m: Measurements, decision: Decision, statistics: WindowStatistics
+) -> bool:
+    """Whether more runs would leave a gap that is below the margin open, because it is as of a
+    point.
+    """
+    is_below = statistics.margin is not None and statistics.interval.mean < statistics.margin.nats
+    return AS_OF.code in decision.codes and m.policy.as_of != "accept" and is_below
+
+
+def _about_noise(m: Measurements, decision: Decision) -> list[str]:
+    """What is wrong with the noise on which the number of runs to add rests."""
+    entries = [BY_CODE[code] for code in decision.codes]
+    steps = (
+        entry.next_for(job=m.multiplicity.registered) for entry in entries if entry.about_run_noise
+    )
+    return [step for step in steps if step is not None]
 
 
 def predicted(
@@ -487,10 +509,15 @@ def _finish(m: Measurements, end_is_asked: bool) -> str:
             "Train every run to the end of its schedule with the learning rate in the log"
             f"{plan}. {until}"
         )
+    what = f"The runs are at the end of their plan, but {m.schedule.why}."
+    if m.policy.as_of == "accept" and m.policy.schedule != "decayed":
+        how = (
+            "schedule: decayed in the policy" if m.multiplicity.registered else "--schedule decayed"
+        )
+        return f"{what} Log the learning rate, or state that it had decayed ({how})."
     return (
-        f"The runs are at the end of their plan, but {m.schedule.why}. Train with a schedule that "
-        "ends within the plan and log the learning rate, or accept an answer as of this step "
-        "(as_of: accept in the policy)."
+        f"{what} Train with a schedule that ends within the plan and log the learning rate, or "
+        "accept an answer as of this step (as_of: accept in the policy)."
     )
 
 
