@@ -497,6 +497,7 @@ SHOWN_ONLY = (
     "path",
     "chances",
     "gemm_time",
+    "owner_steps",
     "words",
 )  # what follows from a verdict and is shown with it: no part of its digest, nor of a bundle
 
@@ -510,7 +511,8 @@ class VerdictDocument(TypedDict):
     verdict that lacks only evidence. `compares` and `may_differ`, the context keys that it lets
     differ (`env.*` for all that begin so), are there where the arms differ in revision or
     environment, and not in recipe. `path` and `chances` are added where a verdict is shown; so is
-    `gemm_time`, the modelled GEMM time of the candidate as a share of the baseline's.
+    `gemm_time`, the modelled GEMM time of the candidate as a share of the baseline's. `owner_steps`
+    are the sentences of the advice for the owner of a job of external runs.
     """
 
     schema: str
@@ -561,4 +563,5 @@ class VerdictDocument(TypedDict):
     path: NotRequired[list[PathPointDocument]]
     chances: NotRequired[ChancesDocument | None]
     gemm_time: NotRequired[float | None]
+    owner_steps: NotRequired[list[str]]
     words: NotRequired[WordsDocument]

@@ -10,12 +10,15 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
-from parity.judging.document_types import OfferDocument
+from parity.judging.codes import BY_CODE
+from parity.judging.document_types import OfferDocument, VerdictDocument
 from parity.judging.statements.offer import promise_words
 from parity.judging.statements.statement_words import (
     PossibleStatement,
     as_arguments,
     as_options,
+    for_owner,
+    is_stated_on_a_page,
     python_literal,
 )
 from parity.report.view import AnyDocument
@@ -48,6 +51,13 @@ _ARGUMENT_FORMS: Sequence[tuple[str, Callable[[re.Match[str]], str]]] = (
 )
 
 
+_ON_A_PAGE: Sequence[tuple[str, str]] = (
+    (r"state it \(--recipe (?:'[^']*'|\S+)\)", "state it on the job's page"),
+    (r"add its size, such as `--parameters (\w+)`", r"record it in the manifests (parameters: \1)"),
+    (r"\(--schedule decayed\)", "(schedule: decayed in the policy of a new job)"),
+)
+
+
 def _parameter(option: str) -> str:
     return "columns" if option == "column" else option
 
@@ -70,6 +80,26 @@ def called(document: Document, call: Callable[[Mapping[str, object]], str]) -> D
         return f"call `{call(as_arguments(statements))}`"
 
     return _placed(document, written, in_arguments)
+
+
+def owner_steps(document: VerdictDocument, job: str) -> list[str]:
+    """The next steps for the owner of a job of external runs: what to state on its page, and what
+    needs a new job; nobody types options there.
+    """
+    advice = document["advice"]
+    offers = advice.get("offers", ())
+    first = []
+    for offer in offers:
+        statements = _statements(offer)
+        how = for_owner(statements)
+        if any(map(is_stated_on_a_page, statements)):
+            how += f", and judge it again (`parity runs judge {job}`)"
+        first.append(f"{offer['question']} Then {how}: {promise_words(offer, job=True)}")
+    of_jobs = {entry.next_step: entry.next_step_of_job for entry in BY_CODE.values()}
+    others = [of_jobs.get(step) or step for step in advice["sentences"][len(offers) :]]
+    for pattern, words in _ON_A_PAGE:
+        others = [re.sub(pattern, words, step) for step in others]
+    return [*first, *others]
 
 
 def _placed(

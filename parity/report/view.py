@@ -316,7 +316,7 @@ def training_view(document: VerdictDocument) -> TrainingView:
         state=document["verdict"],
         codes=document["codes"],
         reasons=document["reasons"],
-        advice=document["advice"]["sentences"],
+        advice=document.get("owner_steps", document["advice"]["sentences"]),
         offers=document["advice"].get("offers", ()),
         profile=document["profile"],
         judge=document["engine_version"],

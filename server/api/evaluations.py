@@ -21,7 +21,7 @@ from server.database.lookups import find_job
 from server.errors import InvalidError
 from server.jobs import projects
 from server.jobs.judge_input import case_now
-from server.jobs.verdict_rows import gemm_times, path_or_none, shown
+from server.jobs.verdict_rows import gemm_times, owned_job, path_or_none, shown
 from server.json_numbers import Number
 from server.records import Body
 from server.web.access.authorization import Sender, check_rule
@@ -169,14 +169,14 @@ def rejudge(
             projects.look(session, job_id)
     with context.database.read() as session:
         job = find_job(session, job_id)
-        case, times = case_now(session, job, policy), gemm_times(job)
+        case, times, owned = case_now(session, job, policy), gemm_times(job), owned_job(job)
     if not case.baseline or not case.candidates or not all(case.candidates.values()):
         raise InvalidError(
             f"job {job_id} is {job.status} and has an arm without a finished run, so it cannot be "
             "judged"
         )
     judged: list[Mapping[str, Any]] = [
-        shown(verdict.document(), path_or_none(verdict), times.get(verdict.candidate))
+        shown(verdict.document(), path_or_none(verdict), times.get(verdict.candidate), owned)
         for verdict in case.verdicts()
     ]
     return Evaluation(gating=False, verdicts=judged)

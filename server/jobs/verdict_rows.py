@@ -15,6 +15,7 @@ from parity.judging.gap.chances import chances_of
 from parity.judging.verdict.path import path_of
 from parity.judging.verdict.verdict import Verdict as JudgeVerdict
 from parity.report.answer import answer_words, lead_of_names
+from parity.report.next_steps import owner_steps
 from parity.report.view import view_of, views_of
 from parity.report.words import lead_of, with_words
 from server.database.states import RECORD_DAMAGED
@@ -68,19 +69,30 @@ def shown_documents(session: Session, job: Job) -> list[VerdictDocument]:
     documents = verdict_documents(job)
     times = gemm_times(job) if documents else {}
     return [
-        shown(document, json.loads(paths.get(name) or "null"), times.get(name))
+        shown(document, json.loads(paths.get(name) or "null"), times.get(name), owned_job(job))
         for document in documents
         for name in (document["candidate"]["name"],)
     ]
 
 
+def owned_job(job: Job) -> str | None:
+    """The id of a job of external runs, whose owner may state what they did not record."""
+    return job.id if job.engine == "external" else None
+
+
 def shown(
-    document: VerdictDocument, path: list[PathPointDocument] | None, modelled: float | None = None
+    document: VerdictDocument,
+    path: list[PathPointDocument] | None,
+    modelled: float | None = None,
+    owned: str | None = None,
 ) -> VerdictDocument:
     """A document with what is shown with it and is no part of the verdict: its path, and its
-    modelled GEMM time, where they are known.
+    modelled GEMM time, where they are known, and the steps for the owner of the job `owned`.
     """
     shown_document: VerdictDocument = document if path is None else {**document, "path": path}
+    if owned is not None:
+        steps = owner_steps(document, owned)
+        shown_document = {**shown_document, "owner_steps": steps}
     worded: VerdictDocument = with_words(
         {**shown_document, "chances": chances_of(document), "gemm_time": modelled}
     )

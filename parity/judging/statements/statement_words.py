@@ -11,7 +11,7 @@ from parity.frozen import frozen
 from parity.judging.document_types import StatementKey
 
 _POLICY_KEYS = ("schedule", "pairing", "loss_unit", "start")
-_FORM_KEYS = ("planned_steps", "recipe", "seeds")
+_FORM_KEYS = ("planned_steps", "recipe", "rounding", "seeds")
 
 
 @frozen
@@ -23,6 +23,11 @@ class PossibleStatement:
     key: StatementKey
     value: str
     arm: str | None = None
+
+
+def is_stated_on_a_page(statement: PossibleStatement) -> bool:
+    """Whether the owner of a job of external runs states it on the job's page."""
+    return statement.key in _FORM_KEYS
 
 
 def as_options(statements: Sequence[PossibleStatement]) -> str:
@@ -79,12 +84,10 @@ def for_owner(statements: Sequence[PossibleStatement]) -> str:
     stated = [
         f"{one.key.replace('_', ' ')}{f' of {one.arm}' if one.arm else ''}: {one.value}"
         for one in statements
-        if one.key in _FORM_KEYS
+        if is_stated_on_a_page(one)
     ]
     if stated:
         parts.append(f"state it on the job's page ({'; '.join(stated)})")
-    if any(one.key == "rounding" for one in statements):
-        parts.append("state `rounding: nearest` where each run attaches")
     if any(one.key == "start_precision" for one in statements):
         parts.append("record `start_precision: bf16` in the run's manifest")
     return " and ".join(parts)

@@ -63,6 +63,10 @@ NO_LOOK_LEFT = (
     "it is decided raises false passes. "
     "A policy that registers its looks before the first one (looks: 2) may add runs."
 )
+_NEW_QUESTION = (
+    "A job with another policy asks a new question, which an operator registers first: parity "
+    "new-question JOB."
+)
 SLOPE_NEEDED = (
     "Give a finished run of the baseline on 25 to 50 % of its steps, state the slope of the loss "
     '("5% tokens at 0.2 nats"), '
@@ -136,12 +140,20 @@ def advise(
     """
     advice = _without_offers(m, decision, layer_policy, layer_snr_db, _asks_for_the_end(offers))
     first = [offer_words(offer, job=m.multiplicity.registered) for offer in offers]
+    sentences = (*first, *advice.sentences)
+    if m.multiplicity.registered and decision.state != PASS and _ask_anew(sentences):
+        sentences = (*sentences, _NEW_QUESTION)
     return dataclasses.replace(
         advice,
         offers=tuple(offers),
-        sentences=(*first, *advice.sentences),
+        sentences=sentences,
         margin_to_pass=margin_to_pass,
     )
+
+
+def _ask_anew(sentences: Sequence[str]) -> bool:
+    """Whether a step needs another policy than the question has, or another question."""
+    return any("policy" in sentence or "new question" in sentence for sentence in sentences)
 
 
 def _asks_for_the_end(offers: Sequence[Offer]) -> bool:

@@ -2,7 +2,10 @@
 what it costs.
 """
 
+import dataclasses
+import html
 import json
+import re
 
 import httpx2
 import numpy as np
@@ -168,6 +171,59 @@ def test_without_a_plan_there_is_a_verdict_that_asks_for_it(client, ended, serve
     client.state(job, {"planned_steps": STEPS})
     (now,) = client.rejudge(job)["verdicts"]
     assert ("AS_OF" in now["codes"], now["schedule"]["finished"]) == (False, True)
+
+
+def _next_of(client, job):
+    page = httpx2.get(client.page(job), timeout=60).text
+    shown = re.search(r'class="next"[^>]*>(.*?)</section>', page, re.DOTALL)
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", "", shown[1])).replace("`", "").split())
+
+
+def test_the_next_step_of_external_runs_is_stated_on_the_page_and_judged(
+    client, ended, served, capsys
+):
+    spec = _spec()
+    del spec["schedule"]
+    job = _trained(client, spec)
+    with httpx2.Client(base_url=served, timeout=60) as raw:
+        ended(raw, job)
+    step = _next_of(client, job)
+    assert f"state it on the job's page (planned steps: {STEPS})" in step
+    assert "--" not in step
+    assert "this would be a pass" in step
+    sent = httpx2.post(
+        f"{served}/jobs/{job}/statements",
+        data={"what": ["planned_steps"], "value": [str(STEPS)]},
+        timeout=60,
+    )
+    assert sent.status_code == 303, sent.text
+    command = re.search(r"parity (runs judge [^\s)]+)", step)
+    assert command
+    with pytest.raises(SystemExit) as left:
+        cli.main([*command[1].split(), "--server", served])
+    captured = capsys.readouterr()
+    assert left.value.code == 0, captured.out + captured.err
+    assert "PASS" in captured.out
+
+
+def test_what_a_policy_states_needs_a_new_job_of_external_runs(client, ended, served):
+    """Without rates nothing shows the end of the schedule; a job keeps its policy."""
+
+    def trained(policy):
+        job = client.submit(_spec(), policy)
+        for arm in job["arms"]:
+            for run in arm["runs"]:
+                curve = dataclasses.replace(_curve(arm["name"], run["replicate"]), columns={})
+                assert send_run(client, run["id"], curve, {"device_class": "h100"}, None) is None
+        with httpx2.Client(base_url=served, timeout=60) as raw:
+            return ended(raw, job["id"])
+
+    job = trained({"margin": "1%"})
+    assert job["verdicts"][0]["verdict"] == "inconclusive"
+    step = _next_of(client, job["id"])
+    assert "as_of: accept in the policy" in step
+    again = trained({"margin": "1%", "as_of": "accept"})
+    assert again["verdicts"][0]["verdict"] == "pass"
 
 
 def test_a_plan_that_is_shorter_than_the_runs_is_refused(client, ended, served):
