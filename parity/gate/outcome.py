@@ -138,7 +138,7 @@ def ended(outcome: GateOutcome, job: Mapping[str, Any]) -> GateOutcome:
         why = f"job {failed} failed the question that job {job['id']} passes, and a fail stays"
         remedy = (
             "if that verdict is not the reason to ask again, have an operator register a new "
-            f"question: parity new-question {failed}"
+            f"question: parity new-question {failed} --reason TEXT"
         )
         return replace(outcome, trouble=f"{why}; {remedy}", result="fail")
     sign_offs = job.get("sign_offs", ())  # an earlier server has none

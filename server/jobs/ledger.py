@@ -54,7 +54,7 @@ _ARM_LABELS = ("name", "replicates")
 _MARGIN = ("margin", "profile")
 _NEW = (
     "have an operator register a new question, if the verdict is not the reason: parity "
-    "new-question JOB"
+    "new-question JOB --reason TEXT"
 )
 # what a run records besides changes no loss
 _RECORDED = {"validation_every": 0, "statistics_every": 0}

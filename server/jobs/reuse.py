@@ -50,7 +50,7 @@ _SAME_CODE = (
 _FAIL_STANDS = (
     "job {0} failed this question, and neither trainer nor data have changed since, so that the "
     "pass of job {1} does not count; if the verdict is not the reason to ask again, have an "
-    "operator register a new question: parity new-question {0}"
+    "operator register a new question: parity new-question {0} --reason TEXT"
 )
 _UNCHANGED = (
     "its specification and policy are the same, and no change of trainer, data or reruns is known"

@@ -15,6 +15,7 @@ from rich.console import Console
 from parity.cli.jobs import watching
 from parity.cli.jobs.job_file import lines_named
 from parity.cli.jobs.outlook import print_missing, print_outlook
+from parity.cli.terminal.typed_command import typed_command, without_option
 from parity.cli.terminal.wrong_calls import UsageError
 from parity.client.rest import Client, ClientError, Document, UnreachableError
 from parity.client.retry import Pauses, is_transient, retry
@@ -60,7 +61,8 @@ def verdict_for(client: Client, question: GateQuestion, progress: Console) -> Ga
                 )
             job = answer["job"]
             if job is None:
-                trouble = f"{answer['reason']}. Train: parity gate {question.file}"
+                command = without_option(typed_command(), "--lookup")
+                trouble = f"{answer['reason']}. Train: {command}"
                 return replace(outcome, result="unrecorded", trouble=trouble)
             if answer["found"] == "new":
                 print_outlook(client, question.file, question.body, progress)

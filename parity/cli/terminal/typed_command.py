@@ -33,3 +33,8 @@ def without_page(command: str) -> str:
         elif word != _OPEN and not word.startswith(f"{_PAGE}="):
             kept.append(word)
     return shlex.join(kept)
+
+
+def without_option(command: str, name: str) -> str:
+    """The command without an option that takes no value."""
+    return shlex.join(word for word in shlex.split(command) if word != name)

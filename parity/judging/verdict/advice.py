@@ -65,7 +65,7 @@ NO_LOOK_LEFT = (
 )
 _NEW_QUESTION = (
     "A job with another policy asks a new question, which an operator registers first: parity "
-    "new-question JOB."
+    "new-question JOB --reason TEXT."
 )
 SLOPE_NEEDED = (
     "Give a finished run of the baseline on 25 to 50 % of its steps, state the slope of the loss "

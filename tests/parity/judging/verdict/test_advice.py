@@ -24,6 +24,7 @@ from parity.judging.verdict.advice import (
     worst_layers,
 )
 from parity.judging.verdict.verdict import Verdict, judge
+from tests.parity.judging.precedence.pair import Pair, kept, run
 
 curve_from_arrays = partial(parity.curve_from_arrays, rounding="nearest")
 
@@ -476,3 +477,49 @@ def test_what_differs_between_runs_of_one_arm_is_named_without_an_arm(
     (verdict,) = judge(base, {"cand": cand}, one_percent, planned_steps=2000)
     assert verdict.codes[0] == "CONFOUNDED"
     assert "same engine: a | b," in verdict.advice.sentences[0]
+
+
+def test_full_runs_narrow_an_interval_more_than_short_reruns_for_their_cost() -> None:
+    """The shares of docs/job-file.md, for which the advice names no short reruns."""
+
+    def width(full: tuple[int, int], short: int) -> float:
+        pair = Pair()
+        for arm, number, first in ((pair.base, full[0], 20), (pair.cand, full[1], 40)):
+            more = [run(first + place) for place in range(1, number + 1)]
+            arm += [dataclasses.replace(one, replicate=place) for place, one in enumerate(more, 1)]
+        if short:
+            pair.options["short_reruns"] = {
+                name: [kept(run(first + place), slice(0, 400)) for place in range(short)]
+                for name, first in zip(pair.names, (60, 80), strict=True)
+            }
+        lo, hi = pair.measured().bounds or (0.0, 0.0)
+        return hi - lo
+
+    now = width((0, 0), 0)
+    assert width((1, 1), 0) / now == pytest.approx(0.57, abs=0.005)
+    assert width((0, 0), 4) / now == pytest.approx(0.68, abs=0.005)
+    assert width((0, 1), 0) / now == pytest.approx(0.81, abs=0.005)
+    assert width((0, 0), 1) / now == pytest.approx(0.83, abs=0.005)
+
+
+@pytest.mark.parametrize(
+    ("replicates", "short", "enough"), [(1, 2, True), (1, 1, False), (0, 7, False), (0, 8, True)]
+)
+def test_short_reruns_that_a_policy_without_assumed_noise_takes(
+    replicates: int, short: int, enough: bool
+) -> None:
+    """In each arm: with a replicate two stand for the rest, without one eight for all."""
+    pair = Pair()
+    pair.policy["assumed_noise"] = "reject"
+    for arm, first in ((pair.base, 20), (pair.cand, 40)):
+        arm += [
+            dataclasses.replace(run(first + place), replicate=place)
+            for place in range(1, replicates + 1)
+        ]
+    pair.options["short_reruns"] = {
+        name: [kept(run(first + place), slice(0, 400)) for place in range(short)]
+        for name, first in zip(pair.names, (60, 80), strict=True)
+    }
+    statistics = pair.measured().statistics
+    assert statistics is not None
+    assert (not statistics.noise_is_assumed) is enough
