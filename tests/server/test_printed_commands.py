@@ -6,6 +6,7 @@ import html
 import os
 import re
 import shlex
+from typing import Any
 
 import httpx2
 import numpy as np
@@ -110,7 +111,7 @@ def test_a_question_whose_looks_are_used_is_asked_again_after_the_printed_comman
     """An open one has the runs that its verdict asks for, in a new question."""
     arms = [{"recipe": recipe, "replicates": 1} for recipe in ("fp8_current", "mxfp8")]
     job = {"name": "mine", "engine": "external", "schedule": {"steps": STEPS}}
-    request = {"job": {**job, "baseline": arms[0], "candidates": [arms[1]]}}
+    request: Any = {"job": {**job, "baseline": arms[0], "candidates": [arms[1]]}}
     request["policy"] = {"margin": "1%"}
     gate = ("gate", asks(request), "--revision", "r1", "--timeout", "0.5")
     assert typed(*gate)[0] == 5

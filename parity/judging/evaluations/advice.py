@@ -81,8 +81,10 @@ def _step(
 
 def _only_the_end_decides(evidence: EvaluationEvidence, decision: Decision) -> bool:
     """Whether more runs would leave a gap that is below the margin open, because it is as of a
-    point.
+    point, or that of numbers alone.
     """
+    if evidence.measured.typed:
+        return True
     gap = judged(evidence.measured, evidence.question)
     is_below = gap is not None and gap.mean < evidence.margin_nats
     return AS_OF.code in decision.codes and evidence.question.policy.as_of != "accept" and is_below

@@ -206,9 +206,11 @@ def test_a_job_is_advised_in_its_own_words(make_run: MakeRun) -> None:
 
     assert "--rounding cand=nearest" in sentences(False)
     assert "--schedule decayed" in sentences(False)
-    assert "--" not in sentences(True)
-    assert "`rounding: nearest` where each run attaches" in sentences(True)
+    assert "--" not in sentences(True).replace("--reason TEXT", "")  # of the operator's command
+    assert "state it on the job's page (rounding of cand: nearest)" in sentences(True)
     assert "`schedule: decayed` under `policy:`" in sentences(True)
+    assert "parity new-question JOB" in sentences(True)
+    assert "new-question" not in sentences(False)
 
 
 @pytest.mark.parametrize(

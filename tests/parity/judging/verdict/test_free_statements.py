@@ -15,7 +15,7 @@ from parity.judging.verdict.verdict import Verdict, judge
 from parity.readers import read_run
 from tests.parity.conftest import DATA, synthetic
 from tests.parity.judging.precedence.changes import CHANGES
-from tests.parity.judging.precedence.pair import Pair
+from tests.parity.judging.precedence.pair import Pair, run
 
 STEPS = 2000
 COSINE = 0.1 + 0.9 * 0.5 * (1.0 + np.cos(np.pi * np.arange(STEPS) / STEPS))
@@ -285,3 +285,24 @@ def test_seeds_are_offered_in_order_where_both_arms_have_as_many() -> None:
         assert ("seeds", "0,1") in {(one.key, one.value) for one in offer.statements}
     (uneven,) = judge(runs[1], {"cand": runs[2][:1]}, policy, planned_steps=STEPS)
     assert "seeds" not in {what for what, _, _ in _offered(uneven)}
+
+
+def test_another_kind_of_loss_is_asked_for_where_runs_show_its_noise() -> None:
+    """Losses of a hundred, of four runs an arm: stated, they pass."""
+    pair = Pair()
+    CHANGES["losses of a hundred nats"](pair)
+    for arm, first in ((pair.base, 20), (pair.cand, 40)):
+        for place in range(1, 4):
+            again = run(first + place)
+            arm.append(dataclasses.replace(again, loss=40.0 * again.loss, replicate=place))
+
+    def judged() -> Verdict:
+        policy = policy_from_mapping(pair.policy)
+        (verdict,) = judge(pair.base, {"cand": pair.cand}, policy, planned_steps=1_000)
+        return verdict
+
+    open_one = judged()
+    assert open_one.codes[0] == "LOSS_NOT_NATS"
+    assert _offered(open_one) == [("loss_unit", None, "other")]
+    pair.policy["loss_unit"] = "other"
+    assert judged().verdict == open_one.advice.offers[0].verdict == "pass"
