@@ -117,19 +117,26 @@ def _read_text(
         ):
             return reader.read(text)
         if run is None and is_prose(text, path):
-            option = proposed_pattern(text, path)
-            if option:
-                remedy = f"say where they stand: {option}"
-            else:
-                remedy = (
-                    "no lines of it differ in a step that rises and in a number that could be a "
-                    "loss; write a CSV file with the columns step and loss"
-                )
             raise ReadError(
                 f"{path}: neither a table nor a log with two lines of a step and a training loss, "
-                f"such as 'step 10 loss 4.88'; {remedy}"
+                f"such as 'step 10 loss 4.88'; {_remedy(text, path)}"
             ) from None
         raise
+
+
+def _remedy(text: str, path: str) -> str:
+    """What to do with a log that nothing reads."""
+    if option := proposed_pattern(text, path):
+        return f"say where they stand: {option}"
+    if option := proposed_pattern(text, path, of_means=True):
+        return (
+            "its losses are named as running means, of which each hides the steps before: log the "
+            f"plain loss, or read them with {option}"
+        )
+    return (
+        "no lines of it differ in a step that rises and in a number that could be a loss; write a "
+        "CSV file with the columns step and loss"
+    )
 
 
 def growing_reader(

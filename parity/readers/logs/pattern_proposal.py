@@ -19,16 +19,18 @@ _NUMBER = re.compile(r"(?<![\d.])\d+(?:,\d{3})*(?:\.\d+)?(?:e[-+]?\d+)?|\bnan\b"
 _LAST_WORD = re.compile(r"\S{0,24}\s*$")
 _LOSSES = re.compile(r"loss|nll|xent|\bce\b|cross", re.IGNORECASE)
 _OTHERS = re.compile(
-    r"val|eval|test|\blr\b|rate|norm|time|\bdt\b|sec|epoch|acc|ppl|perpl|mfu|mem|tok|scale|aux|best|avg|mean|ema|smooth",
+    r"val|eval|test|\blr\b|rate|norm|time|\bdt\b|sec|epoch|acc|ppl|perpl|mfu|mem|tok|scale|aux|best",
     re.IGNORECASE,
 )
-"""Words before a number that is not the training loss, or not that of one step."""
+"""Words before a number that is not the training loss."""
+_MEANS = re.compile(r"avg|avr|mean|ema|smooth|running", re.IGNORECASE)
+"""Words before a loss that is not that of one step."""
 _SPECIAL = re.compile(r"([\\.^$*+?{}\[\]|()])")
 
 
-def proposed_pattern(text: str, source: str) -> str | None:
+def proposed_pattern(text: str, source: str, *, of_means: bool = False) -> str | None:
     """The option to type for a log, found from its own lines and tried on them; None where no two
-    lines have a step and what may be a loss.
+    lines have a step and what may be a loss: that of one step, or its running mean (`of_means`).
     """
     alike: dict[str, list[str]] = {}
     for _, line in islice(numbered_lines(text), _LOOKED_AT):
@@ -38,7 +40,7 @@ def proposed_pattern(text: str, source: str) -> str | None:
     for group in sorted(alike.values(), key=len, reverse=True):
         if (
             len(group) > 1
-            and (pattern := _pattern_of(group)) is not None
+            and (pattern := _pattern_of(group, of_means=of_means)) is not None
             and _reads(pattern, text, source)
         ):
             return f"--pattern {shlex.quote(pattern)}"
@@ -55,7 +57,7 @@ def _reads(pattern: str, text: str, source: str) -> bool:
     return columns.unread == 0
 
 
-def _pattern_of(lines: Sequence[str]) -> str | None:
+def _pattern_of(lines: Sequence[str], *, of_means: bool) -> str | None:
     """A pattern for lines that differ in their numbers alone."""
     # the matches of each number, over the lines
     columns = [*zip(*(_NUMBER.finditer(line) for line in lines), strict=True)]
@@ -76,6 +78,7 @@ def _pattern_of(lines: Sequence[str]) -> str | None:
         and max(values) <= LARGEST_LOSS
         and len(set(values)) > 1
         and not _OTHERS.search(_name(lines[0], first, at))
+        and bool(_MEANS.search(_name(lines[0], first, at))) == of_means
     ]
     named = [at for at in losses if _LOSSES.search(_name(lines[0], first, at))]
     # of several without a name none is proposed: the wrong one could pass

@@ -14,7 +14,7 @@ from parity.readers import ReadError, read_run
 from parity.readers.logs.pattern import PATTERN
 from tests.parity.readers.kinds.kind import LOSSES, STEPS, lines, records
 
-PROPOSED = re.compile(r"(?:read it with|say where they stand:|name one as) (.*)$")
+PROPOSED = re.compile(r"(?:read it with|read them with|say where they stand:|name one as) (.*)$")
 RECIPES = ("fp8", "nvfp4")
 TEXTS = {
     "a step of another name": ("run.csv", lines("{s},{x}", "n,loss\n")),
@@ -56,6 +56,11 @@ TEXTS = {
         + records(lambda s, x, _: {"run": "b", "step": s, "loss": x}),
     ),
     "a log of other words": ("run.log", lines("tick {s} objective {x}")),
+    "a running mean alone": ("run.log", lines("step {s} avg_loss {x}")),
+    "a bar with a running mean": (
+        "run.log",
+        lines("steps: 10%|# | {s}/40 [00:01<00:02, 1it/s, avr_loss={x}]"),
+    ),
     "a log with a padded counter": ("run.log", lines("<{s:5d} of it> objective {x}")),
 }
 HOPELESS = {
