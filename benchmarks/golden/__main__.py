@@ -117,7 +117,8 @@ def trained_tables(*, are_long: bool) -> Iterator[str]:
 
     yield table(trained_rates.honest_reruns())
     yield table(trained_rates.trained_faults())
-    yield table(trained_rates.resumes())
+    for recipe in ("bf16", "fp8_delayed"):
+        yield f"{recipe}:\n" + table(trained_rates.resumes(recipe))
     if are_long:
         for steps, seeds in ((400, range(3)), (5_000, range(1))):
             pairs = trained_rates.long_pairs(steps, seeds)

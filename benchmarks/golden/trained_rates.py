@@ -72,7 +72,7 @@ def trained_faults(recipe: str = "bf16") -> Iterator[list[str]]:
             yield [f"{low:g} to {high:g} %", kind, str(len(some)), *_counts(answers)]
 
 
-def resumes(recipe: str = "fp8_delayed") -> Iterator[list[str]]:
+def resumes(recipe: str) -> Iterator[list[str]]:
     """A row per resume, honest and with a fault: its true gaps and answers, for three seeds."""
     yield ["resume", "true gaps, %", "by the loss alone", "by all that is recorded"]
     text = corpus()
