@@ -4,6 +4,7 @@ The codes themselves are raised where they arise: in the server, the trainer, wo
 docs/codes.md has one row per entry, to which the pages of runs and jobs lead.
 """
 
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -16,6 +17,9 @@ class RunCode(NamedTuple):
     meaning: str
     next_step: str
 
+
+_LINK_BEHIND = re.compile(r" \(\[[^\]]*\]\([^)]*\)\)")
+_LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 
 RUN_CODES: Mapping[str, RunCode] = {
     "BASELINE_DIFFERS": RunCode(
@@ -394,3 +398,11 @@ RUN_CODES: Mapping[str, RunCode] = {
         "compare the message with [runs on a cluster](operate.md#runs-on-a-cluster)",
     ),
 }
+
+
+def remedy_of(code: str) -> str:
+    """What to do about a code, as a sentence without links; "" for a code that has no entry."""
+    if (entry := RUN_CODES.get(code)) is None:
+        return ""
+    words = _LINK.sub(r"\1", _LINK_BEHIND.sub("", entry.next_step))
+    return f"{words[:1].upper()}{words[1:]}."

@@ -60,6 +60,7 @@ from server.gaps.candidate_gaps import candidate_gaps
 from server.jobs import forecasts
 from server.pages.formats import rough_duration, size
 from server.pages.job.strip import cost_fact, progress_strip
+from server.run_codes import remedy_of
 
 _PLAN_NOTE = "The axes are those of the whole plan, so nothing moves while points arrive."
 _NO_GAP_SO_FAR = "The first point comes with the first step that both arms have recorded."
@@ -401,12 +402,22 @@ def _next_of_none(job: JobDocument) -> str:
             f"parity runs conclude {job.id} has it judged again, with the token of an admin; "
             f"parity runs judge {job.id} only asks how."
         )
+    if job.status == "failed":
+        remedy = remedy_of(job.code or "")
+        return f"{remedy} {_again(job)}".strip()
     if job.is_open and job.status not in JOB_ENDED and _can_be_judged(job):
         judge = f"parity runs judge {job.id} judges the runs that have finished, as of now"
         if job.awaits_conclusion:
             return f"{judge}; parity runs conclude {job.id} records the verdict."
         return f"{judge}."
     return ""
+
+
+def _again(job: JobDocument) -> str:
+    """How a job that failed is trained again; a project has no job file."""
+    if job.is_open:
+        return "Begin another one with parity.Run(project=...)."
+    return f"`parity again {job.id}` queues it again as it was."
 
 
 def _can_be_judged(job: JobDocument) -> bool:

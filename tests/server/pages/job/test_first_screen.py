@@ -202,7 +202,7 @@ def test_a_job_that_ended_without_a_step_announces_none(page: Page, owner_databa
     )
     with owner_database.write() as session:
         job = session.get_one(Job, failed)
-        job.status, job.code = "failed", "CRASHED"
+        job.status, job.code = "failed", "WORKER_CRASHED"
     page.goto(f"/jobs/{queued}")
     expect(page.locator(".screen > .pic")).to_contain_text("no step yet")
     expect(page.locator(".screen > .pic .note")).to_have_count(1)
@@ -210,5 +210,6 @@ def test_a_job_that_ended_without_a_step_announces_none(page: Page, owner_databa
     expect(page.locator(".screen > .pic")).to_contain_text("no step was recorded")
     expect(page.locator(".screen")).not_to_contain_text("yet")
     expect(page.locator(".screen > .pic .note")).to_have_count(0)
-    expect(page.locator(".next h2")).to_have_count(0)  # a link to copy is no next step
+    expect(page.locator(".next")).to_contain_text("out of memory on the host")
+    expect(page.locator(".next code")).to_have_text(f"parity again {failed}")
     expect(page.locator(".acts .btn")).to_have_count(1)
