@@ -174,11 +174,13 @@ _HEAD = re.compile(
 """A step without a name, where the line begins with it: "[10] loss=2.5" behind the prefix of absl,
 "[10 | 12.34] loss=2.5" or "10 | loss 2.5"."""
 _TAG = re.compile(
-    rf"(?<![\w./:-])(?:{'|'.join(sorted(_EVALUATION, key=len, reverse=True))}|testing)(?![\w./-])"
+    rf"(?<![\w./:-])(?:{'|'.join(sorted(_EVALUATION, key=len, reverse=True))}|testing|holdout)"
+    r"(?:[/_-]?\d{1,9})?(?![\w./-])"
     r"|\b(?P<phrase>saving dict)\b",
     re.IGNORECASE,
 )
-"""What says that a line is that of an evaluation, where it stands alone: "[val] step 10"."""
+"""What says that a line is that of an evaluation, where it stands alone or with a number: "[val]
+step 10", "[val/0] step 10"."""
 _BARS_OF_STEPS = frozenset(("step", "steps", "iter", "iters", "iteration", "iterations"))
 """Words before a bar that is not that of one epoch."""
 

@@ -4,10 +4,18 @@ import dataclasses
 from collections.abc import Mapping
 
 from parity.readers.columns.columns import RunColumns
-from parity.readers.columns.names import LOSS, STEP, VALIDATION, find_columns
+from parity.readers.columns.names import (
+    KNOWN_NAMES,
+    LOSS,
+    OPTION,
+    STEP,
+    VALIDATION,
+    find_columns,
+)
 from parity.readers.columns.number import step_number
 from parity.readers.columns.planned_length import add_planned_length
 from parity.readers.columns.series import columns_from_series
+from parity.readers.errors import ReadError
 from parity.readers.files.growing import GrowingLog
 from parity.readers.logs.lines.line import HEAD, numbered_lines
 from parity.readers.logs.lines.printed_dicts import joined_dicts, open_dict
@@ -49,6 +57,19 @@ class PrintedLog(GrowingLog):
         self._open = text[end:]
         self._log.take(joined_dicts(text[:end]))
 
+    def _refuse_two_losses(self, taken: str) -> None:
+        """Raises ReadError where lines of their own have another loss, about as many as those of
+        the one that would be read: one of the two may be held-out, and nothing says which.
+        """
+        others = self._log.beside(taken, KNOWN_NAMES[LOSS])
+        if others:
+            raise ReadError(
+                f"{self._source}: {taken!r} and {others[0]!r} are losses on lines of their own, of "
+                "which one may be held-out; name the training loss with "
+                f"{OPTION.format(LOSS).replace('NAME', taken)} or "
+                f"{OPTION.format(LOSS).replace('NAME', others[0])}"
+            )
+
     def columns(self) -> RunColumns:
         """The run so far; raises ReadError where no loss is in it, or ranks disagree."""
         source, named_columns, ranks = self._source, self._named_columns, self._log.series()
@@ -58,6 +79,8 @@ class PrintedLog(GrowingLog):
             {key: name for key, name in named_columns.items() if key != STEP},
             source,
         )
+        if LOSS not in named_columns:
+            self._refuse_two_losses(taken[LOSS])
         loss_ranks = {
             name: {LOSS: rank[taken[LOSS]], **rank}
             for name, rank in ranks.items()

@@ -116,6 +116,19 @@ class LineLog:
             number += int((~np.isin(rank.steps.arrays()[0], loss_keys)).sum())
         return number
 
+    def beside(self, name: str, others: Collection[str]) -> list[str]:
+        """Which of other names stand on lines of their own, never on one with a number of this
+        name, and on at least half as many.
+        """
+        apart = set[str]()
+        for rank in self._ranks.values():
+            keys = rank.values.get(name, Track()).arrays()[0]
+            for other in rank.values.keys() & set(others) - {name}:
+                other_keys = rank.values[other].arrays()[0]
+                if 2 * len(other_keys) >= len(keys) and not np.isin(other_keys, keys).any():
+                    apart.add(other)
+        return sorted(apart)
+
     def _take(self, data: bytes) -> None:
         """Read whole lines."""
         lines = LineBlock(data)

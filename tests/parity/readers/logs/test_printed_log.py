@@ -310,3 +310,45 @@ def _seconds(text: str) -> float:
     begin = time.process_time()
     read_line(text)
     return time.process_time() - begin
+
+
+def two_losses(tag: str, *, training: str = "ce", every: int = 1) -> list[str]:
+    """Lines of the training's own loss, and of `loss` behind a tag at every so many steps."""
+    return [
+        line
+        for step, loss in enumerate(LOSSES)
+        for line in (
+            f"step {step} {training} {loss}",
+            *([f"{tag} step {step} loss {loss / 2}"] if step % every == 0 else []),
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    "tag", ["[val]", "[val/0]", "[eval_0]", "[valid_0]", "[val-1]", "| holdout |"]
+)
+def test_a_tag_with_a_number_is_that_of_an_evaluation(tag: str, tmp_path: Path) -> None:
+    run = read_run(write(tmp_path, two_losses(tag)))
+    assert run.loss.tolist() == LOSSES
+
+
+@pytest.mark.parametrize(
+    ("tag", "training", "every"),
+    [("[wiki]", "ce", 1), ("[ood]", "ce", 2), ("[wiki]", "train_loss", 3)],
+)
+def test_a_loss_on_lines_of_their_own_beside_another_has_to_be_named(
+    tag: str, training: str, every: int, tmp_path: Path
+) -> None:
+    path = write(tmp_path, two_losses(tag, training=training, every=every))
+    with pytest.raises(ReadError, match=f"--column loss={training}"):
+        read_run(path)
+    assert read_run(path, columns={"loss": training}).loss.tolist() == LOSSES
+
+
+def test_a_loss_that_stands_on_few_lines_or_on_the_same_ones_need_not_be_named(
+    tmp_path: Path,
+) -> None:
+    steps = [f"step {step} loss {loss} ce {loss}" for step, loss in enumerate(LOSSES)]
+    assert read_run(write(tmp_path, steps)).loss.tolist() == LOSSES
+    last = [*(f"step {step} loss {loss}" for step, loss in enumerate(LOSSES)), "step 5 ce 10.5"]
+    assert read_run(write(tmp_path, last)).loss.tolist() == LOSSES
