@@ -46,7 +46,12 @@ from parity.judging.curves.resolution import MAX_NOISE_RATIO, Resolution, noise_
 from parity.judging.curves.schedule import ScheduleState, log_slope, schedule_state
 from parity.judging.curves.treatment import EqualStart, equal_start, same_first_batch
 from parity.judging.curves.window import Window, decay_phase, planned_share
-from parity.judging.gap.window_statistics import PairInWindow, WindowStatistics, measure_window
+from parity.judging.gap.window_statistics import (
+    PairInWindow,
+    WindowStatistics,
+    measure_window,
+)
+from parity.judging.gap.window_statistics import at_margin as statistics_at_margin
 from parity.judging.gap.worst_run import RunGap, worst_run
 from parity.judging.identical import Identical, find_identical
 from parity.judging.multiplicity import ONE_LOOK, Multiplicity
@@ -254,6 +259,23 @@ def measure(
         without_assumed_noise=without_assumed_noise(arms.runs),
         identical=identical,
         statistics=statistics,
+    )
+
+
+def at_margin(measured: Measurements, policy: Policy) -> Measurements:
+    """The same comparison under a policy that differs in its margin alone, which is no margin in
+    tokens: nothing else is measured again.
+    """
+    if measured.statistics is None:
+        return dataclasses.replace(measured, policy=policy)
+    statistics = statistics_at_margin(
+        measured.statistics, policy, measured.levels, measured.resolution.rounding_step
+    )
+    return dataclasses.replace(
+        measured,
+        policy=policy,
+        statistics=statistics,
+        worst_run=_worst_run(measured.arms, measured.window, policy, measured.schedule, statistics),
     )
 
 

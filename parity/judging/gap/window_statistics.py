@@ -388,6 +388,31 @@ def measure_window(pair: PairInWindow, window: Window) -> WindowStatistics:
     )
 
 
+def at_margin(
+    statistics: WindowStatistics,
+    policy: Policy,
+    levels: tuple[float, float],
+    rounding_step: float,
+) -> WindowStatistics:
+    """The statistics under a policy that differs in its margin alone, which is no margin in tokens:
+    of what is measured, the end of the window looks at the margin.
+    """
+    level = statistics.baseline.level
+    margin = determine_margin(policy, level, statistics.noises[0])
+    end = None
+    if margin is not None:
+        end = measure_end(
+            statistics.spikes.masked_gap,
+            statistics.interval,
+            margin.nats,
+            levels,
+            policy.confidence,
+            level,
+            rounding_step,
+        )
+    return dataclasses.replace(statistics, margin=margin, end=end)
+
+
 def _within_se(pair: PairInWindow, gap: FloatArray) -> StandardError:
     """SE_within of the mean gap (n,); arms declared unpaired give the sum of their own detrended
     variances instead.

@@ -3,22 +3,24 @@
 The interval alone asks for a margin above its upper end, above minus its lower end under a
 two-sided policy, and above the gain of a candidate that is surely better, because a gain of a whole
 margin is no pass. Other rules look at the margin too (the end of the window, a growing gap), so the
-pair is judged again just above that: where it does not pass there, no margin is named.
+pair is decided again just above that: where it does not pass there, no margin is named.
 """
 
 import dataclasses
 
 from parity.judging.codes import BY_CODE
-from parity.judging.decision import PASS
-from parity.judging.measurements import Measurements
-from parity.judging.policy import Amount
+from parity.judging.decide import decide
+from parity.judging.decision import PASS, Decision
+from parity.judging.measurements import Measurements, at_margin
+from parity.judging.policy import Amount, Policy
 from parity.judging.rules.margin import deciding_bounds, nominal_bounds
-from parity.judging.verdict.pair import JudgedPair, PairQuestion, judge_pair
+from parity.judging.verdict.checks import apply_checks, checks
+from parity.judging.verdict.pair import JudgedPair
 
 ABOVE = 1.0 + 1e-9  # a pass needs an interval that is below the margin, not at it
 
 
-def margin_to_pass(question: PairQuestion, judged: JudgedPair) -> float | None:
+def margin_to_pass(judged: JudgedPair) -> float | None:
     """In nats, just enough; None where no margin is known, something else than the interval
     decides, or something else would keep a pass back at that margin.
     """
@@ -29,13 +31,21 @@ def margin_to_pass(question: PairQuestion, judged: JudgedPair) -> float | None:
     smallest = _of_interval(m, m.statistics.interval.mean) * ABOVE
     if not smallest > 0.0:
         return None
-    if question.policy.is_absolute:
+    if m.policy.is_absolute:
         margin = Amount(value=smallest, unit="nats")
     else:
         margin = Amount(value=smallest / m.statistics.baseline.level, unit="relative")
-    policy = dataclasses.replace(question.policy, margin=margin, profile=None)
-    tried = judge_pair(dataclasses.replace(question, policy=policy))
-    return smallest if tried.decision.state == PASS else None
+    policy = dataclasses.replace(m.policy, margin=margin, profile=None)
+    return smallest if decided_at(judged, policy).state == PASS else None
+
+
+def decided_at(judged: JudgedPair, policy: Policy) -> Decision:
+    """What is decided of a pair under a policy that differs in its margin alone, which is no margin
+    in tokens.
+    """
+    measured = at_margin(judged.measurements, policy)
+    margin = measured.statistics.margin if measured.statistics else None
+    return apply_checks(decide(measured), checks(judged.advisory, margin, policy), policy)
 
 
 def _of_interval(m: Measurements, gap: float) -> float:

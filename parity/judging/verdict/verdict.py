@@ -221,7 +221,7 @@ def judge(
                         layer_policy,
                         (layer_snr_db or {}).get(candidate),
                         free_offers(question, judged),
-                        margin_to_pass(question, judged),
+                        margin_to_pass(judged),
                     ),
                     measurements=judged.measurements,
                     advisory=judged.advisory,

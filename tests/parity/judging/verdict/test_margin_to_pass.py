@@ -9,7 +9,12 @@ from hypothesis import strategies as st
 
 from parity.judging.codes import BY_CODE
 from parity.judging.curves.curve import Curve
+from parity.judging.measurements import NO_FURTHER_RUNS, Compared
+from parity.judging.multiplicity import ONE_LOOK
+from parity.judging.noise.noise_source import NoiseFamilies
 from parity.judging.policy import policy_from_mapping
+from parity.judging.verdict.margin_to_pass import decided_at
+from parity.judging.verdict.pair import PairQuestion, judge_pair
 from parity.judging.verdict.verdict import Verdict, judge
 from parity.report.facts import facts
 from parity.report.view import view_of
@@ -90,3 +95,31 @@ def test_as_of_a_point_no_margin_is_said_to_pass(make_run: MakeRun) -> None:
 
     assert "would pass" not in fact("unstated")
     assert "would pass" in fact("decayed")
+
+
+@settings(max_examples=some(20))
+@given(
+    st.sampled_from([-0.05, -0.003, 0.0, 0.004, 0.02, 0.05]),
+    st.integers(2, 30),
+    st.sampled_from([0.05, 0.3, 1.0, 3.0]),
+    st.sampled_from([0.2, 0.9, 1.1, 5.0]),
+)
+def test_what_is_decided_at_another_margin_is_what_the_judge_decides_there(
+    make_run: MakeRun, gap: float, seed: int, percent: float, factor: float
+) -> None:
+    def question(share: float) -> PairQuestion:
+        return PairQuestion(
+            compared=Compared("base", "cand"),
+            baseline=[make_run(600)],
+            candidate=[make_run(600, seed=seed, gap=gap)],
+            policy=policy_from_mapping({"schedule": "decayed", "margin": f"{share:g}%"}),
+            planned_steps=600,
+            assume_complete=False,
+            noise_families=NoiseFamilies(None, {}),
+            further=NO_FURTHER_RUNS,
+            multiplicity=ONE_LOOK,
+            evaluations={},
+        )
+
+    there = question(percent * factor)
+    assert decided_at(judge_pair(question(percent)), there.policy) == judge_pair(there).decision
