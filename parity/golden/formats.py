@@ -8,17 +8,23 @@ from parity.golden.answers import FINE, OPEN
 from parity.golden.check import Check
 from parity.golden.golden_file import Golden
 from parity.inert import inert
-from parity.wording import minus
+from parity.wording import count, minus
 
 SCHEMA = "parity.golden/1"
 
 
 def head_words(check: Check) -> str:
-    """What was compared: files, steps, and what is on record of container and hardware."""
+    """What was compared: files, steps, how many more the run has, and what is on record of
+    container and hardware.
+    """
     golden = check.goldens[0]
     parts = [golden.curve.label, f"{check.measured.rows:,} steps"]
     if len(check.goldens) > 1:
         parts[0] += f" and {len(check.goldens) - 1} more"
+    if check.measured.unjudged_steps:
+        parts.append(
+            f"{count(check.measured.unjudged_steps, 'step')} behind the golden's last not judged"
+        )
     for name in ("container", "hardware"):
         before, now = getattr(golden, name), getattr(check.facts, name)
         if now is not None:
@@ -82,6 +88,7 @@ def document(check: Check) -> dict[str, Any]:
         "changed": measured.stated.changed,
         "first_step": measured.first_step,
         "steps": measured.rows,
+        "unjudged_steps": measured.unjudged_steps,
         "measured": values,
     }
 

@@ -1,7 +1,7 @@
 """The file of a golden: JSON lines, a header with its history and then one line per step, for
 people to read in a difference.
 
-    {"golden":1,"recipe":"bf16","container":"26.04","random":["dropout"],"digits":5,"updates":[…]}
+    {"golden":1,"recipe":"bf16","container":"26.04","digits":5,"steps":100,"updates":[…]}
     {"step":1,"loss":10.83281,"grad_norm":2.31}
 """
 
@@ -17,7 +17,8 @@ import numpy as np
 
 from parity.frozen import frozen
 from parity.golden.answers import ANSWERS
-from parity.golden.common_steps import decimals
+from parity.golden.common_steps import MOST_DECIMALS, decimals
+from parity.golden.missing_steps import first_gap
 from parity.golden.quantities import QUANTITIES
 from parity.judging.curves.curve import Curve, CurveError, curve_from_arrays, usable
 from parity.readers.files.text import os_words
@@ -30,6 +31,7 @@ SIGNIFICANT = 6  # digits of quantities other than the loss
 MIN_ROWS, MOST_ROWS = 8, 5_000
 MOST_BYTES = 20_000_000
 _STEP, _LOSS = "step", "loss"
+_DIGITS, _STEPS = "digits", "steps"
 
 
 class GoldenError(ValueError):
@@ -79,9 +81,16 @@ def golden_of(curve: Curve, name: str, recipe: str, every: int = 1, **more: Any)
     """The golden of a run: its losses with at most 6 decimals, learning rates and gradient norms;
     every `every`-th step. `more` are fields of the golden.
 
-    Raises GoldenError for fewer than 8 rows, and for losses that are not finite and positive.
+    Raises GoldenError for fewer than 8 rows, for losses that are not finite and positive, and for a
+    run that lacks steps in between.
     """
     _check_losses(curve, name)
+    gap = first_gap(curve.steps)
+    if gap is not None:
+        raise GoldenError(
+            f"{name} has no step between {gap[0]:,} and {gap[1]:,}; expected a golden without such "
+            "a gap: give the whole log, or train these steps again"
+        )
     rows = np.arange(0, len(curve.steps), every)
     if rows[-1] != len(curve.steps) - 1:
         rows = np.append(rows, len(curve.steps) - 1)
@@ -111,7 +120,8 @@ def golden_text(golden: Golden) -> str:
         header["random"] = list(golden.random)
     if golden.facts:
         header["facts"] = dict(sorted(golden.facts.items()))
-    header["digits"] = digits
+    header[_DIGITS] = digits
+    header[_STEPS] = len(golden.curve.steps)
     header["updates"] = [_entry(update) for update in golden.updates]
     lines = [json.dumps(header, separators=(",", ":"))]
     columns = {
@@ -211,6 +221,7 @@ def _golden(
     if len(curve.steps) < MIN_ROWS:
         raise GoldenError(f"{path}: has {len(curve.steps)} steps; expected at least {MIN_ROWS}")
     _check_losses(curve, path)
+    _check_counts(header, len(curve.steps), path)
     random, facts = header.get("random", []), header.get("facts", {})
     if not (isinstance(random, list) and all(isinstance(word, str) for word in random)):
         raise GoldenError(f'{path}: line 1: random is {shown(random)}; expected ["dropout"] or []')
@@ -256,6 +267,21 @@ def _entry(update: Update) -> dict[str, Any]:
     """An entry of the history, without what it does not have."""
     values = dataclasses.asdict(update)
     return {name: value for name, value in values.items() if value not in (None, False)}
+
+
+def _check_counts(header: Mapping[str, Any], rows: int, path: str) -> None:
+    """Check what a header counts, where it does: older files have no `steps`."""
+    digits, steps = header.get(_DIGITS, MOST_DECIMALS), header.get(_STEPS, rows)
+    if isinstance(digits, bool) or digits not in range(MOST_DECIMALS + 1):
+        raise GoldenError(
+            f"{path}: line 1: digits is {shown(digits)}; expected an integer from 0 to "
+            f"{MOST_DECIMALS}"
+        )
+    if isinstance(steps, bool) or not isinstance(steps, int) or steps != rows:
+        raise GoldenError(
+            f"{path}: line 1: steps is {shown(steps)}, but the file has {rows:,}; expected a line "
+            "for each of them: restore the file as `parity golden update` wrote it"
+        )
 
 
 def _check_losses(curve: Curve, name: str) -> None:

@@ -19,6 +19,7 @@ from parity.golden.level import (
     Level,
     level,
 )
+from parity.golden.missing_steps import MissingSteps, missing_steps
 from parity.golden.quantities import NormRatio, RateDifference, norm_ratios, rate_difference
 from parity.golden.reruns import RerunNoise, rerun_noise
 from parity.judging.curves.curve import Curve, usable
@@ -128,6 +129,22 @@ class Measured:
         stride = max(golden.completeness.stride or 1, self.run.completeness.stride or 1)
         missing = int(golden.steps[-1]) - last
         return missing if missing >= stride else 0
+
+    @functools.cached_property
+    def missing_between(self) -> MissingSteps:
+        """Which of the golden's steps the run lacks before its last one; after a resume only those
+        behind it count.
+        """
+        steps, run = self.goldens[0].steps, self.run.steps
+        if self.stated.changed == "resume" and len(run):
+            saved = self.stated.saved
+            steps = steps[steps >= (int(run[0]) if saved is None else saved + 1)]
+        return missing_steps(steps[steps <= run[-1]] if len(run) else steps, run)
+
+    @functools.cached_property
+    def unjudged_steps(self) -> int:
+        """How many steps the run logged behind the golden's last one."""
+        return int((self.run.steps > self.goldens[0].steps[-1]).sum())
 
     @functools.cached_property
     def is_identical(self) -> bool:

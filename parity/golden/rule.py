@@ -88,6 +88,7 @@ LINES: tuple[Line, ...] = (
     Line(name="losses", answer="worse", holds=lambda m: m.broken_step is not None),
     Line(name="steps", answer="cannot tell", holds=lambda m: m.common_rows < MIN_STEPS),
     Line(name="end", answer="cannot tell", holds=lambda m: m.missing_steps > 0),
+    Line(name="missing steps", answer="cannot tell", holds=lambda m: m.missing_between.are_many),
     Line(name="identical", answer="identical", holds=lambda m: m.is_identical),
     Line(name="fork", answer="cannot tell", holds=lambda m: m.first_row is None),
     Line(name="steps judged", answer="cannot tell", holds=_is_short),

@@ -20,7 +20,7 @@ MARKS: Mapping[Answer, str] = {
     **dict.fromkeys(FINE, "●"),
     OPEN: "◇",
 }
-UNMEASURED = ("losses", "steps", "end", "identical", "fork", "steps judged")
+UNMEASURED = ("losses", "steps", "end", "missing steps", "identical", "fork", "steps judged")
 """The lines that decide before the curves are measured."""
 
 
@@ -183,6 +183,14 @@ def _end_lead(measured: Measured) -> str:
     )
 
 
+def _missing_lead(measured: Measured) -> str:
+    missing = measured.missing_between
+    return (
+        f"the run lacks {missing.count:,} of the golden's {missing.total:,} steps, such as "
+        f"{missing.first:,} to {missing.last:,}"
+    )
+
+
 def _shift_lead(measured: Measured) -> str:
     way = "late" if measured.shift > 0 else "early"
     return f"the run reads the golden's batches {count(abs(measured.shift), 'row')} too {way}"
@@ -195,6 +203,7 @@ _LEADS: Mapping[tuple[str, Answer], Sentence] = {
         f"{MIN_STEPS}"
     ),
     ("end", "cannot tell"): _end_lead,
+    ("missing steps", "cannot tell"): _missing_lead,
     ("identical", "identical"): lambda m: (
         f"all {m.common_rows:,} losses are equal to the last printed digit"
     ),
@@ -259,6 +268,10 @@ _NEXT: Mapping[str, Sentence] = {
     "losses": lambda _: "look at that step; " + _OLD_CODE,
     "steps": lambda _: f"log at the golden's steps, or train at least {MIN_STEPS} of them",
     "end": lambda m: f"train to step {int(m.goldens[0].steps[-1]):,}, or find out why it ended",
+    "missing steps": lambda _: (
+        "log every step of the golden, or read lines of another form with --pattern; for a test "
+        "that logs every N-th step, keep a golden of these with --every N"
+    ),
     "identical": lambda _: "nothing",
     "fork": lambda _: "state the last step before the resume with --fork STEP",
     "steps judged": lambda _: f"train at least {MIN_STEPS} logged steps behind the resume",

@@ -18,7 +18,7 @@ from tests.parity.golden.curves import BATCH, GOLDEN, HONEST, TREND, curve, loss
 @dataclasses.dataclass(frozen=True)
 class Case:
     """A golden's and a run's losses at their first steps, their gradient norms and learning rates,
-    what is stated, and the losses of further goldens.
+    what is stated, the losses of further goldens, and the steps that the run's log lacks.
     """
 
     golden: np.ndarray = field(default_factory=lambda: GOLDEN)
@@ -28,6 +28,7 @@ class Case:
     rate_factor: np.ndarray = field(default_factory=lambda: np.ones(100))
     stated: Stated = field(default_factory=Stated)
     further: tuple[np.ndarray, ...] = ()
+    missing: tuple[int, ...] = ()
 
     def curves(self) -> tuple[Curve, Curve]:
         """Both curves."""
@@ -42,6 +43,7 @@ class Case:
                 self.run,
                 self.run_first_step,
                 columns={name: values[:m] for name, values in run.items()},
+                missing=self.missing,
             ),
         )
 
@@ -149,6 +151,7 @@ CHANGES: Mapping[tuple[str, str], Change] = {
     ("losses", "worse"): at_row(3, np.nan),
     ("steps", "cannot tell"): runs(lambda run: run[:7]),
     ("end", "cannot tell"): runs(lambda run: run[:60]),
+    ("missing steps", "cannot tell"): lambda case: dataclasses.replace(case, missing=(30, 31, 32)),
     ("identical", "identical"): lambda case: dataclasses.replace(
         case, run=case.golden[: len(case.run)] + 1e-5
     ),

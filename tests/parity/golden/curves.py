@@ -2,6 +2,8 @@
 rerun.
 """
 
+from collections.abc import Mapping, Sequence
+
 import numpy as np
 
 from parity.judging.curves.curve import Curve, curve_from_arrays
@@ -28,10 +30,22 @@ def rerun_of(loss: np.ndarray, seed: int = 100) -> np.ndarray:
     return loss * (1.0 + noise * np.minimum(1.0, np.arange(rows) / 10.0))
 
 
-def curve(loss, first_step: int = 1, **more: object) -> Curve:
-    """The curve of losses at successive steps, printed with 5 decimals."""
+def curve(
+    loss,
+    first_step: int = 1,
+    columns: Mapping[str, np.ndarray] | None = None,
+    missing: Sequence[int] = (),
+    **more: object,
+) -> Curve:
+    """The curve of losses at successive steps but the missing ones, printed with 5 decimals."""
     steps = np.arange(first_step, first_step + len(loss))
-    return curve_from_arrays(steps, np.round(loss, 5), **more)
+    kept = ~np.isin(steps, missing)
+    return curve_from_arrays(
+        steps[kept],
+        np.round(loss, 5)[kept],
+        columns={name: values[kept] for name, values in (columns or {}).items()},
+        **more,
+    )
 
 
 TREND, GOLDEN, HONEST = trend(ROWS), losses(), rerun_of(losses())

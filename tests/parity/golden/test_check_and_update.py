@@ -74,6 +74,14 @@ def test_every_surface_says_the_same(path, loss, answer, code):
     assert ("<error" in junit(result)) is (code == 3)
 
 
+def test_steps_behind_the_golden_are_counted_and_not_judged(path):
+    longer = np.concatenate([HONEST, np.full(20, 99.0)])
+    for loss, more in ((longer, 20), (HONEST, 0)):
+        result = checked(path, curve(loss))
+        assert (result.answer, document(result)["unjudged_steps"]) == ("numerics only", more)
+        assert ("20 steps behind" in "\n".join(text_lines(result))) is (more > 0)
+
+
 def test_another_recipe_is_refused_whoever_shows_it(path):
     other = "`parity compare` compares recipes"
     for run, facts in (

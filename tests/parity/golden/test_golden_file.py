@@ -73,7 +73,7 @@ def test_every_loss_comes_back_as_it_was_printed(values):
 
 def test_a_line_is_read_in_a_difference():
     head, first, *_ = golden_text(golden()).splitlines()
-    assert head.startswith('{"golden":1,"recipe":"bf16","digits":5,"updates":[{"date":')
+    assert head.startswith('{"golden":1,"recipe":"bf16","digits":5,"steps":100,"updates":')
     assert re.fullmatch(r'\{"step":1,"loss":\d+\.\d{5},"grad_norm":2\.31568\}', first)
 
 
@@ -127,6 +127,11 @@ ROWS = [{"step": step, "loss": 2.0} for step in range(1, 11)]
             ROWS,
             "updates has",
         ),
+        ({**HEADER, "digits": "x"}, ROWS, "digits is 'x'"),
+        ({**HEADER, "digits": -3}, ROWS, "digits is -3"),
+        ({**HEADER, "digits": True}, ROWS, "digits is True"),
+        ({**HEADER, "steps": "10"}, ROWS, "steps is '10'"),
+        ({**HEADER, "steps": 10}, ROWS[:9], "steps is 10, but the file has 9"),
         (HEADER, ROWS[:7], "7 steps"),
         (HEADER, [*ROWS, {"step": 10, "loss": 2.0}], "step twice"),
         (HEADER, [*ROWS, {"step": 11}], "line 12: loss is None"),
@@ -141,8 +146,9 @@ def test_a_wrong_file_is_refused_by_its_place(tmp_path, header, rows, words):
     path.write_text("\n".join(json.dumps(row) for row in [header, *rows]))
     with pytest.raises(GoldenError, match=re.escape(words)):
         read_golden(str(path))
-    path.write_text("\n".join(json.dumps(row) for row in [HEADER, *ROWS]))
-    assert len(read_golden(str(path)).curve.steps) == 10
+    for right in (HEADER, {**HEADER, "steps": 10}):  # older files do not count their steps
+        path.write_text("\n".join(json.dumps(row) for row in [right, *ROWS]))
+        assert len(read_golden(str(path)).curve.steps) == 10
 
 
 def test_what_is_no_golden_is_known_without_reading_it(tmp_path):

@@ -149,14 +149,6 @@ def test_a_run_must_reach_the_last_step_of_its_golden(last, name):
     assert judge([curve(GOLDEN)], longer, Stated())[0].name == "all"
 
 
-def test_a_run_that_logs_every_fifth_step_is_judged_at_these():
-    golden = curve(GOLDEN)
-    steps = np.arange(1, 101, 5)
-    run = curve_from_arrays(steps, np.round(HONEST[::5], 5))
-    line, measured = judge([golden], run, Stated())
-    assert (line.answer, measured.rows) == ("numerics only", 20)
-
-
 def test_losses_printed_with_two_digits_are_never_identical():
     """Such a digit is coarser than rounding; a difference of 0.01 nats may hide in it."""
     steps = np.arange(1, 101)
