@@ -9,9 +9,15 @@ from parity.readers.columns.columns import RunColumns
 from parity.readers.columns.names import EPOCH, LOSS, NUMBERED, PERPLEXITY, STEP, VALUE
 from parity.readers.columns.planned_length import stated_plan
 from parity.readers.curve.loss_facts import loss_facts
-from parity.readers.curve.plausibility import check_repeats, check_unnamed, check_values
+from parity.readers.curve.plausibility import (
+    check_repeats,
+    check_unnamed,
+    check_values,
+    outlived_by_nan,
+)
 from parity.readers.curve.step_unit import unit_change
 from parity.readers.errors import ReadError
+from parity.wording import count
 
 
 def in_order(taken: RunColumns, source: str) -> RunColumns:
@@ -65,14 +71,21 @@ def curve_of(taken: RunColumns, name: str, *, label: str, stated: bool) -> Curve
     }
     context = {} if taken.planned_steps is None else {PLANNED_STEPS: str(taken.planned_steps)}
     context |= loss_facts(taken)
+    counts = ~outlived_by_nan(steps, loss)
+    outlived = int((~counts).sum())
+    if outlived:
+        notes = (
+            *notes,
+            f"of {count(outlived, 'repeated step')} the loss that is not finite counts",
+        )
     try:
         curve = curve_from_arrays(
-            steps,
-            loss,
-            columns=rest,
+            steps[counts],
+            loss[counts],
+            columns={key: np.asarray(column)[counts] for key, column in rest.items()},
             label=label,
             notes=notes,
-            overwritten=taken.overwritten,
+            overwritten=taken.overwritten + outlived,
             context=context,
         )
         if curve.completeness.duplicates > taken.overwritten:

@@ -6,9 +6,11 @@ back once and then repeats many steps; interleaved rows go back all the time; a 
 where the first one did. Up to 1 % of the rows may repeat in any way.
 """
 
+from itertools import pairwise
+
 import numpy as np
 
-from parity.judging.curves.curve import FloatArray, IntArray
+from parity.judging.curves.curve import BoolArray, FloatArray, IntArray
 from parity.readers.columns.names import LOSS, OPTION
 from parity.readers.errors import ReadError
 from parity.wording import count
@@ -87,3 +89,30 @@ def check_repeats(steps: FloatArray | IntArray, loss: FloatArray, source: str) -
             "row counts"
         ),
     )
+
+
+def outlived_by_nan(steps: FloatArray | IntArray, loss: FloatArray) -> BoolArray:
+    """Which of (T,) rows have a finite loss at a step that an earlier row of the same attempt has
+    with a loss that is not finite, which counts: a final evaluation, or another rank.
+
+    A restart begins another attempt: the steps go back, and the rows from there either repeat more
+    than `RESTART_ROWS` steps or go on to a later one.
+    """
+    outlived: BoolArray = np.zeros(len(steps), dtype=bool)
+    bad = ~np.isfinite(loss)
+    if not bad.any() or bool((steps[1:] > steps[:-1]).all()):
+        return outlived
+    back = (np.flatnonzero(steps[1:] < steps[:-1]) + 1).tolist()
+    attempt: set[float] = set()
+    highest = steps[0]
+    for start, end in pairwise([0, *back, len(steps)]):
+        stretch = steps[start:end]
+        if start and (len(np.unique(stretch)) > RESTART_ROWS or stretch[-1] > highest):
+            attempt = set()
+        highest = max(highest, stretch[-1])
+        for at in range(start, end):
+            if bad[at]:
+                attempt.add(float(steps[at]))
+            else:
+                outlived[at] = float(steps[at]) in attempt
+    return outlived

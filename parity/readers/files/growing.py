@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from parity.readers.columns.columns import RunColumns
 from parity.readers.columns.names import OPTION, STEP
 from parity.readers.errors import ColumnError, ReadError
+from parity.readers.files.last_line import TAIL, is_complete
 
 STEP_ADVICE = OPTION.format(STEP)
 """What an error ends in where another column may be the step."""
@@ -27,8 +28,6 @@ class Growing(ABC):
     """
 
     _ENDS: tuple[str, ...] = ("\n",)
-    _COUNTS_LAST = True
-    """Whether a last line without an end counts in a file that is whole; else it may be cut."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -51,15 +50,19 @@ class Growing(ABC):
         """Columns of a file that is whole."""
         try:
             self.feed(text)
-            if self._COUNTS_LAST and self._torn:
-                self.feed("\n")
-            return self.columns()
+            return self._read_last()
         except ColumnError:
             raise
         except ReadError as error:
             if self.column_names and STEP_ADVICE in str(error):
                 raise ColumnError(str(error), self.column_names) from None
             raise
+
+    def _read_last(self) -> RunColumns:
+        """The columns of a whole file, with its last line where that has no end."""
+        if self._torn:
+            self.feed("\n")
+        return self.columns()
 
     @property
     def column_names(self) -> Sequence[str]:
@@ -77,8 +80,37 @@ class Growing(ABC):
 
 class GrowingLog(Growing):
     """A log that may still grow: the states of a progress bar are lines, too, and a last line
-    without its end may be cut.
+    without its end may be cut. Of a file that is whole it counts where nothing of it is missing
+    (`parity.readers.files.last_line`).
     """
 
     _ENDS = ("\n", "\r")
-    _COUNTS_LAST = False
+
+    def __init__(self, source: str) -> None:
+        super().__init__(source)
+        self._tail = ""
+        """The end of the whole lines."""
+
+    def feed(self, text: str) -> None:
+        """Take the next characters of the file."""
+        whole = "".join((*self._torn, text))
+        end = max(map(whole.rfind, self._ENDS)) + 1
+        if end:
+            self._tail = (self._tail + whole[max(0, end - TAIL) : end])[-TAIL:]
+        super().feed(text)
+
+    def _read_last(self) -> RunColumns:
+        last = "".join(self._torn)
+        losses = self._losses_of(last) if last.strip() else []
+        if not losses:
+            return self.columns()
+        if is_complete(last, self._tail, losses):
+            self.feed("\n")
+            return self.columns()
+        return self.columns().noted(
+            "the last line has a loss, but no end: left out, because it may be cut"
+        )
+
+    @abstractmethod
+    def _losses_of(self, last: str) -> Sequence[float]:
+        """The training losses of a last line without its end."""

@@ -26,7 +26,7 @@ from parity.readers.columns.series import columns_from_series
 from parity.readers.columns.track import Track
 from parity.readers.errors import ReadError
 from parity.readers.files.growing import GrowingLog
-from parity.readers.logs.lines.line import looked_at, numbered_lines
+from parity.readers.logs.lines.line import COLOUR, looked_at, numbered_lines
 from parity.readers.logs.lines.look_alikes import LookAlikes
 from parity.wording import did_you_mean
 
@@ -96,6 +96,14 @@ class PatternLog(GrowingLog):
                 step_number(self._step, f"{self._source}, line {number}")
                 for quantity, value in values.items():
                     self._series.setdefault(quantity, Track()).add(self._step, value)
+
+    def _losses_of(self, last: str) -> Sequence[float]:
+        try:
+            with _limited(SECONDS, self._source):
+                found = [*_found([(0, COLOUR.sub("", last))], self._patterns, "", LookAlikes())]
+        except ReadError:  # half a number is none
+            return []
+        return [values[LOSS] for _, values in found if LOSS in values]
 
     def columns(self) -> RunColumns:
         """The run so far; raises ReadError where no line has a loss."""

@@ -44,8 +44,11 @@ _RANK = re.compile(r"^\s*(?:\[(?:rank|default)?(\d+)\]:?|(\d+):(?=\s))", re.IGNO
 # No possessive quantifiers: Python 3.11 before 3.11.5 gets them wrong. What could be matched in
 # many ways is bounded instead.
 _WORD = r"(?!(?:nan|inf(?:inity)?|none|null|n/a)\b)[a-z_(][\w./()-]*(?![\w./()-])"
-_NUMBER = r"[-+]?(?:(?:\d{1,3}(?:,\d{3})+(?:\.\d*)?|\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity)?|none|null|n/a)"  # noqa: E501
-_ENDS = r"(?![\w%]|\.\d)"
+_MSVC = (
+    r"\d\.#[a-z]{1,5}\d{0,9}"  # how Microsoft's C library prints NaN and infinity: 1.#QNAN, 1.#INF
+)
+_NUMBER = rf"[-+]?(?:{_MSVC}|(?:\d{{1,3}}(?:,\d{{3}})+(?:\.\d*)?|\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity)?|none|null|n/a)"  # noqa: E501
+_ENDS = r"(?![\w%#]|\.[\d#])"
 # a quote, a bracket that holds no unit, [epoch, step], or what a library prints around a number
 _OPENS = (
     rf"['\"]|\((?!{_NUMBER}\)\s?[:=])|\[\s{{0,20}}(?:\d{{1,15}},\s)?"
@@ -416,6 +419,8 @@ def _evaluation(values: Mapping[str, re.Match[str]], text: str) -> dict[str, re.
 
 def _number(pair: re.Match[str]) -> float:
     text = pair["number"].replace(",", "").lower()
+    if "#" in text:
+        return float(text.replace("1.#", "")) if text.endswith("1.#inf") else math.nan
     return math.nan if text in MISSING else float(text)
 
 

@@ -1,7 +1,7 @@
 """The log of any other trainer: steps and losses by their names."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from parity.readers.columns.columns import RunColumns
 from parity.readers.columns.names import (
@@ -17,10 +17,10 @@ from parity.readers.columns.planned_length import add_planned_length
 from parity.readers.columns.series import columns_from_series
 from parity.readers.errors import ReadError
 from parity.readers.files.growing import GrowingLog
-from parity.readers.logs.lines.line import HEAD, numbered_lines
+from parity.readers.logs.lines.line import COLOUR, HEAD, numbered_lines
 from parity.readers.logs.lines.printed_dicts import joined_dicts, open_dict
 from parity.readers.logs.lines.ranks import agreed_series
-from parity.readers.logs.printed_line import is_printed, printed_log
+from parity.readers.logs.printed_line import is_printed, printed_log, read_line
 
 # trainers by a name that they alone print
 _AVERAGED: Mapping[str, str] = {"nanochat": "lrm", "litgpt": "loss/train"}
@@ -69,6 +69,12 @@ class PrintedLog(GrowingLog):
                 f"{OPTION.format(LOSS).replace('NAME', taken)} or "
                 f"{OPTION.format(LOSS).replace('NAME', others[0])}"
             )
+
+    def _losses_of(self, last: str) -> Sequence[float]:
+        text = joined_dicts(f"{self._open}{COLOUR.sub('', last)}\n")
+        names = {self._named_columns.get(LOSS, LOSS), *KNOWN_NAMES[LOSS]}
+        lines = [line for line in map(read_line, text.split("\n")) if line is not None]
+        return [value for line in lines for name, value in line.values.items() if name in names]
 
     def columns(self) -> RunColumns:
         """The run so far; raises ReadError where no loss is in it, or ranks disagree."""

@@ -7,7 +7,7 @@ sees as rounding.
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from parity.readers.columns.columns import RunColumns
 from parity.readers.columns.names import KNOWN_NAMES, LOSS, VALIDATION
@@ -88,6 +88,10 @@ class TrainLog(GrowingLog):
             step_number(step, f"{self._source}, line {number}")
         except ReadError as error:
             self._refusal = self._refusal or error
+
+    def _losses_of(self, last: str) -> Sequence[float]:
+        line = None if self._log is None else self._format.read(COLOUR.sub("", last))
+        return [] if line is None or LOSS not in line.values else [line.values[LOSS]]
 
     def columns(self) -> RunColumns:
         """The run so far; raises ReadError where two trainers wrote it, ranks disagree, a step was

@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import math
 import re
 from collections.abc import Mapping, Sequence, Set
 
@@ -18,6 +19,7 @@ from parity.readers.tables.delimited import DelimitedTable, fields
 
 _THOUSANDS = (re.compile(r"\d{1,3}(?:,\d{3})+"), re.compile(r"\d{1,3}(?:\.\d{3})+"))
 """Steps with signs between thousands, next to losses with a decimal point, and with a comma."""
+_LOSSES = frozenset((LOSS, VALIDATION))
 _EMPTY_WORD = re.compile(r"\bnone\b|\bnull\b|\bn/?a\b|\bnan\b", re.IGNORECASE)
 
 
@@ -26,13 +28,15 @@ class _Part:
     """Rows of a table that follow each other: values (R,) by quantity, the loss NaN where its cell
     is empty; in which rows other columns have a value, (R,) by name, no name where every cell has
     one; and in which the loss is written, NaN in so many letters too. `planned` are the totals of
-    steps such as "5/400".
+    steps such as "5/400", `comma` is where the first loss with a decimal comma is, and its text.
     """
 
     values: Mapping[str, FloatArray]
     present: Mapping[str, BoolArray]
     written: BoolArray
     planned: Set[int] = frozenset()
+    has_point: bool = False
+    comma: tuple[str, str] | None = None
 
 
 class TableRows:
@@ -68,7 +72,12 @@ class TableRows:
         ):
             part = _parse_slowly(table, self._places, self._header, self._run_columns)
         else:
-            part = _Part(values=values, present={}, written=np.ones(len(values[LOSS]), dtype=bool))
+            part = _Part(
+                values=values,
+                present={},
+                written=np.ones(len(values[LOSS]), dtype=bool),
+                has_point=any(_is_broken(values[name]).any() for name in _LOSSES & values.keys()),
+            )
         self._parts.append(part if STEP in self._places else self._with_numbers(part))
 
     @property
@@ -99,6 +108,7 @@ class TableRows:
         """The records of training; raises ReadError where no row has a loss."""
         if not self._parts:
             raise ReadError(f"{source}: a header but no rows; expected one row per training step")
+        self._check_decimal_marks()
         written = np.concatenate([part.written for part in self._parts])
         if not written.any():
             raise ReadError(f"{source}: no row has a loss; expected one row per training step")
@@ -117,6 +127,17 @@ class TableRows:
             for name in further
         }
         return training_records(values, self._names, present, source, written=written)
+
+    def _check_decimal_marks(self) -> None:
+        """Raise ReadError where losses have decimal points and commas: "2,701" may be 2,701."""
+        comma = next((part.comma for part in self._parts if part.comma is not None), None)
+        if comma is not None and any(part.has_point for part in self._parts):
+            where, text = comma
+            raise ReadError(
+                f"{where}: {text!r:.40} in a column of losses has a comma, and other losses have a "
+                "decimal point; expected one decimal mark in a file; write this loss with a point, "
+                "and without a comma between thousands"
+            )
 
 
 def _is_regular(table: DelimitedTable, rows: int) -> bool:
@@ -177,6 +198,8 @@ def _parse_slowly(
     present: list[list[bool]] = []
     written: list[bool] = []
     planned: set[int] = set()
+    comma: tuple[str, str] | None = None
+    has_point = False
     width = len(table.first)
     step_place = columns.get(STEP)
     run_places = [
@@ -209,7 +232,14 @@ def _parse_slowly(
         if (of_total := step_of_total(step)) is not None:
             planned.add(of_total[1])
         written.append(not without or cells[columns[LOSS]].lower() == "nan")
-        rows.append([_cell(cells, columns, where, quantity) for quantity in columns])
+        values_of_row = [_cell(cells, columns, where, quantity) for quantity in columns]
+        rows.append(values_of_row)
+        for (quantity, place), value in zip(columns.items(), values_of_row, strict=True):
+            if quantity in _LOSSES and place < len(cells) and not math.isnan(value):
+                if _has_comma(cells[place]):
+                    comma = comma or (where, cells[place])
+                else:
+                    has_point = has_point or (math.isfinite(value) and not value.is_integer())
         present.append(
             [place < len(cells) and cells[place].lower() not in MISSING for place in others]
         )
@@ -217,8 +247,19 @@ def _parse_slowly(
     there = np.array(present, dtype=bool).reshape(len(present), len(others))
     by_name = {header[place]: there[:, at] for at, place in enumerate(others)}
     return _Part(
-        values=values, present=by_name, written=np.array(written, dtype=bool), planned=planned
+        values=values,
+        present=by_name,
+        written=np.array(written, dtype=bool),
+        planned=planned,
+        has_point=has_point,
+        comma=comma,
     )
+
+
+def _is_broken(values: FloatArray) -> BoolArray:
+    """Which values have digits behind their decimal mark."""
+    broken: BoolArray = np.isfinite(values) & (values != np.floor(values))
+    return broken
 
 
 def _has_comma(text: str) -> bool:

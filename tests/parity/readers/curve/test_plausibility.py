@@ -192,3 +192,21 @@ def test_two_bare_columns_are_read_where_the_second_can_only_be_the_loss(tmp_pat
     text = "".join(f"{step},{loss}\n" for step, loss in enumerate(losses, 1))
     curve = read_run(write(tmp_path, text))
     assert (curve.steps.tolist(), curve.loss.tolist()) == ([*range(1, len(losses) + 1)], losses)
+
+
+@pytest.mark.parametrize("bad", ["nan", "inf"])
+@pytest.mark.parametrize("more", ["99,2.5\n", "98,2.5\n99,2.5\n"])
+def test_a_later_finite_row_hides_no_loss_that_is_not_finite(
+    bad: str, more: str, tmp_path: Path
+) -> None:
+    run = read_run(write(tmp_path, f"{rows((range(99), 3.0))}99,{bad}\n{more}"))
+    assert run.steps[-1] == 99
+    assert not np.isfinite(run.loss[-1])
+    assert run.completeness.duplicates == more.count("\n")
+
+
+@pytest.mark.parametrize("again", [range(80, 100), range(98, 120)])
+def test_a_restart_replaces_a_loss_that_is_not_finite(again: range, tmp_path: Path) -> None:
+    later = rows((again, 3.0)).partition("\n")[2]
+    run = read_run(write(tmp_path, f"{rows((range(99), 3.0))}99,nan\n{later}"))
+    assert np.isfinite(run.loss).all()

@@ -352,3 +352,20 @@ def test_a_loss_that_stands_on_few_lines_or_on_the_same_ones_need_not_be_named(
     assert read_run(write(tmp_path, steps)).loss.tolist() == LOSSES
     last = [*(f"step {step} loss {loss}" for step, loss in enumerate(LOSSES)), "step 5 ce 10.5"]
     assert read_run(write(tmp_path, last)).loss.tolist() == LOSSES
+
+
+@pytest.mark.parametrize(
+    ("printed", "loss"),
+    [
+        *[(text, math.nan) for text in ("1.#QNAN", "1.#IND", "-1.#IND00", "1.#J", "-1.#SNAN")],
+        ("1.#INF", math.inf),
+        ("-1.#INF", -math.inf),
+        ("1.25", 1.25),
+        ("1. # warm-up", 1.0),
+    ],
+)
+def test_nan_of_microsofts_library_is_not_1(printed: str, loss: float, tmp_path: Path) -> None:
+    run = read_run(
+        write(tmp_path, ["step 1 loss 2.5", "step 2 loss 2.25", f"step 3 loss {printed}"])
+    )
+    assert np.array_equal(run.loss, [2.5, 2.25, loss], equal_nan=True)
