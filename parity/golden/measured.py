@@ -13,10 +13,12 @@ from parity.golden.common_steps import Common, common_steps
 from parity.golden.excursions import Excursion, largest_excursion
 from parity.golden.fork import first_difference, fork_row
 from parity.golden.level import (
+    EARLIER_FACTOR,
     PARTLY_SHARED_PCT,
     PARTLY_SHARED_Q,
     STANDARD_ERRORS,
     Level,
+    earlier_levels,
     level,
 )
 from parity.golden.missing_steps import MissingSteps, missing_steps
@@ -270,3 +272,21 @@ class Measured:
         """How far levels may be apart, % of the loss."""
         error = min(one.se_pct for one in self.levels)
         return max(self.reruns.limit_pct, STANDARD_ERRORS * error)
+
+    @functools.cached_property
+    def earlier_level(self) -> Level | None:
+        """The level of the second to the fourth fifth that is farthest from the nearest golden's,
+        by its limit; None for few rows.
+        """
+        by_golden = zip(*map(earlier_levels, self.judged), strict=False)
+        nearest = [min(levels, key=lambda one: abs(one.pct)) for levels in by_golden]
+        return max(nearest, key=lambda one: abs(one.pct) / self.earlier_limit(one), default=None)
+
+    def earlier_limit(self, earlier: Level) -> float:
+        """How far a level before the end may be from the golden's, % of the loss."""
+        return max(
+            EARLIER_FACTOR * self.gap_limit,
+            self.explained_pct,
+            earlier.parting_pct,
+            STANDARD_ERRORS * earlier.se_pct,
+        )

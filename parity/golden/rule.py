@@ -84,6 +84,11 @@ def _is_explained(measured: Measured) -> bool:
     return measured.gap_limit < abs(measured.gap_pct) <= measured.explained_pct
 
 
+def _came_back(measured: Measured) -> bool:
+    earlier = measured.earlier_level
+    return earlier is not None and abs(earlier.pct) > measured.earlier_limit(earlier)
+
+
 LINES: tuple[Line, ...] = (
     Line(name="losses", answer="worse", holds=lambda m: m.broken_step is not None),
     Line(name="steps", answer="cannot tell", holds=lambda m: m.common_rows < MIN_STEPS),
@@ -117,6 +122,7 @@ LINES: tuple[Line, ...] = (
     Line(name="level", answer="worse", holds=lambda m: m.gap_pct > m.gap_limit),
     Line(name="level", answer="better", holds=lambda m: m.gap_pct < -m.gap_limit),
     Line(name="dip", answer="better", holds=lambda m: m.dip.is_beyond),
+    Line(name="earlier level", answer="cannot tell", holds=_came_back),
     Line(
         name="gradient norm",
         answer="set-up changed",

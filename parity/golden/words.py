@@ -142,6 +142,18 @@ def _dip_lead(measured: Measured) -> str:
     )
 
 
+def _earlier_lead(measured: Measured) -> str:
+    earlier = measured.earlier_level
+    if earlier is None:
+        return ""
+    where = "above" if earlier.pct > 0.0 else "below"
+    return (
+        f"the loss is {abs(earlier.pct):.2f} % {where} the golden over {earlier.rows} logged steps "
+        f"from step {earlier.first_step:,} on (limit {measured.earlier_limit(earlier):.2f} %), and "
+        "comes back before the end"
+    )
+
+
 def _facts_lead(measured: Measured) -> str:
     return "; ".join(
         f"{name} was {before} and is {now}"
@@ -247,6 +259,7 @@ _LEADS: Mapping[tuple[str, Answer], Sentence] = {
     ("level", "worse"): _level_lead,
     ("level", "better"): _level_lead,
     ("dip", "better"): _dip_lead,
+    ("earlier level", "cannot tell"): _earlier_lead,
     ("gradient norm", "set-up changed"): lambda m: _norm_lead(m, first=False),
     ("level's error", "cannot tell"): lambda m: (
         f"the level at the end is known to {m.gap_limit:.1f} % only; expected {UNDECIDED_PCT:g} %"
@@ -295,6 +308,7 @@ _NEXT: Mapping[str, Sentence] = {
     "level near its limit": lambda _: _RERUNS,
     "level": lambda _: _OLD_CODE,
     "dip": lambda _: "look at the golden's step; take the run as a new golden if that was a fault",
+    "earlier level": lambda _: _RERUNS,
     "gradient norm": lambda _: (
         "compare clipping, and how gradients are averaged over micro-batches and ranks"
     ),

@@ -5,7 +5,7 @@ that are swapped give another answer.
 import numpy as np
 import pytest
 
-from parity.golden.level import LIMIT_PCT, PARTLY_SHARED_PCT
+from parity.golden.level import EARLIER_FACTOR, LIMIT_PCT, PARTLY_SHARED_PCT
 from parity.golden.measured import FIRST_NATS, MIN_STEPS, RANDOM_FACTOR, Measured, Stated
 from parity.golden.rule import LINES, judge
 from parity.judging.curves.curve import curve_from_arrays
@@ -84,6 +84,22 @@ def test_the_level_is_worse_just_above_its_limit(factor, answer):
     window = np.arange(100) >= 60  # a shift, which is no hump
     case = runs(lambda run: run * (1.0 + factor * LIMIT_PCT / 100.0 * window))(Case())
     assert case.judged()[1] == answer
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+@pytest.mark.parametrize(("factor", "answer"), [(0.95, "numerics only"), (1.05, "cannot tell")])
+def test_a_level_that_comes_back_slowly_is_open_just_above_twice_the_limit(factor, answer, sign):
+    share = sign * factor * EARLIER_FACTOR * LIMIT_PCT / 100.0
+    at = np.arange(100)
+    ramps = np.clip(np.minimum(at - 20, 80 - at) / 15.0, 0.0, 1.0)
+    case = runs(lambda run: run * (1.0 + share * ramps))(Case())
+    assert case.judged()[1] == answer
+
+
+def test_a_level_that_came_back_before_a_resume_is_not_blamed():
+    case = CHANGES["earlier level", "cannot tell"](Case())
+    assert case.judged()[1] == "cannot tell"
+    assert states(changed="resume", saved=75)(case).judged()[1] == "numerics only"
 
 
 def test_a_level_that_other_random_numbers_explain_is_not_blamed():
