@@ -13,6 +13,7 @@ from parity.frozen import frozen
 from parity.judging.curves.context import PARAMETERS, parameter_count
 from parity.judging.curves.curve import (
     LOSS_MEANING,
+    NUMBERED_BY,
     READ_FACTS,
     RECORDED_RECIPE,
     Curve,
@@ -237,3 +238,26 @@ def refuse_mixed_units(arms: Sequence[Arm], controls: Sequence[Curve], option: s
                     f"{run.completeness.stride:,}, with almost no step in common; expected one "
                     f"unit: name the column that counts optimizer steps with {option}"
                 )
+
+
+def refuse_unmatched_rows(arms: Sequence[Arm], option: str) -> None:
+    """Raise InputError if runs of two arms have different numbers of rows and the rows of one are
+    numbered because nothing counts its steps: a line that is missing moves all that follow it.
+
+    `option` names the column of the step.
+    """
+    (base, baseline), *candidates = arms
+    for name, runs in candidates:
+        for run in runs:
+            for other in baseline:
+                rows, others = len(run.steps), len(other.steps)
+                numbered = [one.label for one in (other, run) if NUMBERED_BY in one.context]
+                if numbered and rows != others:
+                    why = "neither has steps" if numbered[1:] else f"{numbered[0]} has no steps"
+                    raise InputError(
+                        f"{base} ({other.label}) has {count(others, 'loss', 'losses')} and {name} "
+                        f"({run.label}) has {rows:,}, and {why}, so it is unknown which losses "
+                        "belong together; expected equal numbers of losses, or steps in both; log "
+                        f"the step, or name its column with {option}; if lines were removed, give "
+                        "the whole log"
+                    )

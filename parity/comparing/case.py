@@ -9,6 +9,7 @@ from parity.comparing.arms import (
     Arm,
     check_short_reruns,
     refuse_mixed_units,
+    refuse_unmatched_rows,
 )
 from parity.comparing.statements import InputError
 from parity.judging.bundles.evidence import Case
@@ -23,8 +24,8 @@ def complete_case(case: Case, *, step_option: str, noise_option: str) -> Case:
     """A case with what its runs state themselves: the planned length, and the families of reruns.
 
     `step_option` and `noise_option` are what errors call the column of the step and the short
-    reruns. Raises InputError where runs count in different units, where an arm has too many short
-    reruns, or reruns of several recipes.
+    reruns. Raises InputError where runs count in different units, where losses without steps cannot
+    be matched, where an arm has too many short reruns, or reruns of several recipes.
     """
     arms = [
         (case.baseline_name or "", list(case.baseline)),
@@ -32,6 +33,7 @@ def complete_case(case: Case, *, step_option: str, noise_option: str) -> Case:
     ]
     early = [(name, list(runs)) for name, runs in case.short_reruns.items()]
     refuse_mixed_units([*arms, *early], (*case.controls, *case.shorter), step_option)
+    refuse_unmatched_rows(arms, step_option)
     for name, runs in early:
         check_short_reruns(len(runs), name, noise_option)
     refuse_mixed_recipes(arms)

@@ -13,7 +13,7 @@ from parity.cli.terminal.options import flag, option, refuse
 from parity.cli.terminal.output import paths_by_name, write_file
 from parity.cli.terminal.shared_options import Printing
 from parity.cli.terminal.wrong_calls import UsageError
-from parity.comparing.arms import Arm
+from parity.comparing.arms import Arm, refuse_unmatched_rows
 from parity.comparing.statements import HELD_OUT, LOSS_KINDS, stated_multiplicity
 from parity.judging.bundles.evidence import Case, bundle_bytes
 from parity.judging.curves.reading import different_meanings
@@ -161,6 +161,7 @@ def judge_evaluations(
         )
     if (why := different_meanings(arms)) is not None:
         raise UsageError(f"{why} Name columns of one quantity (--column ARM:loss=NAME)")
+    refuse_unmatched_rows(arms, "--column step=NAME")
     (name, baseline), candidates = arms[0], dict(arms[1:])
     times = read_times(options, dict(arms)) if options.times else []
     try:

@@ -47,7 +47,9 @@ STEPS_WITHOUT_LOSS = "steps_without_loss"
 LINES_UNREAD = "lines_unread"
 # of what was read: its column or phrase, and what that is
 LOSS_NAME, LOSS_MEANING, LOSS_BASE = "loss_name", "loss_meaning", "loss_base"
-READ_FACTS = (STEPS_WITHOUT_LOSS, LINES_UNREAD, LOSS_NAME, LOSS_MEANING, LOSS_BASE)
+# the context key of a run whose source counts no steps: what was numbered instead, rows or lines
+NUMBERED_BY = "numbered_by"
+READ_FACTS = (STEPS_WITHOUT_LOSS, LINES_UNREAD, LOSS_NAME, LOSS_MEANING, LOSS_BASE, NUMBERED_BY)
 """The context keys that a reader writes, and nobody states."""
 # the context key of a run whose first steps are computed in another precision than its recipe's
 START_PRECISION = "start_precision"

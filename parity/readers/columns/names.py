@@ -29,6 +29,8 @@ only one that is, where no other is known.
 """
 NUMBERED = "the number of the row"
 """What stands for the column of the step where no column counts: rows are numbered from 1."""
+NUMBERED_LINES = "the number of the line"
+"""The same of a log whose lines have no step: those with a loss are numbered from 1."""
 KNOWN_NAMES: Mapping[str, tuple[str, ...]] = {
     STEP: (
         *("step", "steps", "global_step", "train/global_step", "trainer/global_step"),

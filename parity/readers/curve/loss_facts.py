@@ -1,5 +1,6 @@
 """What was read as the loss is a fact of the run, which the judge compares: its column or phrase,
-what that means, the base of its logarithm, and what the reader left out that may be a record.
+what that means, the base of its logarithm, what the reader left out that may be a record, and what
+was numbered where nothing counts steps.
 """
 
 import math
@@ -11,6 +12,7 @@ from parity.judging.curves.curve import (
     LOSS_BASE,
     LOSS_MEANING,
     LOSS_NAME,
+    NUMBERED_BY,
     STEPS_WITHOUT_LOSS,
     FloatArray,
 )
@@ -22,9 +24,19 @@ from parity.judging.curves.reading import (
     TRAINING_LOSS,
 )
 from parity.readers.columns.columns import RunColumns
-from parity.readers.columns.names import HELD_OUT, LOSS, PERPLEXITY, is_in_bits, name_words
+from parity.readers.columns.names import (
+    HELD_OUT,
+    LOSS,
+    NUMBERED,
+    NUMBERED_LINES,
+    PERPLEXITY,
+    STEP,
+    is_in_bits,
+    name_words,
+)
 
 SAME_BASE = 0.02  # relative, of the logarithm of a perplexity; printed ones have three digits
+_NUMBERED_BY = {NUMBERED: "row", NUMBERED_LINES: "line"}
 _CROSS_ENTROPY = frozenset(("ce", "xent", "nll", "crossentropy", "languagecrossentropy"))
 
 
@@ -35,6 +47,8 @@ def loss_facts(taken: RunColumns) -> dict[str, str]:
     facts = {LOSS_NAME: taken.names[LOSS], LOSS_MEANING: meaning_of(taken.names[LOSS])}
     counts = {STEPS_WITHOUT_LOSS: taken.between, LINES_UNREAD: taken.unread}
     facts |= {key: str(number) for key, number in counts.items() if number}
+    if (numbered := _NUMBERED_BY.get(taken.names[STEP])) is not None:
+        facts[NUMBERED_BY] = numbered
     if (
         PERPLEXITY in taken.values
         and (base := base_of(taken.values[LOSS], taken.values[PERPLEXITY])) is not None

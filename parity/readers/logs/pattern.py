@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from parity.readers.columns.columns import RunColumns
-from parity.readers.columns.names import LOSS, QUANTITIES, STEP, VALIDATION
+from parity.readers.columns.names import LOSS, NUMBERED_LINES, QUANTITIES, STEP, VALIDATION
 from parity.readers.columns.number import MISSING, plain_number, step_number
 from parity.readers.columns.series import columns_from_series
 from parity.readers.columns.track import Track
@@ -121,6 +121,7 @@ class PatternLog(GrowingLog):
         columns = dataclasses.replace(columns, found=(), names=names, unread=self._alike.unread)
         if self._has_step:
             return columns.noted("lines found by a pattern: losses as printed")
+        columns = dataclasses.replace(columns, names={**columns.names, STEP: NUMBERED_LINES})
         return columns.noted(
             "lines found by a pattern without a step: numbered from 1, so a planned length counts "
             "lines"

@@ -7,6 +7,7 @@ from parity.readers.columns.columns import RunColumns
 from parity.readers.columns.names import (
     KNOWN_NAMES,
     LOSS,
+    NUMBERED_LINES,
     OPTION,
     STEP,
     VALIDATION,
@@ -106,12 +107,15 @@ class PrintedLog(GrowingLog):
         )
         notes = ["a printed log: losses as printed"]
         if self._log.is_numbered:
+            columns = dataclasses.replace(columns, names={**columns.names, STEP: NUMBERED_LINES})
             notes.append(
                 "no step is printed: lines with a loss are numbered from 1, so a planned length "
                 "counts lines"
             )
         if self._log.restarts:
             notes.append("steps restart with each epoch: continued")
+            if not self._log.planned:
+                notes.append("no number of epochs is printed, so no planned length is taken")
         notes += [
             f"{trainer} prints a running average of the loss"
             for trainer, name in _AVERAGED.items()

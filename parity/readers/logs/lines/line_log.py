@@ -71,19 +71,25 @@ class LineLog:
 
     @property
     def planned(self) -> set[int]:
-        """The planned lengths that lines with a step and a loss state, in epochs, too."""
-        lengths = {
-            int(length * epochs)
-            for rank in self._ranks.values()
-            if (length := _continued(rank, self._longest)[2]) is not None
-            for epochs in self._epochs
-        }
-        return lengths or self._planned
+        """The planned lengths that lines with a step and a loss state; where steps restart with
+        each epoch, a line states the length of an epoch, and the number of epochs makes the plan.
+        """
+        lengths = self._epoch_lengths
+        if not lengths:
+            return self._planned
+        return {int(length * epochs) for length in lengths for epochs in self._epochs}
 
     @property
     def restarts(self) -> bool:
         """Whether the steps restart with each epoch, so that they were continued."""
-        return any(_continued(rank, self._longest)[2] is not None for rank in self._ranks.values())
+        return bool(self._epoch_lengths)
+
+    @property
+    def _epoch_lengths(self) -> set[float]:
+        """How many steps an epoch has, by each rank whose steps restart with it."""
+        longest = self._longest
+        lengths = (_continued(rank, longest)[2] for rank in self._ranks.values())
+        return {length for length in lengths if length is not None}
 
     @property
     def _longest(self) -> float:

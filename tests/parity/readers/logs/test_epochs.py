@@ -57,3 +57,38 @@ def test_what_may_be_another_run_or_length_is_refused(
     printed: list[tuple[int, int]], tmp_path: Path
 ) -> None:
     assert is_refused(lambda: read(tmp_path, printed))
+
+
+def printed(folder: Path, epochs: str, last: int) -> Curve:
+    """The run of a log whose lines state the length of an epoch; `epochs` is what follows the
+    number of one, on a line of its own.
+    """
+    lines = []
+    for at, loss in enumerate(losses(last)):
+        epoch, step = divmod(at, BATCHES)
+        if not step:
+            lines.append(f"Epoch {epoch + 1}{epochs}\n")
+        lines.append(f"step {step + 1}/{BATCHES} loss {loss}\n")
+    path = folder / "train.log"
+    path.write_text("".join(lines))
+    return read_run(str(path))
+
+
+@pytest.mark.parametrize("last", [EPOCHS * BATCHES, BATCHES + 3])
+@pytest.mark.parametrize(("epochs", "planned"), [("", None), ("/3", "24")])
+def test_the_length_of_an_epoch_is_no_plan(
+    epochs: str, planned: str | None, last: int, tmp_path: Path
+) -> None:
+    run = printed(tmp_path, epochs, last)
+    assert run.steps.tolist() == [*range(1, last + 1)]
+    assert run.context.get("planned_steps") == planned
+    assert any("no planned length" in note for note in run.notes) == (planned is None)
+
+
+def test_a_total_of_steps_that_go_on_is_the_plan(tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    path.write_text(
+        "Epoch 1\n"
+        + "".join(f"step {at}/24 loss {loss}\n" for at, loss in enumerate(losses(24), 1))
+    )
+    assert read_run(str(path)).context["planned_steps"] == "24"
