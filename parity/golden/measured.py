@@ -286,7 +286,7 @@ class Measured:
         """How far a level before the end may be from the golden's, % of the loss."""
         return max(
             EARLIER_FACTOR * self.gap_limit,
+            EARLIER_FACTOR * STANDARD_ERRORS * earlier.se_pct,
             self.explained_pct,
             earlier.parting_pct,
-            STANDARD_ERRORS * earlier.se_pct,
         )
