@@ -53,8 +53,11 @@ _ARGUMENT_FORMS: Sequence[tuple[str, Callable[[re.Match[str]], str]]] = (
 
 _ON_A_PAGE: Sequence[tuple[str, str]] = (
     (r"state it \(--recipe (?:'[^']*'|\S+)\)", "state it on the job's page"),
-    (r"add its size, such as `--parameters (\w+)`", r"record it in the manifests (parameters: \1)"),
-    (r"\(--schedule decayed\)", "(schedule: decayed in the policy of a new job)"),
+    (
+        r"add its size, such as `--parameters (\w+)`",
+        r"record it in the manifests (`parameters: \1`)",
+    ),
+    (r"\(--schedule decayed\)", "(`schedule: decayed` in the policy of a new job)"),
 )
 
 
