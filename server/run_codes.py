@@ -8,6 +8,9 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+_LINK_BEHIND = re.compile(r" \(\[[^\]]*\]\([^)]*\)\)")
+_LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
+
 
 class RunCode(NamedTuple):
     """What a code means, and what to do: parts of a sentence in Markdown, whose links lead from
@@ -17,9 +20,6 @@ class RunCode(NamedTuple):
     meaning: str
     next_step: str
 
-
-_LINK_BEHIND = re.compile(r" \(\[[^\]]*\]\([^)]*\)\)")
-_LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 
 RUN_CODES: Mapping[str, RunCode] = {
     "BASELINE_DIFFERS": RunCode(

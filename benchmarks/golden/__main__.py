@@ -27,7 +27,7 @@ from parity.golden.rule import judge
 from parity.judging.curves.curve import Curve, curve_from_arrays
 
 MOST_BASES = 40
-SPOTS = 5  # each fault is planted so many times into each pair
+SPOTS = 5  # times that a fault is planted into a pair
 
 
 def answer_of(pair: Pair, run: Curve | None = None) -> Answer:
@@ -77,12 +77,12 @@ def planted_rows(chosen: Sequence[Pair], rows: int) -> Iterator[list[str]]:
             for spot in range(SPOTS)
         ]
         answers = Counter(answer_of(pair, run) for pair, run in runs)
-        found = len(runs) - sum(answers[answer] for answer in FINE)
+        caught = len(runs) - sum(answers[answer] for answer in FINE)
         passed = [
             sum(passes(pair.golden.loss, run.loss) for pair, run in runs)
             for passes in CUSTOMARY.values()
         ]
-        counts = [found, answers["worse"], answers[OPEN], *passed]
+        counts = [caught, answers["worse"], answers[OPEN], *passed]
         yield [name, str(len(chosen)), *(f"{100 * n / len(runs):.0f}" for n in counts)]
 
 
@@ -135,11 +135,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--pairs", type=Path, default=PAIRS)
     parser.add_argument("--trained", action="store_true")
     parser.add_argument("--long", action="store_true")
-    asked = parser.parse_args(arguments)
-    if asked.trained:
-        tables = trained_tables(are_long=asked.long)
+    options = parser.parse_args(arguments)
+    if options.trained:
+        tables = trained_tables(are_long=options.long)
     else:
-        tables = public_tables(asked.pairs, asked.part)
+        tables = public_tables(options.pairs, options.part)
     for one in tables:
         print(one, end="\n\n", flush=True)
     return 0

@@ -258,9 +258,9 @@ def _run_and_goldens(files: Sequence[str]) -> tuple[str, list[str]]:
             f"none of {', '.join(files)} is a golden; `parity golden update NAME.golden.jsonl "
             f"{runs[0]}` writes one of a run"
         )
-    found = ", ".join(runs) or "none"
+    named = ", ".join(runs) or "none"
     raise UsageError(
-        f"expected one run in addition to {', '.join(goldens)}, found {found}: give the file or "
+        f"expected one run in addition to {', '.join(goldens)}, found {named}: give the file or "
         "source of one run"
     )
 

@@ -111,7 +111,7 @@ def shift(common: Common) -> int:
     """By how many rows the run is behind the golden (negative: ahead), where it reads the golden's
     batches so; 0 where no shift of 1 or 2 rows explains it.
     """
-    best, found = SHIFTED, 0
+    best, rows_behind = SHIFTED, 0
     for lag in LAGS:
         if len(common.steps) - lag < MIN_ROWS:
             break
@@ -121,8 +121,8 @@ def shift(common: Common) -> int:
         ):
             measured = agreement(golden, run)
             if measured.spread > 0.0 and measured.q < best:
-                best, found = measured.q, signed
-    return found
+                best, rows_behind = measured.q, signed
+    return rows_behind
 
 
 def _white_size(order: int) -> float:

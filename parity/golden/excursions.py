@@ -58,7 +58,7 @@ def largest_excursion(common: Common, sign: float = 1.0) -> Excursion:
     wide = max(2, len(differences) // WIDE_SHARE)
     noise = median(np.abs(np.diff(differences))) / ROBUST / 2.0**0.5
     own = _own_excursions(common.golden)
-    found = []
+    excursions = []
     factor = 1.0 if sign > 0.0 else DIP_FACTOR
     for rows, least in ((1, ROW_PCT), (FEW_ROWS, ROW_PCT), (wide, WIDE_PCT)):
         if rows >= len(differences):
@@ -70,10 +70,10 @@ def largest_excursion(common: Common, sign: float = 1.0) -> Excursion:
         )
         at = int(np.argmax(beyond - limits))
         step = int(common.steps[at + int(np.argmax(differences[at : at + rows]))])
-        found.append(
+        excursions.append(
             Excursion(pct=float(beyond[at]), limit_pct=float(limits[at]), step=step, rows=rows)
         )
-    return max(found, key=lambda excursion: excursion.pct - excursion.limit_pct)
+    return max(excursions, key=lambda excursion: excursion.pct - excursion.limit_pct)
 
 
 def _beyond_sides(values: FloatArray, rows: int) -> FloatArray:

@@ -10,7 +10,7 @@ from parity.frozen import frozen
 from parity.golden.common_steps import Common
 
 # The 99 % quantile of |gap| of 572 pairs of Megatron-LM golden files with the same start and the
-# same batches is 0.29 % (shared/design/golden.md).
+# same batches is 0.29 %.
 LIMIT_PCT = 0.3
 # Where a run shares its batches but not the rest of its noise (q of 0.25 and more: other dropout
 # masks, other initial weights), |gap| reaches 0.64 % in 127 such pairs: up to this nothing is

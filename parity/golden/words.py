@@ -23,6 +23,17 @@ MARKS: Mapping[Answer, str] = {
 UNMEASURED = ("losses", "steps", "end", "missing steps", "identical", "fork", "steps judged")
 """The lines that decide before the curves are measured."""
 
+_OLD_CODE = "run the old code on the new machine; if that is equal to the golden, the code did it"
+_RERUNS = "rerun the golden's own code twice, and check against all of them: check RUN G1 G2 G3"
+_COMPARE_START = (
+    "compare the checkpoint, the initial weights, the tokenizer and the first batch; with dropout, "
+    "state --random dropout"
+)
+_START = {
+    "resume": "compare the restored weights, optimizer state and position of the data",
+    "hardware": "keep a golden per hardware, or start both runs from one checkpoint",
+}
+
 
 @frozen
 class Row:
@@ -267,16 +278,6 @@ _LEADS: Mapping[tuple[str, Answer], Sentence] = {
     ("all", "numerics only"): lambda m: f"rounding explains all differences over {m.rows:,} steps",
 }
 
-_OLD_CODE = "run the old code on the new machine; if that is equal to the golden, the code did it"
-_RERUNS = "rerun the golden's own code twice, and check against all of them: check RUN G1 G2 G3"
-_COMPARE_START = (
-    "compare the checkpoint, the initial weights, the tokenizer and the first batch; with dropout, "
-    "state --random dropout"
-)
-_START = {
-    "resume": "compare the restored weights, optimizer state and position of the data",
-    "hardware": "keep a golden per hardware, or start both runs from one checkpoint",
-}
 _NEXT: Mapping[str, Sentence] = {
     "losses": lambda _: "look at that step; " + _OLD_CODE,
     "steps": lambda _: f"log at the golden's steps, or train at least {MIN_STEPS} of them",

@@ -28,7 +28,7 @@ def margin_to_pass(judged: JudgedPair) -> float | None:
     code = BY_CODE[judged.decision.deciding.code]
     if m.statistics is None or m.statistics.margin is None or not code.decided_by_interval:
         return None
-    smallest = _of_interval(m, m.statistics.interval.mean) * ABOVE
+    smallest = _interval_margin(m, m.statistics.interval.mean) * ABOVE
     if not smallest > 0.0:
         return None
     if m.policy.is_absolute:
@@ -48,7 +48,7 @@ def decided_at(judged: JudgedPair, policy: Policy) -> Decision:
     return apply_checks(decide(measured), checks(judged.advisory, margin, policy), policy)
 
 
-def _of_interval(m: Measurements, gap: float) -> float:
+def _interval_margin(m: Measurements, gap: float) -> float:
     """What the interval asks of the margin, nats: not above 0 where any margin passes."""
     lo, hi = deciding_bounds(m)
     needed = [hi]

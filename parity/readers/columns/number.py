@@ -9,7 +9,7 @@ from parity.readers.errors import ReadError
 
 MISSING = ("", "none", "null", "na", "n/a", "<na>", "nan", "-", "--")
 """What stands in a cell without a value, in lower case."""
-_OF_TOTAL = re.compile(r"\s*(\d{1,15})\s*(?:/|of)\s*(\d{1,15})\s*")
+_STEP_OF_TOTAL = re.compile(r"\s*(\d{1,15})\s*(?:/|of)\s*(\d{1,15})\s*")
 
 
 def step_number(value: float, where: str, option: str = OPTION) -> float:
@@ -24,7 +24,7 @@ def step_number(value: float, where: str, option: str = OPTION) -> float:
 
 def step_of_total(text: str) -> tuple[int, int] | None:
     """Step and planned length of a text such as "5/400"; None for any other."""
-    found = _OF_TOTAL.fullmatch(text)
+    found = _STEP_OF_TOTAL.fullmatch(text)
     return (int(found[1]), int(found[2])) if found else None
 
 
