@@ -112,12 +112,13 @@ class Filler:
                 ended = {self.attempt: attempt, "outcome": "finished"}
                 self.send(f"finish {what}", f"{path}:finish", ended)
 
-    def wait(self, job: str, happened: Callable[[JSON], bool], seconds: float = 240.0) -> JSON:
+    def wait(self, job: str, happened: Callable[[JSON], bool], seconds: float = 600.0) -> JSON:
         """A job's document once it is as asked."""
         end = time.monotonic() + seconds
         while not happened(document := self.get(f"/jobs/{job}")):
             if time.monotonic() > end:
-                raise TimeoutError(f"{document['name']} is {document['status']}")
+                state = f"{document['name']} is {document['status']}"
+                raise TimeoutError(f"{state}: {self.get(f'/jobs/{job}/runs')}")
             time.sleep(0.2)
         return dict(document)
 

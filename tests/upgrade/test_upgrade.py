@@ -78,15 +78,19 @@ def serving(checkout: Path, state: Path, database_url: str) -> Iterator[str]:
             start_new_session=True,
         )
     url, end = f"http://127.0.0.1:{port}", time.monotonic() + STARTS
-    parts: list[psutil.Process] = []
     try:
         while not _is_ready(url):
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < end, log.read_text()
             time.sleep(0.2)
         yield url
-        parts = psutil.Process(process.pid).children(recursive=True)
+    except Exception as error:
+        error.add_note(f"the last lines of {log.name}:\n{log.read_text()[-4_000:]}")
+        raise
     finally:
+        # Its workers outlive it, and would take the runs of the version that comes next.
+        lives = process.poll() is None
+        parts = psutil.Process(process.pid).children(recursive=True) if lives else []
         process.send_signal(signal.SIGKILL)
         for part in parts:
             with contextlib.suppress(psutil.NoSuchProcess):
