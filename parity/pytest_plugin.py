@@ -120,7 +120,7 @@ def _updated(
     """Take a run as its golden; AssertionError, with the answer, where that needs a person."""
     __tracebackhide__ = True
     from parity.cli.git import git  # noqa: PLC0415
-    from parity.golden.formats import text_lines  # noqa: PLC0415
+    from parity.golden.formats import document, text_lines  # noqa: PLC0415
     from parity.golden.golden_file import GoldenError  # noqa: PLC0415
     from parity.golden.update import NotAcceptedError, Request, update_golden  # noqa: PLC0415
 
@@ -138,7 +138,10 @@ def _updated(
     try:
         return update_golden(paths[0], run, stated, asked, changed=changed, fork=fork)
     except NotAcceptedError as error:
-        lines = [*text_lines(error.check), str(error).replace("--accept ", "--accept-golden ")]
+        lines = [
+            *text_lines(document(error.check)),
+            str(error).replace("--accept ", "--accept-golden "),
+        ]
         raise AssertionError("\n".join(lines)) from None
 
 

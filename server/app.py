@@ -18,6 +18,7 @@ from server.api import (
     evaluations,
     events,
     gate,
+    goldens,
     images,
     jobs,
     matrix,
@@ -128,7 +129,13 @@ def create_app(settings: Settings) -> FastAPI:
         events.router,
     )
     about_curves = (run_curves.router, layers.router, overlay.router, gap.router)
-    curve_body_routers = (runs.router, run_logs.router, evaluations.router, noise_tables.router)
+    curve_body_routers = (
+        runs.router,
+        run_logs.router,
+        evaluations.router,
+        goldens.router,
+        noise_tables.router,
+    )
     about_service = (
         health.router,
         workers.router,

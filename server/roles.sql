@@ -40,6 +40,9 @@ grant insert on analyses to :api;
 grant select on analysis_results to :api, :worker;
 grant insert on analysis_results to :worker;
 
+-- Goldens, which no worker reads.
+grant select, insert, update (removed_at, removed_by, remove_reason) on goldens to :api;
+
 -- Baselines and noise tables.
 grant select on baselines to :api, :worker;
 grant insert, update (expires_at) on baselines to :api;
@@ -57,7 +60,7 @@ grant select, insert, update (revoked_at, revoked_by, revoke_reason) on sign_off
 -- What an owner stated of external runs; whoever judges a job reads it.
 grant select on statements to :api, :worker;
 grant insert on statements to :api;
-revoke all on alembic_version, baseline_events, job_notes, job_tags, new_questions, sign_offs from :worker;
+revoke all on alembic_version, baseline_events, goldens, job_notes, job_tags, new_questions, sign_offs from :worker;
 
 -- Tokens, logins and keys.
 grant select, insert, update on tokens to :api;

@@ -52,7 +52,7 @@ class Commands(LazyGroup):
             app="noise",
         ),
         "golden": CommandPlace(
-            "parity.cli.golden",
+            "parity.cli.golden.command",
             FILES,
             "Check a run of the same recipe (new code, container, machine, or a resume) against a "
             "golden curve.",

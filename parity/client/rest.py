@@ -278,6 +278,30 @@ class Client:
         """
         return self._get(f"{_baseline_path(name, version)}/diff", {"other": other})
 
+    def goldens(self, name: str | None = None, limit: int = 50) -> Document:
+        """A page of goldens' versions, taken last first: `items` and `next_cursor`."""
+        return self._get("goldens", {"limit": limit} | ({"name": name} if name else {}))
+
+    def golden(self, name: str, version: int | None = None) -> Document:
+        """A version of a golden (the newest where none is given): its file and its history."""
+        path = f"goldens/{quote(name, safe='')}"
+        return self._get(path if version is None else f"{path}/versions/{version}")
+
+    def check_golden(self, body: Document) -> Document:
+        """A run (`parity.golden.sent_run`) judged by goldens of the server: `check`, and which
+        versions counted. Nothing is stored.
+        """
+        return self._post("goldens:check", body)
+
+    def take_golden(self, name: str, body: Document) -> Document:
+        """A run as the next version of a golden: `written`, `refused`, `check` and `golden`."""
+        return self._post(f"goldens/{quote(name, safe='')}/versions", body)
+
+    def remove_golden(self, name: str, version: int, reason: str) -> Document:
+        """Remove a version of a golden: nothing is judged by it any more; that version."""
+        path = f"goldens/{quote(name, safe='')}/versions/{version}:remove"
+        return self._post(path, {"reason": reason})
+
     def gap(self, job_id: str, candidate: str, bins: int) -> Document:
         """The gap of a candidate against the baseline in bins."""
         return self._get(f"jobs/{job_id}/gap", {"candidate": candidate, "bins": bins})

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from parity.golden.check import Check, RunFacts, check_golden, read_goldens
-from parity.golden.formats import text_lines
+from parity.golden.formats import document, text_lines
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 """The file of a golden, or the files of several, which are reruns of one."""
@@ -75,4 +75,4 @@ def refuse_change(result: Check) -> None:
     """Raise AssertionError, with the answer in words, unless the run is fine."""
     __tracebackhide__ = True
     if not result.is_fine:
-        raise AssertionError("\n".join(text_lines(result)))
+        raise AssertionError("\n".join(text_lines(document(result))))

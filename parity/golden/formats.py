@@ -1,4 +1,6 @@
-"""A check as text for a terminal, as JSON, as Markdown, and as JUnit."""
+"""A check as JSON, and from that as text for a terminal, as Markdown, and as JUnit: the JSON may
+come from a server.
+"""
 
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator, Mapping
@@ -37,22 +39,6 @@ def headline(check: Check) -> str:
     return f"{check.words.chip}  {check.words.lead}"
 
 
-def text_lines(check: Check) -> Iterator[str]:
-    """The lines for a terminal: the answer, what was compared, one line per measurement, what the
-    answer does not say, and the next step.
-    """
-    yield minus(headline(check))
-    yield f"{head_words(check)}, run {check.run.label}"
-    name, value = (
-        max((len(getattr(row, part)) for row in check.words.rows), default=0)
-        for part in ("name", "value")
-    )
-    for row in check.words.rows:
-        yield minus(f"{row.name:<{name}}  {row.value:<{value}}  ({row.limit})")
-    yield check.words.scope
-    yield f"Next: {check.words.next}"
-
-
 def document(check: Check) -> dict[str, Any]:
     """The check as JSON-able values."""
     measured = check.measured
@@ -85,6 +71,10 @@ def document(check: Check) -> dict[str, Any]:
         "recipe": check.recipe,
         "goldens": [golden.curve.label for golden in check.goldens],
         "run": check.run.label,
+        "compared": f"{head_words(check)}, run {check.run.label}",
+        "rows": [
+            {"name": row.name, "value": row.value, "limit": row.limit} for row in check.words.rows
+        ],
         "changed": measured.stated.changed,
         "first_step": measured.first_step,
         "steps": measured.rows,
@@ -93,24 +83,43 @@ def document(check: Check) -> dict[str, Any]:
     }
 
 
-def markdown(check: Check) -> str:
-    """The check for a comment or a step's summary."""
+def text_lines(checked: Mapping[str, Any]) -> Iterator[str]:
+    """The lines for a terminal, of a check's document: the answer, what was compared, one line per
+    measurement, what the answer does not say, and the next step.
+    """
+    yield minus(checked["headline"])
+    yield checked["compared"]
+    rows = checked["rows"]
+    name, value = (max((len(row[part]) for row in rows), default=0) for part in ("name", "value"))
+    for row in rows:
+        yield minus(f"{row['name']:<{name}}  {row['value']:<{value}}  ({row['limit']})")
+    yield checked["scope"]
+    yield f"Next: {checked['next']}"
+
+
+def markdown(checked: Mapping[str, Any]) -> str:
+    """A check's document for a comment or a step's summary."""
     from parity.report.formats.markdown import escaped, markdown_table  # noqa: PLC0415
 
-    rows = [(row.name, escaped(minus(row.value)), escaped(row.limit)) for row in check.words.rows]
+    rows = [
+        (row["name"], escaped(minus(row["value"])), escaped(row["limit"]))
+        for row in checked["rows"]
+    ]
     sections = [
-        f"### {escaped(minus(headline(check)))}",
-        escaped(f"{head_words(check)}, run {check.run.label}"),
+        f"### {escaped(minus(checked['headline']))}",
+        escaped(checked["compared"]),
         *([markdown_table([("", "", ""), *rows])] if rows else []),
-        escaped(check.words.scope),
-        f"**Next:** {escaped(minus(check.words.next))}",
+        escaped(checked["scope"]),
+        f"**Next:** {escaped(minus(checked['next']))}",
     ]
     return "\n\n".join(sections) + "\n"
 
 
-def junit(check: Check) -> str:
-    """The check as JUnit XML: one case, which fails by its answer; what is open is an error."""
-    answer = check.answer
+def junit(checked: Mapping[str, Any]) -> str:
+    """A check's document as JUnit XML: one case, which fails by its answer; what is open is an
+    error.
+    """
+    answer = checked["answer"]
     outcome = "" if answer in FINE else "failure"
     if answer == OPEN:
         outcome = "error"
@@ -118,7 +127,7 @@ def junit(check: Check) -> str:
     suite = ElementTree.SubElement(
         root,
         "testsuite",
-        name=inert(check.goldens[0].curve.label),
+        name=inert(checked["goldens"][0]),
         tests="1",
         failures=str(int(outcome == "failure")),
         errors=str(int(outcome == "error")),
@@ -126,21 +135,19 @@ def junit(check: Check) -> str:
     )
     properties = ElementTree.SubElement(suite, "properties")
     facts: Mapping[str, object] = {
-        "answer": answer,
-        "line": check.words.line,
-        "recipe": check.recipe,
-        "next": check.words.next,
-        **document(check)["measured"],
+        **{name: checked[name] for name in ("answer", "line", "recipe", "next")},
+        **checked["measured"],
     }
     for name, value in facts.items():
         ElementTree.SubElement(properties, "property", name=name, value=inert(str(value)))
     case = ElementTree.SubElement(
-        suite, "testcase", name=inert(check.run.label), classname="parity.golden"
+        suite, "testcase", name=inert(checked["run"]), classname="parity.golden"
     )
+    said = inert(checked["headline"])
     if outcome:
-        ElementTree.SubElement(case, outcome, message=inert(headline(check)))
+        ElementTree.SubElement(case, outcome, message=said)
     else:
-        ElementTree.SubElement(case, "system-out").text = inert(headline(check))
+        ElementTree.SubElement(case, "system-out").text = said
     ElementTree.indent(root)
     return (
         '<?xml version="1.0" encoding="UTF-8"?>\n'

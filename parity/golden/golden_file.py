@@ -171,11 +171,12 @@ def read_golden(path: str) -> Golden:
         ) from None
     if len(data) > MOST_BYTES:
         raise GoldenError(f"{path}: is larger than {MOST_BYTES:,} bytes; expected a golden's file")
-    lines = [
-        (number, line)
-        for number, line in enumerate(data.decode("utf-8", "replace").splitlines(), 1)
-        if line.strip()
-    ]
+    return parsed_golden(data.decode("utf-8", "replace"), path)
+
+
+def parsed_golden(text: str, path: str) -> Golden:
+    """The golden of a text; `path` is what errors and answers call it. Raises GoldenError."""
+    lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     rows = [_parsed(line, f"{path}: line {number}") for number, line in lines]
     if not rows or MARK not in rows[0]:
         raise GoldenError(

@@ -72,22 +72,41 @@ def update_golden(
 ) -> Written:
     """Write a run as the golden of a path: the first one, or the next after a check.
 
+    Raises what `taken_golden` does, and GoldenError for a file that cannot be read or written.
+    """
+    before = read_golden(path) if Path(path).exists() else None
+    curve = read_one(run, "run", facts.columns)
+    written = taken_golden(before, curve, facts, request, changed=changed, fork=fork, option=option)
+    if written.is_written:
+        write_golden(path, written.golden)
+    return written
+
+
+def taken_golden(
+    before: Golden | None,
+    curve: Curve,
+    facts: RunFacts,
+    request: Request,
+    *,
+    changed: str | None = None,
+    fork: int | None = None,
+    option: str = "recipe",
+) -> Written:
+    """A run as the golden: the first one, or the next after a check by the one `before`.
+
     Raises NotAcceptedError where the answer, or the sum of the gaps that were taken since a person
     last accepted one, is not accepted; GoldenError for a reason or an answer that is missing or
     wrong; and what `check_golden` raises.
     """
     accept = stated_answer(request.accept)
-    curve = read_one(run, "run", facts.columns)
-    if not Path(path).exists():
+    if before is None:
         recipe = first_recipe(curve, facts.recipe, option)
         reason = stated_reason(request.reason or FIRST_REASON)
         entry = Update(
             date=request.date, answer=None, gap_pct=0.0, reason=reason, commit=request.commit
         )
         golden = _golden(curve, recipe, facts, request, None, (entry,))
-        write_golden(path, golden)
         return Written(golden=golden, check=None, is_written=True)
-    before = read_golden(path)
     check = check_golden([before], curve, facts, changed=changed, fork=fork, option=option)
     if check.answer == "identical" and not _says_more(facts, before):
         return Written(golden=before, check=check, is_written=False)
@@ -103,7 +122,6 @@ def update_golden(
         accepted=accepted,
     )
     golden = _golden(curve, check.recipe, facts, request, before, (*before.updates, entry))
-    write_golden(path, golden)
     return Written(golden=golden, check=check, is_written=True)
 
 

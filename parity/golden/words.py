@@ -66,8 +66,8 @@ def golden_words(line: Line, measured: Measured, recipe: str, accept: str) -> Wo
     golden.
     """
     next_step = _NEXT[line.name](measured)
-    if line.answer in FINE and line.name != "identical":
-        next_step = f"nothing. To take this run as the golden: {accept}"
+    if is_acceptable(line.answer):
+        next_step = acceptance(accept)
     return Words(
         answer=line.answer,
         line=line.name,
@@ -76,6 +76,16 @@ def golden_words(line: Line, measured: Measured, recipe: str, accept: str) -> Wo
         scope=f"Same recipe ({recipe}): this says nothing about another precision.",
         next=next_step,
     )
+
+
+def is_acceptable(answer: str) -> bool:
+    """Whether a run may be taken as the golden as it is, and says something new."""
+    return answer in FINE and answer != "identical"
+
+
+def acceptance(accept: str) -> str:
+    """The next step after such an answer: `accept` is the command that takes the run."""
+    return f"nothing. To take this run as the golden: {accept}"
 
 
 def _has_rows(line: Line, measured: Measured) -> bool:

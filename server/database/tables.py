@@ -741,6 +741,38 @@ class BaselineEvent(Base):
     baseline: Mapped[Baseline] = relationship(back_populates="events")
 
 
+class Golden(Base):
+    """A version of a golden: the curve of a run that later runs of its recipe are judged by, as the
+    text of a golden's file, and why it was taken. Rows are only added; removing one fills the last
+    three columns.
+
+    `answer` and `gap_pct` are those of its check by the version before; None for a first one.
+    `sha256` is the digest of all columns before it (`server.jobs.goldens`).
+    """
+
+    __tablename__ = "goldens"
+    __table_args__ = (UniqueConstraint("name", "version"),)
+
+    id: Mapped[Key]
+    name: Mapped[str]
+    version: Mapped[int]
+    recipe: Mapped[str]
+    text: Mapped[LongText] = mapped_column(deferred=True)
+    steps: Mapped[int]
+    answer: Mapped[str | None]
+    gap_pct: Mapped[float]
+    accepted: Mapped[bool]
+    reason: Mapped[LongText]
+    # The principal that took it; only they, or a token of scope approve or admin, change what the
+    # name means.
+    owner: Mapped[str | None]
+    created_at: Mapped[float]
+    sha256: Mapped[Sha256]
+    removed_at: Mapped[float | None]
+    removed_by: Mapped[str | None]
+    remove_reason: Mapped[LongText | None]
+
+
 class ImportedGroup(Base):
     """A group of reruns from a table that was imported: `cells` is its row as text, `imported_by`
     the id of a token.

@@ -13,6 +13,7 @@ from parity.judging.document_types import VerdictDocument
 from server.database.clock import time_text
 from server.database.tables import Baseline, Job, is_id
 from server.documents.baselines import WHOLE, baseline_document, diff, parsed_version, summaries
+from server.documents.goldens import newest_goldens
 from server.errors import InvalidError, NotFoundError
 from server.jobs import baselines
 from server.jobs.verdict_rows import verdict_documents
@@ -35,15 +36,15 @@ class JudgedCandidate:
 
 @router.get("/baselines")
 def index(request: Request, context: InContext) -> Response:
-    """The list of versions, newest promotion first."""
+    """The list of versions, newest promotion first, and that of goldens."""
     with context.database.read() as session:
         rows = session.scalars(
             select(Baseline).options(*WHOLE).order_by(Baseline.id.desc()).limit(VERSIONS_SHOWN)
         ).all()
         versions = summaries(session, rows)
-    return templates.TemplateResponse(
-        request, "baselines.html", {"baselines": versions, "shown": VERSIONS_SHOWN}
-    )
+        newest = newest_goldens(session, VERSIONS_SHOWN)
+    values = {"baselines": versions, "goldens": newest, "shown": VERSIONS_SHOWN}
+    return templates.TemplateResponse(request, "baselines.html", values)
 
 
 @router.get("/baselines/{name}/{version}")

@@ -8,7 +8,15 @@ from fastapi import FastAPI, Response
 from fastapi.responses import RedirectResponse
 from fastapi.staticfiles import StaticFiles
 
-from server.pages import baselines, login, noise_tables, public_verdicts, tokens, workers
+from server.pages import (
+    baselines,
+    goldens,
+    login,
+    noise_tables,
+    public_verdicts,
+    tokens,
+    workers,
+)
 from server.pages.documentation import install_site
 from server.pages.es_modules import CHARTS
 from server.pages.job import forms, page, parts
@@ -43,6 +51,7 @@ def install(app: FastAPI, settings: Settings) -> None:
         trend.router,
         forms.router,
         baselines.router,
+        goldens.router,
         noise_tables.router,
         public_verdicts.public,
         tokens.router,

@@ -12,6 +12,8 @@ from alembic.migration import MigrationContext
 from alembic.util import CommandError
 from sqlalchemy import inspect, text
 
+from parity.golden.check import RunFacts
+from parity.golden.update import Request
 from parity_lab.server.tables import Analysis, AnalysisResult
 from server import deliveries
 from server.database.metrics import store
@@ -32,10 +34,12 @@ from server.database.tables import (
     Verdict,
     Worker,
 )
-from server.jobs import baselines
+from server.jobs import baselines, goldens
 from server.jobs.conclude import conclude
+from server.jobs.goldens import Asked
 from server.readiness import alembic_config
 from server.web.access import api_tokens, browser_sessions
+from tests.parity.golden.curves import GOLDEN, curve
 
 pytestmark = pytest.mark.both_databases
 
@@ -136,6 +140,9 @@ def record(database, recorded):
                 job_id=new, explains=old, candidate="nvfp4", against="bf16", setup={"parents": []}
             )
         )
+        asked = Asked(facts=RunFacts(recipe="bf16"))
+        first_golden = Request(reason="the first", date="2026-11-29")
+        goldens.take(session, "mine", curve(GOLDEN), asked, first_golden, "local")
         session.add(AnalysisResult(run_id=reusing.id, key="instant/on", value=[1.0, 2.0]))
         session.add(
             Worker(
@@ -199,6 +206,7 @@ def test_the_record_of_a_database_before_the_first_release_stays(database, recor
         "statements": 0,
         "submissions": 0,
         "new_questions": 0,
+        "goldens": 0,
     }
     with database.read() as session:
         assert [(len(job.arms), len(job.runs)) for job in session.query(Job)] == [(2, 4), (2, 4)]

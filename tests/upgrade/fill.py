@@ -134,6 +134,9 @@ def fill(filler: Filler) -> None:
     filler.send("sign-off", f"/jobs/{done}/sign-offs", signed)
     promoted = {"name": "nightly", "job": done, "reason": "the first"}
     filler.send("baseline", "/baselines", promoted)
+    loss = [8.0 + 0.01 * (step % 3) for step in range(20)]
+    run = {"steps": [*range(1, 21)], "loss": loss, "recipe": "bf16"}
+    filler.send("golden", "/goldens/llama/versions", {"run": run, "reason": "the first"})
     filler.train(
         filler.submit("running external job", {**EXTERNAL, "name": "half way"}), 300, finish=False
     )

@@ -20,6 +20,8 @@ IDS = {
     ("run_id", "attempt", "name"): "SELECT run_id, attempt_number, 'log.txt' FROM attempts",
     ("name",): "SELECT DISTINCT name FROM baselines",
     ("name", "version"): "SELECT name, version FROM baselines",
+    ("golden",): "SELECT DISTINCT name FROM goldens",
+    ("golden", "version"): "SELECT name, version FROM goldens",
     ("named",): "SELECT DISTINCT name FROM jobs",
 }
 STREAMS = ("/api/v1/jobs/{job_id}/events",)

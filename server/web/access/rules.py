@@ -58,7 +58,7 @@ _OWN_JOB = Rule(scopes=("submit",), owner_only=True)
 _ATTACH = Rule(scopes=("submit", "worker"), owner_only=True, trainer="live")
 _WRITE_RUN = Rule(scopes=("submit",), owner_only=True, trainer="any")
 _NOTE = Rule(scopes=("submit", "approve"))
-# `server.jobs.baselines` says whose a name is
+# `server.jobs.baselines` and `server.jobs.goldens` say whose a name is
 _OWN_NAME = Rule(scopes=("submit", "approve"), gates_refused=True)
 _IMPORT = Rule(scopes=("submit",), gates_refused=True)
 _APPROVE = Rule(scopes=("approve",))
@@ -117,7 +117,7 @@ RULES: Mapping[str, Rule] = {
     "GET /api/v1/runs/{run_id}/layers": _READ,
     "GET /api/v1/runs/{run_id}/log": _READ,
     "GET /api/v1/runs/{run_id}/artifacts/{attempt}/{name}": _READ,
-    # What a team shares: baselines and noise tables. Each change keeps who made it and why.
+    # What a team shares. Each change keeps who made it and why.
     "GET /api/v1/baselines": _READ,
     "POST /api/v1/baselines": _OWN_NAME,
     "GET /api/v1/baselines/{name}": _READ,
@@ -125,6 +125,12 @@ RULES: Mapping[str, Rule] = {
     "GET /api/v1/baselines/{name}/versions/{version}/diff": _READ,
     "POST /api/v1/baselines/{name}/versions/{version}/controls": _OWN_NAME,
     "POST /api/v1/baselines/{name}/versions/{version}:expire": _OWN_NAME,
+    "GET /api/v1/goldens": _READ,
+    "POST /api/v1/goldens:check": _READ,
+    "GET /api/v1/goldens/{golden}": _READ,
+    "GET /api/v1/goldens/{golden}/versions/{version}": _READ,
+    "POST /api/v1/goldens/{golden}/versions": _OWN_NAME,
+    "POST /api/v1/goldens/{golden}/versions/{version}:remove": _OWN_NAME,
     "GET /api/v1/noise-tables": _READ,
     "POST /api/v1/noise-tables": _IMPORT,
     # Tokens.

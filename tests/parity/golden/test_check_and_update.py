@@ -63,15 +63,15 @@ def test_a_run_is_fine_or_fails_the_test(path):
 def test_every_surface_says_the_same(path, loss, answer, code):
     result = checked(path, curve(loss, label="new"))
     assert (result.answer, result.exit_code) == (answer, code)
-    text = "\n".join(text_lines(result))
+    text = "\n".join(text_lines(document(result)))
     assert answer.upper() in text.splitlines()[0]
     assert len(text.splitlines()) <= 9
-    for said in (text, markdown(result), junit(result), str(document(result))):
-        assert "another precision" in said or said == junit(result)
+    for said in (text, markdown(document(result)), junit(document(result)), str(document(result))):
+        assert "another precision" in said or said == junit(document(result))
         assert answer in said.lower()
     assert document(result)["exit_code"] == code
-    assert ("<failure" in junit(result)) is (code == 1)
-    assert ("<error" in junit(result)) is (code == 3)
+    assert ("<failure" in junit(document(result))) is (code == 1)
+    assert ("<error" in junit(document(result))) is (code == 3)
 
 
 def test_steps_behind_the_golden_are_counted_and_not_judged(path):
@@ -79,7 +79,7 @@ def test_steps_behind_the_golden_are_counted_and_not_judged(path):
     for loss, more in ((longer, 20), (HONEST, 0)):
         result = checked(path, curve(loss))
         assert (result.answer, document(result)["unjudged_steps"]) == ("numerics only", more)
-        assert ("20 steps behind" in "\n".join(text_lines(result))) is (more > 0)
+        assert ("20 steps behind" in "\n".join(text_lines(document(result)))) is (more > 0)
 
 
 def test_another_recipe_is_refused_whoever_shows_it(path):

@@ -30,6 +30,9 @@ FORBIDDEN_TO_BOTH = [
     "update statements set value = '1'",
     "update alembic_version set version_num = '0001'",
     "update baseline_events set who = 'me'",
+    "update goldens set text = 'mine'",
+    "update goldens set owner = 'me'",
+    "delete from goldens",
     "create role mine superuser",
 ]
 FORBIDDEN_TO_WORKERS = [
@@ -47,6 +50,7 @@ FORBIDDEN_TO_WORKERS = [
     "insert into jobs (id) values ('j')",
     "insert into runs (id) values ('r')",
     "update baselines set expires_at = 1",
+    "select * from goldens",
     "update runs set planned_steps = 1",
     "update jobs set spec = '{}'",
     "update jobs set config_hash = ''",

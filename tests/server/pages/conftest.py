@@ -12,15 +12,19 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
+from parity.golden.check import RunFacts
+from parity.golden.update import Request
 from parity.judging.policy import policy_from_mapping
 from parity_lab.server.analyses import WhyRequest, submit_analysis
 from server.database.metrics import store
 from server.database.sessions import Database
 from server.database.tables import Job
-from server.jobs import baselines
+from server.jobs import baselines, goldens
 from server.jobs.conclude import conclude, decide, write_outcome
+from server.jobs.goldens import Asked
 from server.jobs.submit import submit_job
 from server.web.access import api_tokens
+from tests.parity.golden.curves import GOLDEN, HONEST, curve
 from tests.server.analyses import make_explained, make_retired, measured
 from training.spec import ArmSpec, JobSpec
 
@@ -55,6 +59,7 @@ PAGES = {
     "/jobs/{job_id}/why/ablations": ["/jobs/{many}/why/ablations"],
     "/baselines": ["/baselines"],
     "/baselines/{name}/{version}": ["/baselines/fp8/1?other={job}"],
+    "/goldens/{golden}": ["/goldens/llama"],
     "/noise-tables": ["/noise-tables", "/noise-tables?family=any-decoder"],
     "/public": ["/public", "/public?recipe=NVFP4&scale=below+1+B"],
     "/public/{name}": ["/public/gb200-continued"],
@@ -62,7 +67,7 @@ PAGES = {
     "/tokens": ["/tokens"],
     "/login": ["/login"],
 }
-REFUSED = ["/nowhere", "/jobs/j-none", "/baselines/fp8/last"]
+REFUSED = ["/nowhere", "/jobs/j-none", "/baselines/fp8/last", "/goldens/nobody"]
 # Elements that are animated, change gradually or scroll smoothly.
 MOVING = """[...document.querySelectorAll("*")].filter((element) => {
   const style = getComputedStyle(element);
@@ -145,6 +150,10 @@ def job_id(database, recorded):
     with database.write() as session:
         api_tokens.create_token(session, "ada", ["submit"], 90)
         baselines.promote(session, "fp8", made, None, "a release", "local", 90)
+        for reason, loss in (("a release", GOLDEN), ("image 26.06", HONEST)):
+            asked = Asked(facts=RunFacts(recipe="bf16"))
+            request = Request(reason=reason, date="2026-11-29")
+            goldens.take(session, "llama", curve(loss, label="run.csv"), asked, request, "local")
         run = session.get_one(Job, made).arms[1].runs[0]
         store.append(
             session,

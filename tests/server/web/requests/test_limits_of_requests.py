@@ -69,6 +69,17 @@ def mappings(least: int, most: int, value: object = "x") -> Limit:
 _ARM = {"recipe": "nvfp4"}
 _RUN = {"steps": [1], "loss": [2.0]}
 _WISH = {"name": "a", "override": {}}
+_OTHER = Limit(("x" * 64, "x" * 64 + "@" + "9" * 9), ("x" * 65, "x@" + "9" * 10, ""))
+_OF_A_GOLDENS_RUN = {
+    "changed": texts(0, 20),
+    "container": texts(1, 200),
+    "data": texts(1, 200),
+    "fork": numbers(0, EXACT),
+    "hardware": texts(1, 200),
+    "random": lists(0, 20),
+    "random[]": texts(1, 200),
+    "recipe": texts(0, 100),
+}
 BODIES = {
     "AttachRequest.after": numbers(0, EXACT),
     "AttachRequest.manifest": mappings(0, 100),
@@ -94,6 +105,22 @@ BODIES = {
     "GateRequest.priority": numbers(-100, 100),
     "GateRequest.revision": texts(0, 200),
     "GateRequest.tags": lists(0, 20),
+    **{
+        f"{request}.{place}": limit
+        for request in ("GoldenCheckRequest", "GoldenTakeRequest")
+        for place, limit in _OF_A_GOLDENS_RUN.items()
+    },
+    "GoldenCheckRequest.goldens": lists(1, 10),
+    "GoldenCheckRequest.goldens[]": _OTHER,
+    "GoldenRemoveRequest.reason": texts(1, 1000),
+    "GoldenRun.columns": mappings(0, 3, [1.0]),
+    "GoldenRun.context": mappings(0, 13),
+    "GoldenRun.label": texts(0, 1000),
+    "GoldenRun.recipe": texts(0, 100),
+    "GoldenTakeRequest.accept": texts(0, 20),
+    "GoldenTakeRequest.commit": texts(0, 100),
+    "GoldenTakeRequest.every": numbers(1, EXACT),
+    "GoldenTakeRequest.reason": texts(1, 500),
     "ImportRequest.family": texts(1, 200),
     "ImportRequest.table": texts(0, 8 * 2**20),
     "JobRequest.branch": texts(0, 200),
@@ -153,7 +180,9 @@ BODIES = {
     "WhyRequest.step": numbers(1, 10**9),
 }
 # Ten million numbers each; `test_a_column_has_ten_million_numbers_…` looks at one.
-COLUMNS = {"RunBody.columns.*", "RunBody.loss", "RunBody.steps"}
+COLUMNS = {
+    f"{run}.{place}" for run in ("GoldenRun", "RunBody") for place in ("columns.*", "loss", "steps")
+}
 
 _FILTERS = {
     **dict.fromkeys(("baseline", "branch", "find", "model", "name", "parent_job"), texts(0, 200)),
@@ -171,14 +200,18 @@ _TREND = {
 }
 _NAME = {"name": texts(0, 64)}
 _VERSION = {**_NAME, "version": numbers(1, 2**31)}
+_GOLDEN = {"golden": texts(0, 64)}
+_GOLDEN_VERSION = {**_GOLDEN, "version": numbers(1, 2**31)}
 _KEY = {"idempotency-key": texts(0, 200)}
-_OTHER = Limit(("x" * 64, "x" * 64 + "@" + "9" * 9), ("x" * 65, "x@" + "9" * 10, ""))
 PARAMETERS = {
     "GET /api/v1/badges/{named:path}.json": {"named": texts(0, 200)},
     "GET /api/v1/baselines": {**_NAME, "limit": numbers(1, 500)},
     "GET /api/v1/baselines/{name}": _NAME,
     "GET /api/v1/baselines/{name}/versions/{version:int}": _VERSION,
     "GET /api/v1/baselines/{name}/versions/{version}/diff": {**_VERSION, "other": _OTHER},
+    "GET /api/v1/goldens": {**_NAME, "limit": numbers(1, 500)},
+    "GET /api/v1/goldens/{golden}": _GOLDEN,
+    "GET /api/v1/goldens/{golden}/versions/{version:int}": _GOLDEN_VERSION,
     "GET /api/v1/jobs": {**_FILTERS, "cursor": texts(0, 1000), "limit": numbers(1, 500)},
     "GET /api/v1/jobs/{job_id}/events": {
         "last-event-id": numbers(0, EXACT),
@@ -241,6 +274,8 @@ PARAMETERS = {
     "GET /trend.svg": _TREND,
     "POST /api/v1/baselines/{name}/versions/{version}/controls": _VERSION,
     "POST /api/v1/baselines/{name}/versions/{version}:expire": _VERSION,
+    "POST /api/v1/goldens/{golden}/versions": _GOLDEN,
+    "POST /api/v1/goldens/{golden}/versions/{version}:remove": _GOLDEN_VERSION,
     "POST /api/v1/jobs": _KEY,
     "POST /api/v1/jobs/{job_id}:again": _KEY,
     "POST /api/v1/jobs:gate": _KEY,

@@ -2,14 +2,16 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from parity.cli.connection import ServerConnection, ServerQuery
 from parity.cli.git import git
+from parity.cli.golden import on_server
 from parity.cli.inputs.columns import pattern_option, stated_columns
 from parity.cli.terminal.help import Group
 from parity.cli.terminal.option_words import OUTPUT, RECIPE_WORDS
@@ -18,16 +20,10 @@ from parity.cli.terminal.output import write_file
 from parity.cli.terminal.shared_options import Json
 from parity.cli.terminal.typed_command import typed_command
 from parity.cli.terminal.wrong_calls import UsageError
+from parity.client.rest import Document
 from parity.gate.exit_codes import EXIT_CODES
-from parity.golden.check import Check, RunFacts, check_golden, check_restart, read_goldens
-from parity.golden.formats import (
-    document,
-    headline,
-    history_lines,
-    junit,
-    markdown,
-    text_lines,
-)
+from parity.golden.check import RunFacts, check_golden, check_restart, read_goldens
+from parity.golden.formats import document, history_lines, junit, markdown, text_lines
 from parity.golden.golden_file import is_golden, read_golden
 from parity.golden.measured import CHANGES
 from parity.golden.update import NotAcceptedError, Request, Written, taken_gaps, update_golden
@@ -112,21 +108,17 @@ class CheckFiles(Options, panel=OUTPUT):
         None, "Write the text of a pull-request comment to this file.", "FILE"
     )
 
-    def write(self, check: Check) -> None:
+    def write(self, checked: Document) -> None:
         """Write the reports that are wanted, and GitHub's where it runs this."""
         if self.junit:
-            write_file(self.junit, junit(check).encode())
+            write_file(self.junit, junit(checked).encode())
         if self.markdown:
-            write_file(self.markdown, markdown(check).encode())
+            write_file(self.markdown, markdown(checked).encode())
         if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
-            _append(summary, markdown(check))
+            _append(summary, markdown(checked))
         if outputs := os.environ.get("GITHUB_OUTPUT"):
-            values = {
-                "answer": check.answer,
-                "exit_code": check.exit_code,
-                "headline": headline(check),
-            }
-            lines = (f"{name}={' '.join(str(value).split())}" for name, value in values.items())
+            names = ("answer", "exit_code", "headline")
+            lines = (f"{name}={' '.join(str(checked[name]).split())}" for name in names)
             _append(outputs, "\n".join(lines) + "\n")
 
 
@@ -137,14 +129,16 @@ def check(
         list[str],
         argument(
             "RUN [GOLDEN...]",
-            "A run, as `parity compare` takes it, and its golden, or several goldens that are "
-            "reruns of one, which give the test its own noise. With --changed resume a log alone, "
-            "whose repeated steps are compared with what they were before.",
+            "A run, as `parity compare` takes it, and its golden (a file, or server:NAME of a "
+            "server), or several goldens that are reruns of one, which give the test its own "
+            "noise. With --changed resume a log alone, whose repeated steps are compared with what "
+            "they were before.",
         ),
     ],
     *,
     stated: RunOptions,
     reports: CheckFiles,
+    at: ServerConnection,
     out: Json,
 ) -> int:
     """Check a run against a golden of its own recipe.
@@ -152,11 +146,31 @@ def check(
     Exits with 0 if the run is identical or differs by numerics only, 1 if it is worse or better, or
     set-up or data changed, and 3 if these runs cannot tell.
     """
-    if len(files) == 1 and stated.changed == "resume" and not is_golden(files[0]):
-        result = check_restart(files[0], stated.facts(files[0]), option=RECIPE)
-    else:
-        run, goldens = _run_and_goldens(files)
-        result = check_golden(
+    checked = _checked(files, stated, at)
+    reports.write(checked)
+    out.show(checked, text_lines(checked))
+    code: int = checked["exit_code"]
+    return code
+
+
+def _checked(files: Sequence[str], stated: RunOptions, at: ServerConnection) -> Document:
+    """The document of a check, by a server where it keeps the goldens."""
+    if len(files) == 1 and stated.changed == "resume" and not _is_golden(files[0]):
+        return document(check_restart(files[0], stated.facts(files[0]), option=RECIPE))
+    run, goldens = _run_and_goldens(files)
+    if any(map(on_server.is_kept, goldens)):
+        on_server.refuse_files(goldens)
+        with at.client() as client:
+            return on_server.checked(
+                client,
+                goldens,
+                run,
+                stated.facts(run),
+                changed=stated.changed,
+                fork=stated.fork,
+            )
+    return document(
+        check_golden(
             read_goldens(goldens),
             run,
             stated.facts(run),
@@ -165,21 +179,25 @@ def check(
             accept=f'parity golden update {goldens[0]} {run} --reason "…"',
             option=RECIPE,
         )
-    reports.write(result)
-    out.show(document(result), text_lines(result))
-    return result.exit_code
+    )
 
 
 @golden.command(epilog="parity golden update llama.golden.jsonl run.csv --reason 'image 26.06'")
 @flat
 def update(
     file: Annotated[
-        str, argument("GOLDEN", "The golden's file; one that does not exist is written first.")
+        str,
+        argument(
+            "GOLDEN",
+            "The golden's file, or server:NAME of a server; one that does not exist is written "
+            "first.",
+        ),
     ],
     run: Annotated[str, argument("RUN", "The run, as `parity compare` takes it.")],
     *,
     taken: TakenOptions,
     stated: RunOptions,
+    at: ServerConnection,
     out: Json,
 ) -> int:
     """Take a run as the golden: the first one, or the next if it is identical or differs by
@@ -187,38 +205,48 @@ def update(
 
     Anything else needs --accept with the answer. Another recipe is always refused.
     """
+    is_kept = on_server.is_kept(file)
     request = Request(
         reason=taken.reason,
         date=datetime.now(UTC).date().isoformat(),
-        commit=git(Path(file), "rev-parse", "--short", "HEAD").strip() or None,
+        commit=git(Path() if is_kept else Path(file), "rev-parse", "--short", "HEAD").strip()
+        or None,
         accept=taken.accept,
         every=taken.every,
     )
-    if taken.reason is None and Path(file).exists() and is_golden(file):
+    if taken.reason is None and (is_kept or (Path(file).exists() and is_golden(file))):
         raise UsageError(
             f'--reason is missing; example: `{typed_command()} --reason "image 26.06"`'
         )
+    options: Mapping[str, Any] = {"changed": stated.changed, "fork": stated.fork}
+    if is_kept:
+        with at.client() as client:
+            sent = on_server.taken(client, file, run, stated.facts(run), request, **options)
+        if sent["refused"] is not None:
+            return _not_accepted(sent["check"], sent["refused"], out)
+        return out.show(sent, on_server.update_lines(sent))
     try:
-        written = update_golden(
-            file,
-            run,
-            stated.facts(run),
-            request,
-            changed=stated.changed,
-            fork=stated.fork,
-            option=RECIPE,
-        )
+        written = update_golden(file, run, stated.facts(run), request, option=RECIPE, **options)
     except NotAcceptedError as error:
-        out.show(document(error.check), text_lines(error.check))
-        print(f"parity: {error}", file=sys.stderr)
-        return error.check.exit_code or EXIT_CODES["fail"]
+        return _not_accepted(document(error.check), str(error), out)
     return out.show(_update_document(written), _update_lines(written))
 
 
 @golden.command(epilog="parity golden show llama.golden.jsonl")
 @flat
-def show(file: Annotated[str, argument("GOLDEN", "The golden's file.")], *, out: Json) -> int:
+def show(
+    file: Annotated[
+        str, argument("GOLDEN", "The golden's file, or server:NAME[@VERSION] of a server.")
+    ],
+    *,
+    at: ServerConnection,
+    out: Json,
+) -> int:
     """Show a golden: its recipe, what is on record, and why it was updated."""
+    if on_server.is_kept(file):
+        with at.client() as client:
+            kept = client.golden(*on_server.name_and_version(file))
+        return out.show(kept, on_server.golden_lines(kept))
     shown = read_golden(file)
     history = [
         {
@@ -247,9 +275,68 @@ def show(file: Annotated[str, argument("GOLDEN", "The golden's file.")], *, out:
     return out.show(facts, history_lines(shown))
 
 
+@golden.command("list", epilog="parity golden list")
+@flat
+def index(
+    name: Annotated[str | None, argument("[NAME]", "List only versions of this name.")] = None,
+    *,
+    at: ServerQuery,
+) -> int:
+    """List the fifty newest versions of the goldens that a server keeps; in a pipe, one per
+    line.
+    """
+    with at.client() as client:
+        versions = client.goldens(name)["items"]
+    if not versions and not at.as_json:
+        print(
+            "no golden yet; `parity golden update server:NAME RUN --recipe RECIPE --reason TEXT` "
+            "writes one",
+            file=sys.stderr,
+        )
+        return 0
+    return at.show_rows(versions, on_server.COLUMNS, map(on_server.row, versions))
+
+
+@golden.command(epilog="parity golden remove server:llama@3 --reason 'old data'")
+@flat
+def remove(
+    kept: Annotated[str, argument("server:NAME@VERSION", "The version to remove.")],
+    reason: Annotated[
+        str,
+        typer.Option(
+            metavar="TEXT", rich_help_panel="Golden", help="State the reason; it stays on record."
+        ),
+    ],
+    *,
+    at: ServerQuery,
+) -> int:
+    """Remove a version of a golden that a server keeps: nothing is judged by it any more, and the
+    next run is compared with the version before it. Its history stays.
+    """
+    name, version = on_server.name_and_version(kept)
+    if version is None or not on_server.is_kept(kept):
+        raise UsageError(
+            f"{kept!r} is no version of a server's golden; expected one such as server:llama@3"
+        )
+    with at.client() as client:
+        removed = client.remove_golden(name, version, reason)
+    return at.show(removed, on_server.golden_lines(removed))
+
+
+def _is_golden(file: str) -> bool:
+    return on_server.is_kept(file) or is_golden(file)
+
+
+def _not_accepted(checked: Document, sentence: str, out: Json) -> int:
+    """Print the answer because of which a golden was not written; the exit code."""
+    out.show(checked, text_lines(checked))
+    print(f"parity: {sentence}", file=sys.stderr)
+    return checked["exit_code"] or EXIT_CODES["fail"]
+
+
 def _run_and_goldens(files: Sequence[str]) -> tuple[str, list[str]]:
     """The run and the goldens among the files of a call, whatever their order."""
-    goldens = [file for file in files if is_golden(file)]
+    goldens = [file for file in files if _is_golden(file)]
     runs = [file for file in files if file not in goldens]
     if len(runs) == 1 and goldens:
         return runs[0], goldens
