@@ -7,11 +7,14 @@ from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from parity.comparing.in_memory import EXPECTED, curve_in_memory
 from parity.comparing.statements import TRAINING, InputError, stated_rounding
 from parity.frozen import frozen
 from parity.judging.curves.context import PARAMETERS, parameter_count
 from parity.judging.curves.curve import (
+    COUNTED,
     LOSS_MEANING,
     NUMBERED_BY,
     READ_FACTS,
@@ -231,6 +234,14 @@ def refuse_mixed_units(arms: Sequence[Arm], controls: Sequence[Curve], option: s
     first = arms[0][1][0]
     for name, runs in (*arms, ("control", controls)):
         for run in runs:
+            is_other = (COUNTED in first.context) != (COUNTED in run.context)
+            if is_other and not np.array_equal(first.steps, run.steps):
+                micro, updates = (run, first) if COUNTED in run.context else (first, run)
+                raise InputError(
+                    f"{micro.label} counts micro batches and {updates.label} does not, of which a "
+                    "step may have several; expected one counter in both: name the one of the "
+                    f"optimizer's steps with {option}, or that of micro batches in both"
+                )
             if other_unit(first, run):
                 raise InputError(
                     f"{arms[0][0]} ({first.label}) counts in strides of "

@@ -480,10 +480,13 @@ LOSSES_NOT_LOGGED = ReasonCode(
 LINES_UNREAD = ReasonCode(
     "LINES_UNREAD",
     "input",
-    means="more than 0.1 % of a log's lines look like those that were read, and were not read",
-    detail="three at least",
+    means="more than 0.1 % of a log's lines look like those that were read, and were not read, or "
+    "its last line is cut where its loss may be any",
+    detail="three lines at least; a last line without its end counts where nothing is missing of "
+    "it, and matters where the other arm goes on",
     next_step="Give a pattern that finds all of them (--pattern REGEX), such as one that allows "
-    "blanks before a number, or export CSV.",
+    "blanks before a number, or export CSV; of a file that ends in half a line, give the whole "
+    "one, or remove that line if the run was stopped there.",
     next_step_of_job="Report the losses with parity.Run, or print every step in one form.",
 )
 LOG_STARTS_LATE = ReasonCode(

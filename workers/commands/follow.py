@@ -20,7 +20,9 @@ import numpy as np
 from parity.frozen import frozen
 from parity.judged_loss import JUDGED_LOSS
 from parity.judging.curves.curve import FloatArray
-from parity.readers.columns.names import LOSS, STEP, VALIDATION
+from parity.readers.columns.micro_steps import of_updates
+from parity.readers.columns.names import LOSS, MICRO_STEP, STEP, VALIDATION
+from parity.readers.curve.plausibility import outlived_by_nan
 from parity.readers.errors import ReadError
 from parity.readers.files.growing import Growing
 from parity.readers.formats import growing_reader
@@ -96,15 +98,16 @@ class ReportFollower:
                 return report
 
     def finish(self) -> Iterator[Report]:
-        """The rest, once nobody writes any more: a last line counts without its end. Raises
-        LogRefusedError.
+        """The rest, once nobody writes any more: a last line counts without its end, unless it may
+        be cut. Raises LogRefusedError.
         """
         for _ in range(_MOST_POLLS):  # somebody might still write
             if (report := self.poll()) is not None:
                 yield report
             elif not self.is_behind:
                 break
-        self._feed("\n")
+        if self._reader is None:
+            self._feed("\n")
         if (report := self._new_rows(is_whole=True)) is not None:
             yield report
 
@@ -270,14 +273,23 @@ class ReportFollower:
         if self._reader is None:
             return None
         try:
-            columns_read = self._reader.columns()
+            columns_read = self._reader.whole() if is_whole else self._reader.columns()
         except ReadError as error:
             raise LogRefusedError(str(error)) from None
+        is_of_batches = MICRO_STEP in columns_read.values
+        columns_read = of_updates(columns_read)
         values = columns_read.values
         steps, losses = (np.asarray(values[name], np.float64) for name in (STEP, LOSS))
-        whole = np.isfinite(steps) & (steps >= 0) & (steps == np.floor(steps))
+        whole = (
+            ~outlived_by_nan(steps, losses)
+            & np.isfinite(steps)
+            & (steps >= 0)
+            & (steps == np.floor(steps))
+        )
         if self._most_steps is not None and (above := whole & (steps > self._most_steps)).any():
             self.left_out, whole = int(steps[above].min()), whole & ~above
+        if is_of_batches and not is_whole and len(steps):
+            whole &= steps != steps[-1]  # whose further batches may come
         last = self._steps[-1] if len(self._steps) else -1.0
         if columns_read.absent is not None:
             whole &= ~columns_read.absent | (is_whole & (steps > last))
@@ -289,7 +301,7 @@ class ReportFollower:
         if (np.diff(ordered) < 0).any():
             at = int(np.flatnonzero(np.diff(ordered) < 0)[0])
             raise LogRefusedError(_went_back(self._path, int(ordered[at]), int(ordered[at + 1])))
-        # the last line of a step counts, as for `compare`
+        # the last line of a step counts, unless an earlier one is not finite, as for `compare`
         once = np.append(ordered[1:] != ordered[:-1], True)
         new, ordered = new[once], ordered[once]
         self._steps, self._losses = (

@@ -45,11 +45,18 @@ RECORDED_RECIPE = "recorded_recipe"
 STEPS_WITHOUT_LOSS = "steps_without_loss"
 # the context key of how many lines of a log look like those that were read
 LINES_UNREAD = "lines_unread"
+# the context key of a run whose file ends in half a line, of which the loss may be any
+LAST_LINE_CUT = "last_line_cut"
 # of what was read: its column or phrase, and what that is
 LOSS_NAME, LOSS_MEANING, LOSS_BASE = "loss_name", "loss_meaning", "loss_base"
 # the context key of a run whose source counts no steps: what was numbered instead, rows or lines
 NUMBERED_BY = "numbered_by"
-READ_FACTS = (STEPS_WITHOUT_LOSS, LINES_UNREAD, LOSS_NAME, LOSS_MEANING, LOSS_BASE, NUMBERED_BY)
+# the context key and value of a run whose steps are micro batches, by the name of their counter
+COUNTED, MICRO_BATCHES = "counted", "micro batches"
+READ_FACTS = (
+    *(STEPS_WITHOUT_LOSS, LINES_UNREAD, LAST_LINE_CUT, LOSS_NAME, LOSS_MEANING, LOSS_BASE),
+    *(NUMBERED_BY, COUNTED),
+)
 """The context keys that a reader writes, and nobody states."""
 # the context key of a run whose first steps are computed in another precision than its recipe's
 START_PRECISION = "start_precision"

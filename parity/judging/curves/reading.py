@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from parity.judging.curves.curve import (
+    LAST_LINE_CUT,
     LINES_UNREAD,
     LOSS_BASE,
     LOSS_MEANING,
@@ -74,6 +75,25 @@ def unread_lines(arms: Sequence[tuple[str, Sequence[Curve]]]) -> str | None:
                     "that were read, and were not read."
                 )
     return None
+
+
+def cut_last_line(arms: Sequence[tuple[str, Sequence[Curve]]]) -> str | None:
+    """The sentence that the file of a run ends in half a line, whose loss may be any, where a run
+    of the other arm goes on to later steps or ends in half a line, too.
+    """
+    for (name, runs), (_, others) in (tuple(arms), tuple(reversed(arms))):
+        for run in runs:
+            if LAST_LINE_CUT in run.context and any(_may_go_on(other, run) for other in others):
+                return (
+                    f"The file of {name} ends in half a line, whose loss may be any: how the run "
+                    "ended is not known."
+                )
+    return None
+
+
+def _may_go_on(other: Curve, run: Curve) -> bool:
+    last = int(run.steps[-1]) if len(run.steps) else -1
+    return LAST_LINE_CUT in other.context or bool((other.steps > last).any())
 
 
 def without_losses(arms: Sequence[tuple[str, Sequence[Curve]]]) -> str | None:

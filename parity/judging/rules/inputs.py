@@ -1,6 +1,12 @@
 """Rules about what was given: whether the numbers are the losses of a training, and all of them."""
 
-from parity.judging.curves.reading import different_meanings, in_bits, unread_lines, without_losses
+from parity.judging.curves.reading import (
+    cut_last_line,
+    different_meanings,
+    in_bits,
+    unread_lines,
+    without_losses,
+)
 from parity.judging.curves.resolution import MAX_HOLE, MAX_LAG_SHARE, MIN_COVERAGE, SMOOTHED_WEIGHT
 from parity.judging.measurements import Measurements
 from parity.judging.policy import Policy
@@ -146,7 +152,8 @@ def losses_not_logged(m: Measurements) -> str | None:
 
 
 def lines_unread(m: Measurements) -> str | None:
-    return unread_lines([(arm.name, arm.runs) for arm in m.arms.both])
+    arms = [(arm.name, arm.runs) for arm in m.arms.both]
+    return unread_lines(arms) or cut_last_line(arms)
 
 
 def smoothed(m: Measurements) -> str | None:

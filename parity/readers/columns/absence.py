@@ -29,6 +29,7 @@ import numpy as np
 from parity.frozen import frozen
 from parity.judging.curves.curve import BoolArray, FloatArray
 from parity.readers.columns.columns import RunColumns
+from parity.readers.columns.micro_steps import distinct_steps
 from parity.readers.columns.names import (
     HELD_OUT,
     LOSS,
@@ -170,7 +171,7 @@ def training_records(
         name: here for name, here in present.items() if name not in (names[STEP], names[LOSS])
     }
     rows = kinds_of_rows(
-        values[STEP],
+        distinct_steps(values),
         loss,
         further | quantity_present,
         written=written,
@@ -270,6 +271,8 @@ def kinds_of_rows(
         steps[is_record], blank[is_record], irregular=NEVER if held_out else 1
     )
     due |= trained & nothing  # a row of a step and a loss alone is there for its loss
+    if written is not None:
+        due |= trained & _beside_a_loss(steps, blank, written)
     if held_out and written is not None:
         due |= written
     return RowKinds(
@@ -280,6 +283,18 @@ def kinds_of_rows(
         others=int(other.sum()),
         not_trained=int(not_trained.sum()),
     )
+
+
+def _beside_a_loss(steps: FloatArray, blank: BoolArray, written: BoolArray) -> BoolArray:
+    """Which of (R,) rows have NaN written as the loss of a step that another row has a loss of,
+    where that is an exception: where half of the losses have such a row, their values are written
+    in two rows each.
+    """
+    with_loss = np.unique(steps[~blank])
+    beside: BoolArray = blank & written & np.isin(steps, with_loss)
+    if 2 * len(np.unique(steps[beside])) >= len(with_loss):
+        return np.zeros_like(blank)
+    return beside
 
 
 def _any(columns: Collection[BoolArray], shape: tuple[int, ...]) -> BoolArray:

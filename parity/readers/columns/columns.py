@@ -19,7 +19,8 @@ class RunColumns:
 
     `overwritten` counts rows that a later file of the same run replaced, `between` rows without a
     loss between the points of a loss that is logged less often (`parity.readers.columns.absence`),
-    `unread` lines that look like those that were read. In the rows of `absent` (T,) no loss is
+    `unread` lines that look like those that were read. `is_cut` is whether a last line was left
+    out whose loss may be any. In the rows of `absent` (T,) no loss is
     written; a file that grows may still have one there. `option` names a quantity's column on the
     command line. `planned_steps` is the length of the run that the file states, `config` what else
     it states, by the keys of a tracker's config.
@@ -32,6 +33,7 @@ class RunColumns:
     overwritten: int = 0
     between: int = 0
     unread: int = 0
+    is_cut: bool = False
     absent: BoolArray | None = None
     option: str = OPTION
     planned_steps: int | None = None

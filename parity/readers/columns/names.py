@@ -23,6 +23,8 @@ RATE, PLANNED = "learning_rate", "planned_steps"
 VALUE = "value"
 """The name of a column of losses without the name of a metric."""
 EPOCH = "epoch"
+MICRO_STEP = "micro_step"
+"""The quantity of a second counter, which counts micro batches where the step counts updates."""
 HELD_OUT_LOSS = "the held-out loss"
 """What stands for the column of the loss where a person states that the losses are held-out: the
 only one that is, where no other is known.
@@ -33,12 +35,16 @@ NUMBERED_LINES = "the number of the line"
 """The same of a log whose lines have no step: those with a loss are numbered from 1."""
 KNOWN_NAMES: Mapping[str, tuple[str, ...]] = {
     STEP: (
-        *("step", "steps", "global_step", "train/global_step", "trainer/global_step"),
-        *("iteration", "iter", "training_step", "train/step"),
-        *("current_steps", "current_step", "global_steps", "global_step/max_steps"),
-        *("train_step", "train_steps", "training_steps", "trainer/step", "train/iteration"),
-        *("update_step", "train/update_step", "optimizer_step", "optim_step", "opt_step"),
-        *("num_updates", "iterations", "iters", "iter_num", "step_num", "step_i", "step_idx"),
+        # of an optimizer, which counts once for several micro batches
+        *("optimizer_step", "train/optimizer_step", "optimizer_steps", "optim_step", "opt_step"),
+        *("update_step", "train/update_step", "num_updates", "train/num_updates"),
+        *("completed_steps", "global_step", "train/global_step", "trainer/global_step"),
+        "global_steps",
+        *("step", "steps", "training_step", "train/step"),
+        *("current_steps", "current_step", "global_step/max_steps"),
+        *("train_step", "train_steps", "training_steps", "trainer/step"),
+        *("step_num", "step_i", "step_idx", "update", "updates"),
+        *("iteration", "iter", "train/iteration", "iterations", "iters", "iter_num"),
         # a logger's own counter, then batches of which a step has several
         *("training_iteration", "iteration_number", "_step", "micro_step", "train/micro_step"),
     ),
@@ -167,6 +173,14 @@ _NO_COUNTERS = frozenset(
 could count.
 """
 _EPOCHS = ("epoch", "epochs")
+_MICRO_STEPS = (
+    *("micro_step", "train/micro_step", "micro_steps", "micro_batch", "microbatch", "micro_iter"),
+    *("micro_iteration", "micro_batch_idx", "mini_step", "batch_idx", "batch_index", "batch"),
+)
+_COUNTERS_OF_ROWS = ("_step", "training_iteration", "iteration_number")
+"""Counters of what a logger was called with, which go on within a batch, too."""
+_MICRO_WORDS = frozenset(("micro", "microbatch", "microstep"))
+"""Words in the name of a counter that counts batches of which an update has several."""
 _MOST_SHOWN = 60  # characters of a name
 
 
@@ -207,8 +221,7 @@ def find_columns(
     # MaxText's name for it, read already where the norm before is missing
     if columns.get("clipped_grad_norm") == columns.get("grad_norm"):
         columns.pop("clipped_grad_norm", None)
-    if may_number and STEP not in columns and LOSS in columns:
-        columns |= _numbered(names)
+    columns |= _counters(names, columns, may_number=may_number)
     for quantity, error in ((STEP, ColumnError), (LOSS, NoLossError)):
         if quantity not in columns:
             raise error(
@@ -255,6 +268,29 @@ def _numbered(names: Sequence[str]) -> dict[str, str]:
         return {}
     epoch = first_known_name(names, _EPOCHS)
     return {STEP: NUMBERED} | ({} if epoch is None else {EPOCH: epoch})
+
+
+def _counters(
+    names: Sequence[str], columns: Mapping[str, str], *, may_number: bool
+) -> dict[str, str]:
+    """What stands for the step where no column of the known ones does, or the column of a further
+    counter, which may count micro batches.
+    """
+    if STEP not in columns:
+        return _numbered(names) if may_number and LOSS in columns else {}
+    if counts_micro_batches(columns[STEP]):
+        return {}
+    others = [name for name in names if name not in columns.values()]
+    counters = [name for name in KNOWN_NAMES[STEP] if name not in _COUNTERS_OF_ROWS]
+    own = canonical_name(columns[STEP])
+    behind = next((at for at, one in enumerate(counters) if canonical_name(one) == own), 0)
+    second = first_known_name(others, (*_MICRO_STEPS, *reversed(counters[behind + 1 :])))
+    return {} if second is None else {MICRO_STEP: second}
+
+
+def counts_micro_batches(name: str) -> bool:
+    """Whether a counter is named as one of batches of which an update has several."""
+    return bool(name_words(name) & _MICRO_WORDS)
 
 
 def _may_count(name: str) -> bool:

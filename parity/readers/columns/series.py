@@ -9,7 +9,7 @@ import numpy as np
 from parity.judging.curves.curve import BoolArray, FloatArray
 from parity.readers.columns.absence import COMPANION_SHARE
 from parity.readers.columns.columns import RunColumns
-from parity.readers.columns.names import LOSS, PLANNED, STEP, VALIDATION, find_columns
+from parity.readers.columns.names import LOSS, MICRO_STEP, PLANNED, STEP, VALIDATION, find_columns
 from parity.readers.columns.rhythm import due_losses
 from parity.readers.columns.track import Series, arrays_of, at_rows
 
@@ -49,7 +49,9 @@ def columns_from_series(
                 steps, zip(at_steps.tolist(), series_values.tolist(), strict=True)
             )
         elif quantity not in values:
-            is_alike = np.array_equal(at_steps, steps) and bool((steps[1:] > steps[:-1]).all())
+            is_alike = np.array_equal(at_steps, steps) and (
+                quantity == MICRO_STEP or bool((steps[1:] > steps[:-1]).all())
+            )
             if is_alike:
                 values[quantity] = series_values
             else:

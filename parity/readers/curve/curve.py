@@ -6,6 +6,7 @@ import numpy as np
 
 from parity.judging.curves.curve import PLANNED_STEPS, Curve, CurveError, curve_from_arrays
 from parity.readers.columns.columns import RunColumns
+from parity.readers.columns.micro_steps import of_updates
 from parity.readers.columns.names import EPOCH, LOSS, NUMBERED, PERPLEXITY, STEP, VALUE
 from parity.readers.columns.planned_length import stated_plan
 from parity.readers.curve.loss_facts import loss_facts
@@ -57,7 +58,7 @@ def curve_of(taken: RunColumns, name: str, *, label: str, stated: bool) -> Curve
 
     Raises ReadError for what cannot be one run's loss in nats.
     """
-    taken = in_order(stated_plan(taken), name)
+    taken = of_updates(in_order(stated_plan(taken), name))
     steps, loss = taken.values[STEP], np.asarray(taken.values[LOSS], np.float64)
     notes = (
         taken.taken(),

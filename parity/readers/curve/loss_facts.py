@@ -8,10 +8,13 @@ import math
 import numpy as np
 
 from parity.judging.curves.curve import (
+    COUNTED,
+    LAST_LINE_CUT,
     LINES_UNREAD,
     LOSS_BASE,
     LOSS_MEANING,
     LOSS_NAME,
+    MICRO_BATCHES,
     NUMBERED_BY,
     STEPS_WITHOUT_LOSS,
     FloatArray,
@@ -31,6 +34,7 @@ from parity.readers.columns.names import (
     NUMBERED_LINES,
     PERPLEXITY,
     STEP,
+    counts_micro_batches,
     is_in_bits,
     name_words,
 )
@@ -47,6 +51,10 @@ def loss_facts(taken: RunColumns) -> dict[str, str]:
     facts = {LOSS_NAME: taken.names[LOSS], LOSS_MEANING: meaning_of(taken.names[LOSS])}
     counts = {STEPS_WITHOUT_LOSS: taken.between, LINES_UNREAD: taken.unread}
     facts |= {key: str(number) for key, number in counts.items() if number}
+    if counts_micro_batches(taken.names[STEP]):
+        facts[COUNTED] = MICRO_BATCHES
+    if taken.is_cut:
+        facts[LAST_LINE_CUT] = "yes"
     if (numbered := _NUMBERED_BY.get(taken.names[STEP])) is not None:
         facts[NUMBERED_BY] = numbered
     if (

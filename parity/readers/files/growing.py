@@ -6,13 +6,14 @@ training. So the columns depend on the text alone, never on the pieces in which 
 lines may revise them.
 """
 
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from parity.readers.columns.columns import RunColumns
 from parity.readers.columns.names import OPTION, STEP
 from parity.readers.errors import ColumnError, ReadError
-from parity.readers.files.last_line import TAIL, is_complete
+from parity.readers.files.last_line import TAIL, hides_a_loss, is_complete
 
 STEP_ADVICE = OPTION.format(STEP)
 """What an error ends in where another column may be the step."""
@@ -34,6 +35,8 @@ class Growing(ABC):
         self._torn: list[str] = []
         self._lines = 0
         """Line feeds of the lines that were taken."""
+        self._before = ""
+        """The end of the whole lines."""
 
     def feed(self, text: str) -> None:
         """Take the next characters of the file."""
@@ -41,6 +44,7 @@ class Growing(ABC):
         if end:
             whole = "".join((*self._torn, text[:end]))
             self._torn = []
+            self._before = (self._before + whole[-TAIL:])[-TAIL:]
             self._take(whole)
             self._lines += whole.count("\n")
         if text[end:]:
@@ -50,7 +54,7 @@ class Growing(ABC):
         """Columns of a file that is whole."""
         try:
             self.feed(text)
-            return self._read_last()
+            return self.whole()
         except ColumnError:
             raise
         except ReadError as error:
@@ -58,7 +62,7 @@ class Growing(ABC):
                 raise ColumnError(str(error), self.column_names) from None
             raise
 
-    def _read_last(self) -> RunColumns:
+    def whole(self) -> RunColumns:
         """The columns of a whole file, with its last line where that has no end."""
         if self._torn:
             self.feed("\n")
@@ -86,31 +90,29 @@ class GrowingLog(Growing):
 
     _ENDS = ("\n", "\r")
 
-    def __init__(self, source: str) -> None:
-        super().__init__(source)
-        self._tail = ""
-        """The end of the whole lines."""
-
-    def feed(self, text: str) -> None:
-        """Take the next characters of the file."""
-        whole = "".join((*self._torn, text))
-        end = max(map(whole.rfind, self._ENDS)) + 1
-        if end:
-            self._tail = (self._tail + whole[max(0, end - TAIL) : end])[-TAIL:]
-        super().feed(text)
-
-    def _read_last(self) -> RunColumns:
+    def whole(self) -> RunColumns:
         last = "".join(self._torn)
-        losses = self._losses_of(last) if last.strip() else []
-        if not losses:
+        if not last.strip():
             return self.columns()
-        if is_complete(last, self._tail, losses):
+        losses = self._losses_of(last)
+        if losses and is_complete(last, self._before, losses):
             self.feed("\n")
             return self.columns()
-        return self.columns().noted(
-            "the last line has a loss, but no end: left out, because it may be cut"
-        )
+        if hides_a_loss(last, self._before, self._losses_of):
+            return cut(self.columns())
+        if losses:
+            return self.columns().noted(
+                "the last line has a loss, but no end: left out, because it may be cut"
+            )
+        return self.columns()
 
     @abstractmethod
     def _losses_of(self, last: str) -> Sequence[float]:
         """The training losses of a last line without its end."""
+
+
+def cut(columns: RunColumns) -> RunColumns:
+    """The columns of a file whose last line is cut, so that its loss may be any."""
+    return dataclasses.replace(columns, is_cut=True).noted(
+        "the last line has no end, and its loss may be any: left out"
+    )

@@ -31,6 +31,7 @@ from parity.readers.columns.names import (
     HELD_OUT,
     KNOWN_NAMES,
     LOSS,
+    MICRO_STEP,
     NOT_THE_LOSS,
     STEP,
     VALUE,
@@ -71,38 +72,11 @@ _COUNTER = re.compile(
 )
 """A counter without a name, such as "[  10/500]" or "200/ 2983 batches"."""
 _STEPS = (
-    *(
-        "global_step",
-        "global_steps",
-        "global_step/max_steps",
-        "optimizer_step",
-        "optim_step",
-        "update_step",
-        "num_updates",
-        "nupdates",
-        "update",
-        "training_step",
-        "train_step",
-        "current_step",
-        "current_steps",
-    ),
-    *(
-        "train/global_step",
-        "trainer/global_step",
-        "train/step",
-        "step_i",
-        "step_num",
-        "iter_num",
-        "step",
-        "steps",
-        "iteration",
-        "iterations",
-        "iter",
-        "iters",
-        "it",
-        "batch",
-        "s",
-    ),
+    *("optimizer_step", "optim_step", "update_step", "num_updates", "nupdates", "update"),
+    *("global_step", "global_steps", "global_step/max_steps", "training_step", "train_step"),
+    *("current_step", "current_steps", "train/global_step", "trainer/global_step", "train/step"),
+    *("step_i", "step_num", "iter_num", "step", "steps", "iteration", "iterations"),
+    *("iter", "iters", "it", "batch", "micro_step", "micro_batch", "microbatch", "micro_iter", "s"),
 )
 """Names of a step; of several on a line, the first here counts: an optimizer's step before a
 micro-batch.
@@ -162,7 +136,7 @@ _KNOWN = {
     if name != VALUE
 }
 _TRAINING = frozenset(KNOWN_NAMES[LOSS])
-_READ = frozenset(name for names in KNOWN_NAMES.values() for name in names)
+_READ = frozenset((MICRO_STEP, *(name for names in KNOWN_NAMES.values() for name in names)))
 _WHOLE = 15  # digits of a step that every float holds
 _EPOCHS = frozenset(("epoch", "epochs", "train_epoch", "training_epoch"))
 _EPOCH_OF_TRAINING = re.compile(
@@ -225,6 +199,7 @@ class _Count(NamedTuple):
     number: tuple[int, int]
     fixed: tuple[int, int]
     is_head: bool = False
+    name: str = ""
 
 
 def read_line(line: str) -> LogLine | None:
@@ -251,6 +226,8 @@ def read_line(line: str) -> LogLine | None:
     epoch = pairs.epoch
     if count is None and not values and epoch is None:
         return None
+    if (micro := _micro_step(pairs.steps)) is not None:
+        values = {**values, MICRO_STEP: micro}
     places = {name: NumberPlace(*pair.span("number")) for name, pair in values.items()}
     fixed = [*pairs.fixed, *([] if rank is None else [rank.span(rank.lastindex or 0)])]
     if count is not None:
@@ -277,7 +254,13 @@ def read_line(line: str) -> LogLine | None:
         epoch=None if epoch is None else _number(epoch),
         epochs=epochs,
         states_plan=count is not None and count.states_plan,
+        counter="" if count is None else count.name,
     )
+
+
+def _micro_step(steps: Mapping[str, re.Match[str]]) -> re.Match[str] | None:
+    """Of several counters the last one, which may count micro batches."""
+    return steps[max(steps, key=_STEPS.index)] if len(steps) > 1 else None
 
 
 def _count(text: str, pairs: _Pairs) -> _Count | None:
@@ -294,6 +277,7 @@ def _count(text: str, pairs: _Pairs) -> _Count | None:
             is_bar=False,
             number=pair.span("number"),
             fixed=pair.span("planned"),
+            name=first,
         )
     if (bar := _BAR.search(text)) is not None:
         return _Count(

@@ -105,6 +105,8 @@ class PrintedLog(GrowingLog):
         columns = columns_from_series(
             series, series.__getitem__, {LOSS: taken[LOSS], **named_columns}, source
         )
+        if len(self._log.counters) == 1 and (counter := min(self._log.counters)):
+            columns = dataclasses.replace(columns, names={**columns.names, STEP: counter})
         notes = ["a printed log: losses as printed"]
         if self._log.is_numbered:
             columns = dataclasses.replace(columns, names={**columns.names, STEP: NUMBERED_LINES})

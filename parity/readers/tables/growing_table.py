@@ -13,6 +13,7 @@ from parity.readers.columns.absence import columns_of
 from parity.readers.columns.columns import RunColumns
 from parity.readers.columns.long_table import long_layout, read_long
 from parity.readers.columns.names import LOSS, NUMBERED, STEP, find_columns, is_known
+from parity.readers.columns.number import is_number
 from parity.readers.columns.planned_length import add_planned_length
 from parity.readers.columns.several_runs import (
     arm_column,
@@ -22,7 +23,8 @@ from parity.readers.columns.several_runs import (
 )
 from parity.readers.curve.plausibility import check_unnamed
 from parity.readers.errors import ReadError
-from parity.readers.files.growing import Growing
+from parity.readers.files.growing import Growing, cut
+from parity.readers.files.last_line import is_begin_of_larger, is_shorter, may_be_any
 from parity.readers.tables.delimited import DelimitedTable, as_table, fields
 from parity.readers.tables.rows import TableRows
 
@@ -31,6 +33,8 @@ _BARE = {STEP: "column 1", LOSS: "column 2"}
 """The columns of a table without a header."""
 _BARE_LOSS = {STEP: NUMBERED, LOSS: "column 1"}
 _MLFLOW = {STEP: "column 3", LOSS: "column 2"}
+# before a last row without its end: of fewer, such as those that a person types, nothing passes
+_FEWEST_ROWS = 12
 _EARLIEST = 1e11  # a time in milliseconds since 1970; no run has as many steps
 
 
@@ -67,6 +71,30 @@ class GrowingTable(Growing):
             self._bodies.append(table.body)
         else:
             self._rows.take(table)
+
+    def whole(self) -> RunColumns:
+        last = "".join(self._torn)
+        if self._first is None or self._rows is None or not last.strip():
+            return super().whole()
+        place, delimiter = self._rows.place_of_loss, self._first.delimiter
+        cells = _plain_cells(last, delimiter)
+        if len(cells) > place + 1:
+            return super().whole()
+        rows = [_plain_cells(line, delimiter) for line in self._before.splitlines()]
+        earlier = [row[place] for row in rows if len(row) > place and is_number(row[place])]
+        if len(earlier) < _FEWEST_ROWS:
+            return super().whole()
+        loss = cells[place] if len(cells) > place else ""
+        has_all_cells = len(cells) == len(self._first.first)
+        if is_number(loss) and not is_shorter(loss, earlier):
+            return super().whole()
+        if has_all_cells and is_begin_of_larger(loss, earlier):
+            return super().whole()
+        if may_be_any(loss, earlier):
+            return cut(self.columns())
+        if not has_all_cells:
+            return self.columns().noted("the last row is cut in its loss: left out")
+        return super().whole()
 
     @property
     def column_names(self) -> Sequence[str]:
@@ -118,6 +146,12 @@ class GrowingTable(Growing):
         rows = TableRows(by_quantity, table.first, table.first)
         rows.take(_rows_of_run(table, self._run))
         return columns_of(rows.records(source), by_quantity, table.first)
+
+
+def _plain_cells(line: str, delimiter: str | None) -> list[str]:
+    """The cells of a row, with decimal points."""
+    cells = fields(line.rstrip("\r\n"), delimiter)
+    return cells if delimiter == "," else [cell.replace(",", ".") for cell in cells]
 
 
 def _column_of_runs(names: Sequence[str], run: str | None) -> str | None:

@@ -12,7 +12,7 @@ from parity.frozen import frozen
 from parity.judging.curves.curve import BoolArray, FloatArray, whole_steps
 from parity.readers.columns.absence import Records, training_records
 from parity.readers.columns.dates import UNIX_SECONDS, seconds_of_date
-from parity.readers.columns.names import LOSS, NUMBERED, STEP, VALIDATION, is_held_out
+from parity.readers.columns.names import LOSS, MICRO_STEP, NUMBERED, STEP, VALIDATION, is_held_out
 from parity.readers.columns.number import MISSING, plain_number, step_number, step_of_total
 from parity.readers.errors import ReadError
 from parity.readers.tables.delimited import DelimitedTable, fields
@@ -84,6 +84,11 @@ class TableRows:
     def planned(self) -> frozenset[int]:
         """The totals of steps such as "5/400"."""
         return frozenset().union(*(part.planned for part in self._parts))
+
+    @property
+    def place_of_loss(self) -> int:
+        """Which cell of a row has the loss."""
+        return self._places[LOSS]
 
     def _whole_column(self, table: DelimitedTable) -> DelimitedTable:
         """A table of one column, in which an empty line is a cell without a value, unless the file
@@ -287,6 +292,8 @@ def _cell(
     elif value is None and quantity != STEP and _has_comma(text):
         # a decimal comma; of a step it could be one between thousands
         value = plain_number(text.replace(",", "."))
+    if value is None and quantity == MICRO_STEP:
+        return math.nan
     if value is None:
         shown = repr(text[:40]) if text else "nothing"
         raise ReadError(

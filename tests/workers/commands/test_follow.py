@@ -120,6 +120,39 @@ def test_losses_that_are_not_finite_are_data(follower, tmp_path):
     assert follower.has_diverged
 
 
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_later_line_of_a_step_replaces_no_loss_that_is_not_finite(follower, tmp_path, apart):
+    log, reports = tmp_path / "log.jsonl", []
+    log.write_text(_line(0, 3.0, lr=0.1) + _line(1, math.nan, lr=0.1))
+    if apart:
+        reports.append(follower.poll())
+    with log.open("a") as file:
+        file.write(_line(1, 2.5, lr=0.1) + _line(2, 2.25, lr=0.1))
+    rows = _rows(*reports, follower.poll())
+    assert [step for step, _ in rows] == [0.0, 1.0, 2.0]
+    assert [math.isnan(loss) for _, loss in rows] == [False, True, False]
+
+
+def test_micro_batches_are_one_row_once_the_next_update_begins(follower, tmp_path):
+    log = tmp_path / "log.jsonl"
+    log.write_text(_line(1, 3.0, micro_step=0))
+    assert follower.poll() is None
+    with log.open("a") as file:
+        file.write(_line(1, 2.0, micro_step=1) + _line(2, 2.25, micro_step=0))
+    assert _rows(follower.poll()) == [(1.0, 2.5)]
+    with log.open("a") as file:
+        file.write(_line(2, 1.75, micro_step=1))
+    assert _rows(*follower.finish()) == [(2.0, 2.0)]
+
+
+def test_half_a_last_line_is_no_loss(folder, tmp_path):
+    follower = ReportFollower(folder, "train.log")
+    lines = [f"step {step} loss {3.0 - step / 100:.4f}" for step in range(20)]
+    (tmp_path / "train.log").write_text("\n".join([*lines, "step 20 loss 2"]))
+    assert _rows(*follower.finish())[-1] == (19.0, 2.81)
+    follower.close()
+
+
 def test_the_newest_file_of_a_folder_is_the_report(folder, tmp_path):
     (tmp_path / "spool").mkdir()
     follower = ReportFollower(folder, "spool")

@@ -1,8 +1,10 @@
 """JSON: one object a line (our own logger's, MaxText's `metrics_file`, exports), or a document."""
 
 import json
+import re
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from parity.names_once import NameTwiceError
 from parity.readers.columns.columns import RunColumns
@@ -28,7 +30,7 @@ from parity.readers.columns.several_runs import (
     run_column,
 )
 from parity.readers.errors import ReadError, SeveralRunsError
-from parity.readers.files.growing import Growing
+from parity.readers.files.growing import Growing, cut
 from parity.readers.files.json_values import flat_object, object_of_values
 from parity.readers.logs.json_log.documents import (
     ColumnRecords,
@@ -45,6 +47,7 @@ from parity.readers.logs.json_log.records import (
 from parity.readers.logs.json_log.series_lines import read_series_lines
 from parity.wording import first_few
 
+_NOT_FINITE = re.compile(r"(?<=[:,\s\[])([-+]?)(nan|inf(?:inity)?)(?=\s{0,9}[,}\]])", re.IGNORECASE)
 _PACKED = 1 << 18  # characters of lines that are compressed together
 
 
@@ -142,6 +145,12 @@ class JsonLines(Growing):
             )
             self._tail, self._tail_length = [], 0
 
+    def whole(self) -> RunColumns:
+        last = "".join(self._torn).strip()
+        if self._before and last.startswith("{") and not _is_closed(last):
+            return cut(self.columns())
+        return super().whole()
+
     @property
     def column_names(self) -> Sequence[str]:
         """The names of all fields."""
@@ -186,6 +195,11 @@ class JsonLines(Growing):
         return _records("".join((*texts, *self._tail)), self._source, 1)
 
 
+def _is_closed(line: str) -> bool:
+    """Whether a line is an object that ends, valid or not."""
+    return line.endswith("}") and line.count("{") <= line.count("}")
+
+
 def json_records(text: str, source: str) -> tuple[list[Record], str]:
     """The objects of a JSON text with their numbers, and what is numbered: a record or a line."""
     document = document_of(text, source)
@@ -221,13 +235,28 @@ def _columns_of_run(
     return columns_of_records(records, names, named_columns, source, place)
 
 
+def _loaded(line: str) -> Any:
+    """The value of a line of JSON, in which NaN and infinity may be written as C does."""
+    try:
+        return json.loads(line, object_pairs_hook=object_of_values)
+    except json.JSONDecodeError:
+        spelled = _NOT_FINITE.sub(_as_json, line)
+        if spelled == line:
+            raise
+        return json.loads(spelled, object_pairs_hook=object_of_values)
+
+
+def _as_json(found: re.Match[str]) -> str:
+    return "NaN" if "n" in found[2].lower()[:1] else f"{found[1]}Infinity"
+
+
 def _records(text: str, source: str, first: int) -> list[Record]:
     records: list[Record] = []
     for number, line in enumerate(text.split("\n"), first):
         if not line.strip():
             continue
         try:
-            record = json.loads(line, object_pairs_hook=object_of_values)
+            record = _loaded(line)
         except NameTwiceError as error:
             raise ReadError(f"{source}, line {number}: {error}") from None
         except (ValueError, RecursionError):

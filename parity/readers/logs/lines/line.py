@@ -54,7 +54,7 @@ class LogLine(NamedTuple):
     `states_plan` is whether the step counts to the end of the run, and not of an epoch. `places`
     are those of the step, the epoch and the numbers, where a line with other digits has them at the
     same places, unless the digits in the spans of `fixed` are others; None where more depends on
-    the digits. `has_loss` is whether it has a training loss.
+    the digits. `has_loss` is whether it has a training loss, `counter` the name of the step.
     """
 
     rank: str
@@ -68,3 +68,4 @@ class LogLine(NamedTuple):
     epoch: float | None = None
     epochs: int | None = None
     states_plan: bool = False
+    counter: str = ""

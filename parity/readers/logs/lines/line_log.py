@@ -58,6 +58,8 @@ class LineLog:
         self.alike = LookAlikes()
         self._planned: set[int] = set()
         self._epochs: set[int] = set()
+        self.counters: set[str] = set()
+        """What the steps of lines with a training loss are called, "" where they have no name."""
 
     def take(self, text: str) -> None:
         """Read whole lines."""
@@ -183,10 +185,13 @@ class LineLog:
         return rank
 
     def _plan(self, line: LogLine) -> None:
+        """Note what a line states of the run: its length, and what its steps are called."""
         if line.planned is not None and line.has_loss and line.states_plan:
             self._planned.add(line.planned)
         if line.epochs is not None:
             self._epochs.add(line.epochs)
+        if line.has_loss and line.step is not None:
+            self.counters.add(line.counter)
 
     def _take_alike(
         self, lines: "LineBlock", skeleton: bytes, found: Sequence[int]

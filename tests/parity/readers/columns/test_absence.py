@@ -105,3 +105,29 @@ def test_a_restart_whose_losses_are_blank_is_nan() -> None:
     rows = kinds_of_rows(steps, loss, {"lr": np.ones(209, dtype=bool)})
     assert rows.is_record[-9:].all()
     assert rows.nan == 9
+
+
+def twice(at_step: int) -> tuple[np.ndarray, np.ndarray]:
+    """Steps of which one has a NaN loss first, and then a finite one; where NaN is written."""
+    at_row = at_step + 1
+    return np.insert(STEPS, at_row, at_step), np.insert(np.zeros(200, dtype=bool), at_step, True)
+
+
+def test_nan_that_is_written_counts_beside_another_loss_of_its_step() -> None:
+    steps, is_nan = twice(120)
+    loss = np.where(is_nan, np.nan, 2.0)
+    others = {"lr": np.ones(201, dtype=bool)}
+    rows = kinds_of_rows(steps, loss, others, written=np.ones(201, dtype=bool))
+    assert rows.is_record.all()
+    assert rows.nan == 1
+    blank = kinds_of_rows(steps, loss, others, written=~is_nan)
+    assert blank.is_record.sum() == 200
+
+
+def test_of_steps_that_have_two_rows_each_the_one_without_the_loss_is_no_record() -> None:
+    steps = np.repeat(STEPS, 2)
+    loss = np.where(np.arange(400) % 2, 2.0, np.nan)
+    others = {"lr": np.ones(400, dtype=bool)}
+    rows = kinds_of_rows(steps, loss, others, written=np.ones(400, dtype=bool))
+    assert rows.is_record.sum() == 200
+    assert rows.nan == 0
