@@ -12,11 +12,12 @@ with the rotated original, since the product cancels the rotation.
     underflow_share          share of the values other than zero that become zero
     saturation_share         share of the values beyond the largest that their scale can represent
     snr_db                   10 log10(sum x^2 / sum (x - Q(x))^2); infinite where nothing was lost
-    scale_octaves_{10,50,90} octaves below the tensor's largest block scale within which 10, 50
-    and 90 % of the block scales lie
+    scale_octaves_{10,50,90} octaves below the largest block scale within which 10, 50 and 90 % of
+    the block scales lie
     zero_scale_share         share of the blocks whose scale is 0 (all of their values are lost,
                              or were zero)
     nonfinite                how many values are NaN or infinite
+    seen_share               share of the rows that the shares, noise and quantiles are those of
 
 On compared steps, the weight's gradient dw next to the one that x and grad give without
 quantization (the same x and grad):
@@ -29,8 +30,19 @@ quantization (the same x and grad):
 One product more for each layer, so it costs more than all the rest; rounding noise that is
 unbiased lowers the cosine and leaves the bias at 0.
 
-Shares, noise and quantiles are those of every fourth group of 32 rows (of 128 in blocks of 128),
-if the rows divide so; amax and nonfinite are those of all rows.
+Shares, noise and quantiles are those of one group of 16 rows in four (of 32 or 128 in blocks of
+such a size), where the rows divide so, else of all; amax and nonfinite are those of all rows. Which
+of its four groups a stratum shows changes from one to the next, so that no period of the rows (a
+sequence, a head) meets the same part of itself each time:
+
+    group of stratum k = (k + k div 4 + hash(k div 16)) mod 4
+
+Among sixteen strata (1,024 rows) the four groups of the first, second, third and fourth of every
+four have their turns, so of sequences of a power of two that fill them, every sixteenth is seen
+equally often; the hash keeps other periods from meeting the sixteen (of 32 sequences of any length
+up to 2,048, a part is seen at most 0.063 more or less of the time than its share). A row alone is
+missed three times in four: where no value but zeros was seen of a tensor that has others,
+underflow_share and snr_db are NaN.
 
 How a trainer gets them: under a recipe that is `watched`, the gradient of `Channel.statistics`
 (training.arithmetic.linear; zeros of shape (layers..., COLUMNS)) is this table for every layer.
@@ -49,7 +61,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from training.arithmetic import formats
+from training.arithmetic import formats, random_bits
 from training.arithmetic.quantize import Operand, Quantizer, count_nonfinite, watched
 
 OPERANDS = ("x", "kernel", "grad", "x_wgrad", "grad_wgrad")
@@ -63,6 +75,7 @@ STATISTICS = (
     "scale_octaves_90",
     "zero_scale_share",
     "nonfinite",
+    "seen_share",
 )
 COMPARISONS = ("cosine", "bias", "snr_db")
 COLUMNS = (
@@ -76,7 +89,7 @@ smaller, and zero.
 """
 _QUANTILES = (0.1, 0.5, 0.9)
 _TERMS = 64
-_ROWS, _EVERY = 32, 4  # statistics are those of one group of rows in four
+_ROWS, _STRATUM = 16, 4  # rows of a group; statistics are those of one group in four
 _BEYOND = 1 + 2.0**-20  # a scaled amax may miss the largest value by a rounding error
 
 
@@ -93,7 +106,7 @@ def layer_statistics(
     axis: int,
     scale: jax.Array,
 ) -> jax.Array:
-    """Returns the nine statistics (float32) of one operand if its layer is watched, else zeros; NaN
+    """Returns the ten statistics (float32) of one operand if its layer is watched, else zeros; NaN
     if it is not quantized.
 
     x_MK: the original; operand: its quantized copy from `quantize.to_bfloat16` along `axis`; scale:
@@ -113,19 +126,21 @@ def statistics(
     quantizer: Quantizer,
     scale: jax.Array | None = None,
 ) -> jax.Array:
-    """Returns the nine statistics (float32, in the order of STATISTICS) of one quantized operand;
+    """Returns the ten statistics (float32, in the order of STATISTICS) of one quantized operand;
     arguments as above.
 
     Zeros that pad a matrix to whole blocks count as elements, and the blocks that they fill as
     blocks; nothing else counts them.
     """
     amax = operand.amax
-    group = max(_ROWS, quantizer.block)
-    if quantizer.row_scaled or x_MK.shape[0] % (_EVERY * group):
+    group = math.lcm(_ROWS, quantizer.block)
+    if quantizer.row_scaled or x_MK.shape[0] % (_STRATUM * group):
+        share = 1.0
         seen = watched(x_MK, operand, axis, quantizer, scale)
     else:
-        part = operand._replace(value=_every_fourth(operand.value, group))
-        seen = watched(_every_fourth(x_MK, group), part, axis, quantizer, scale)
+        share = 1 / _STRATUM
+        part = operand._replace(value=_one_in_four(operand.value, group))
+        seen = watched(_one_in_four(x_MK, group), part, axis, quantizer, scale)
     whole = jnp.where((amax > 0) & jnp.isfinite(amax), 1 / amax, jnp.float32(1))
     signal = jnp.sum(_sums(jnp.square(seen.x * whole)))
     noise = jnp.sum(_sums(jnp.square((seen.x - seen.value) * whole)))
@@ -135,15 +150,18 @@ def statistics(
         jnp.abs(seen.x) > seen.unit * np.float32(quantizer.format.largest * _BEYOND),
     )
     (unscaled,) = _counts(seen.unit == 0)
+    unseen = (nonzero == 0) & (amax > 0)
+    decibels = jnp.where(noise == 0, jnp.float32(np.inf), 10 * jnp.log10(signal / noise))
     return jnp.stack(
         [
             amax,
-            lost / jnp.maximum(nonzero, 1.0),
+            jnp.where(unseen, jnp.float32(np.nan), lost / jnp.maximum(nonzero, 1.0)),
             saturated / np.float32(seen.x.size),
-            jnp.where(noise == 0, jnp.float32(np.inf), 10 * jnp.log10(signal / noise)),
+            jnp.where(unseen, jnp.float32(np.nan), decibels),
             *_scale_octaves(seen.unit),
             unscaled / np.float32(seen.unit.size),
             count_nonfinite(x_MK, amax, quantizer),
+            jnp.float32(share),
         ]
     )
 
@@ -173,12 +191,13 @@ def gradient_comparison(dw_KN: jax.Array, reference_KN: jax.Array) -> jax.Array:
     )
 
 
-def _every_fourth(x_MK: jax.Array, group: int) -> jax.Array:
-    """The rows of every fourth group of rows."""
+def _one_in_four(x_MK: jax.Array, group: int) -> jax.Array:
+    """One group of rows of each stratum of four; see above which."""
     rows, columns = x_MK.shape
-    return x_MK.reshape(rows // (_EVERY * group), _EVERY, group, columns)[:, 0].reshape(
-        rows // _EVERY, columns
-    )
+    stratum = np.arange(rows // (_STRATUM * group), dtype=np.uint32)
+    turn = random_bits.finalize(stratum // _STRATUM**2 + np.uint32(1)) >> 30
+    seen = stratum * _STRATUM + (stratum + stratum // _STRATUM + turn) % _STRATUM
+    return x_MK.reshape(rows // group, group, columns)[seen].reshape(rows // _STRATUM, columns)
 
 
 def _sums(x: jax.Array) -> jax.Array:

@@ -30,6 +30,9 @@ class LayersDocument:
     """One statistic by layer and step, and the names of the others. `statistic` is null if the run
     has no statistics by layer.
 
+    Of an emulated run, shares, signal to noise and scales are those of the share of rows that the
+    statistic `seen_share` has (a quarter of most tensors); amax and nonfinite are those of all.
+
     `minus` is the run whose values were subtracted; null where none were, because none were asked
     for or that run has none of them.
     """

@@ -19,6 +19,7 @@ const NAMES = {
   scale_octaves_50: ["block scales below the largest, median", "octaves"],
   scale_octaves_90: ["block scales below the largest, 90 % quantile", "octaves"],
   zero_scale_share: ["share of blocks with scale zero", "of 1"],
+  seen_share: ["share of the rows that are looked at", "of 1"],
   nonfinite: ["values that are NaN or infinite", ""],
   cosine: ["cosine of the angle to the gradient without quantization", ""],
   bias: ["length along the gradient without quantization, less 1", ""],

@@ -1,5 +1,6 @@
 """The statistics of a layer against plain numpy, and that looking at a step does not change it."""
 
+import math
 from dataclasses import replace
 from functools import partial
 
@@ -41,29 +42,54 @@ def look(x, axis, quantizer, scale=None):
     )
 
 
-def twin(x, axis, quantizer, ours, value):
+def turn(number: int) -> int:
+    """The highest two bits of a number's hash, fmix32 of MurmurHash3."""
+    number = (number ^ number >> 16) * 0x85EBCA6B % 2**32
+    number = (number ^ number >> 13) * 0xC2B2AE35 % 2**32
+    return (number ^ number >> 16) // 2**30
+
+
+def seen_rows(rows: int, group: int = 16) -> np.ndarray:
+    """The rows whose statistics are taken, one after the other."""
+    if rows % (4 * group):
+        return np.arange(rows)
+    seen = []
+    for stratum in range(rows // (4 * group)):
+        shown = (stratum + stratum // 4 + turn(stratum // 16 + 1)) % 4
+        seen += [group * (4 * stratum + shown) + row for row in range(group)]
+    return np.array(seen)
+
+
+def twin(x, quantizer, ours, value):
     """The same numbers from codes and scale bytes, in float64."""
     x, value = np.asarray(x, np.float64), np.asarray(value, np.float64)
+    amax, nonfinite = np.abs(x).max(), np.sum(~np.isfinite(x))
     unit = np.full((1, 1), float(ours.scale_inv))
     if quantizer.scaling == "nvfp4":
         unit = values(E4M3)[np.asarray(ours.scales)].astype(np.float64) * unit
     elif quantizer.scaling == "mx":
-        unit = np.where(
-            np.asarray(ours.scales) > 0, np.exp2(np.asarray(ours.scales).astype(float) - 127), 0
-        )
+        unit = np.exp2(np.asarray(ours.scales).astype(float) - 127)
+    seen = seen_rows(len(x), math.lcm(16, quantizer.block))
+    share = len(seen) / len(x)
     whole = unit
     for dimension in (0, 1):
         whole = np.repeat(whole, x.shape[dimension] // unit.shape[dimension], axis=dimension)
-    with np.errstate(divide="ignore"):
+    unit = unit[np.unique(seen // (len(x) // len(unit)))]
+    x, value, whole = x[seen], value[seen], whole[seen] if len(whole) > 1 else whole
+    unknown = amax > 0 and not x.any()
+    with np.errstate(divide="ignore", invalid="ignore"):
         octave = np.minimum(np.floor(np.log2(unit.max())) - np.floor(np.log2(unit.ravel())), 15)
+        decibels = 10 * np.log10(np.sum(x**2) / np.sum((x - value) ** 2))
+    octave = np.where(unit.ravel() == unit.max(), 0, octave)
     return [
-        np.abs(x).max(),
-        np.sum((x != 0) & (value == 0)) / max(np.sum(x != 0), 1),
+        amax,
+        np.nan if unknown else np.sum((x != 0) & (value == 0)) / max(np.sum(x != 0), 1),
         np.mean(np.abs(x) > quantizer.format.largest * whole * (1 + 2.0**-20)),
-        10 * np.log10(np.sum(x**2) / np.sum((x - value) ** 2)),
+        decibels,
         *(np.quantile(octave, share, method="inverted_cdf") for share in (0.1, 0.5, 0.9)),
         np.mean(unit == 0),
-        0,
+        nonfinite,
+        share,
     ]
 
 
@@ -91,7 +117,7 @@ def test_equals_plain_numpy(case, axis):
         x, axis, quantizer, None if scale is None else jnp.float32(scale)
     )
     np.testing.assert_allclose(
-        np.asarray(statistics), twin(x, axis, quantizer, ours, value), rtol=2e-4, atol=1e-7
+        np.asarray(statistics), twin(x, quantizer, ours, value), rtol=2e-4, atol=1e-7
     )
 
 
@@ -181,7 +207,7 @@ def test_norm_of_a_gradient():
 
 def test_a_rotated_copy_is_compared_with_the_rotated_original():
     rotated = replace(NVFP4, rotated=True)
-    values = np.random.default_rng(2).standard_normal((64, 48))
+    values = np.random.default_rng(2).standard_normal((48, 48))
     values[5] *= 40
     x = jnp.asarray(values, jnp.bfloat16)
     seen = np.asarray(look(x, 0, rotated)[0])
@@ -190,23 +216,114 @@ def test_a_rotated_copy_is_compared_with_the_rotated_original():
     assert seen[lost] < np.asarray(look(x, 0, NVFP4)[0])[lost]  # what the rotation is for
 
 
+ROWS = 2560
+
+
+def small_part(period, part, parts=16, rows=ROWS):
+    """Rows that become zero in one part of each sequence."""
+    x = np.random.default_rng(rows + period + part).standard_normal((rows, 32))
+    return np.where((np.arange(rows) % period * parts // period == part)[:, None], x * 2.0**-18, x)
+
+
+def wave(period, rows=ROWS):
+    """Rows whose size swings over 24 octaves within a period."""
+    x = np.random.default_rng(period).standard_normal((rows, 32))
+    return x * np.exp2(12 * np.sin(2 * np.pi * np.arange(rows) / period))[:, None]
+
+
+def one_row(row, size, others, rows=ROWS):
+    """One row of another size than all others."""
+    x = others * np.random.default_rng(row).standard_normal((rows, 32))
+    x[row] = size * np.random.default_rng(rows).standard_normal(32)
+    return x
+
+
+ADVERSARIAL = {
+    "the second half of sequences of 128 is small": small_part(128, 1, 2),
+    "the second half of sequences of 64 is small": small_part(64, 1, 2),
+    "the second half of sequences of 256 is small": small_part(256, 1, 2),
+    "the second half of sequences of 160 is small": small_part(160, 1, 2),
+    "the second half of sequences of 96 is small": small_part(96, 1, 2),
+    "the second half of sequences of 1024 is small": small_part(1024, 1, 2),
+    "the first part of sequences of 128 is small": small_part(128, 0),
+    "the third part of sequences of 128 is small": small_part(128, 2),
+    "the last part of sequences of 128 is small": small_part(128, 15),
+    "the middle of sequences of 512 is small": small_part(512, 8),
+    "a wave of 128": wave(128),
+    "a wave of 100": wave(100),
+    "a wave of 17": wave(17),
+    "a wave of 61, and large": wave(61) * 2.0**60,
+    "one row alone, the first": one_row(0, 1, 0),
+    "one row alone, the last": one_row(ROWS - 1, 1, 0),
+    "one row alone, of the third group": one_row(40, 1, 0),
+    "one large row, the fourth": one_row(3, 200, 1),
+    "one large row, of the third group": one_row(35, 200, 1),
+    "one small row": one_row(ROWS - 1, 2.0**-18, 1),
+    "rows that no group divides": small_part(128, 1, 2, rows=1000),
+    "rows that no four groups divide": small_part(64, 1, 2, rows=224),
+    "fewer rows than a group": wave(3, rows=8),
+    "one row": one_row(0, 1, 0, rows=1),
+    "one stratum": small_part(64, 1, 2, rows=64),
+}
+
+
+@pytest.mark.parametrize("name", ADVERSARIAL)
 @pytest.mark.parametrize(
     ("quantizer", "axis"),
-    [(NVFP4, 0), (NVFP4, 1), (replace(NVFP4, two_dimensional=True), 1), (FP8, 1), (MXFP8, 0)],
+    some_pairs([NVFP4, replace(NVFP4, two_dimensional=True), FP8, MXFP8], [0, 1]),
 )
-def test_a_large_matrix_is_watched_in_every_fourth_group_of_rows(quantizer, axis):
-    x = np.random.default_rng(3).standard_normal((256, 64))
-    x[40] *= 100  # in a group that is not sampled: it sets the amax, and so the scale of the tensor
-    whole, _, value = look(jnp.asarray(x, jnp.bfloat16), axis, quantizer)
-    sampled = np.r_[0:32, 128:160]
-    part = np.asarray(jnp.asarray(x, jnp.bfloat16), np.float64)[sampled]
-    noise = np.sum((part - np.asarray(value, np.float64)[sampled]) ** 2)
-    named = dict(zip(STATISTICS, np.asarray(whole).tolist(), strict=True))
-    assert named["amax"] == np.abs(np.asarray(jnp.asarray(x, jnp.bfloat16), np.float64)).max()
-    assert named["snr_db"] == pytest.approx(10 * np.log10(np.sum(part**2) / noise), rel=1e-4)
-    assert named["underflow_share"] == pytest.approx(
-        np.mean((part != 0) & (np.asarray(value)[sampled] == 0)), abs=1e-7
+def test_equals_the_twin_on_the_rows_that_are_seen(name, quantizer, axis):
+    rows = ADVERSARIAL[name]
+    block = quantizer.block if axis == 0 or quantizer.two_dimensional else 1
+    x = jnp.asarray(np.pad(rows, ((0, -len(rows) % block), (0, 0))), jnp.bfloat16)
+    measured, ours, value = look(x, axis, quantizer)
+    np.testing.assert_allclose(
+        np.asarray(measured), twin(x, quantizer, ours, value), rtol=2e-4, atol=1e-7
     )
+
+
+@pytest.mark.parametrize("period", [64, 128, 160, 256, 320, 640])
+@pytest.mark.parametrize("part", [0, 3])
+def test_what_underflows_is_seen_wherever_in_a_sequence_it_is(period, part):
+    x = jnp.asarray(small_part(period, part, parts=4), jnp.bfloat16)
+    measured, _, value = look(x, 1, NVFP4)
+    everywhere = np.mean((np.asarray(x) != 0) & (np.asarray(value) == 0))
+    assert everywhere > 0.2
+    assert measured[STATISTICS.index("underflow_share")] == pytest.approx(everywhere, abs=0.1)
+
+
+def shares_seen(length: int, sequences: int, parts: int) -> tuple[np.ndarray, np.ndarray]:
+    """How often each part of the sequences is seen, and how long it is, as shares."""
+    part = np.arange(length) * parts // length
+    seen = part[seen_rows(sequences * length) % length]
+    return np.bincount(seen, minlength=parts) / len(seen), np.bincount(part) / length
+
+
+@pytest.mark.parametrize("length", [64, 128, 256, 512, 1024, 2048, 4096])
+@pytest.mark.parametrize("sequences", [4, 16, 32])
+def test_of_sequences_of_a_power_of_two_each_sixteenth_is_seen_equally_often(length, sequences):
+    share, size = shares_seen(length, max(sequences, 1024 // length), 16)
+    np.testing.assert_array_equal(share, size)
+
+
+@pytest.mark.parametrize("parts", [2, 4, 16])
+def test_of_thirty_two_other_sequences_each_part_is_seen_about_as_often_as_it_is_long(parts):
+    for length in range(48, 2049, 16):
+        share, size = shares_seen(length, 32, parts)
+        np.testing.assert_allclose(share, size, atol=0.063, err_msg=f"sequences of {length}")
+
+
+def test_nothing_is_said_of_a_tensor_whose_only_values_are_not_seen():
+    first = int(seen_rows(ROWS)[0])
+    seen, unseen = named(one_row(first, 1, 0)), named(one_row((first + 16) % 64, 1, 0))
+    assert np.isnan([unseen["underflow_share"], unseen["snr_db"]]).all()
+    assert np.isfinite([seen["underflow_share"], seen["snr_db"]]).all()
+    assert unseen["amax"] > 0
+
+
+def test_the_share_of_the_rows_that_are_seen_is_told():
+    assert named(np.ones((64, 32)))["seen_share"] == 0.25
+    assert named(np.ones((40, 32)))["seen_share"] == 1
 
 
 def test_a_gradient_is_compared_with_the_one_of_unquantized_operands():
