@@ -113,7 +113,11 @@ def _check_keys(content: dict[str, Any]) -> None:
         for _, run in JobSpec(**values).runs():
             environment = {"JAX_COMPILATION_CACHE_DIR": "cache"}
             launch = maxtext_command.Launch(
-                spec=run, maxtext=maxtext, environment=environment, folder=Path("run")
+                spec=run,
+                maxtext=maxtext,
+                environment=environment,
+                folder=Path("run"),
+                slices=(1,),
             )
             # which states the schedule's length, too
             stopped = maxtext_command.train_command(launch, run.schedule.steps - 1)

@@ -17,12 +17,14 @@ import json
 import os
 import platform
 import sys
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
-from training.environment import processes, transformer_engine_installed
+from training.environment import maxtext_mesh, processes, transformer_engine_installed
 from training.environment.maxtext_errors import MaxTextError
 from training.environment.maxtext_installed import installed
 from training.environment.maxtext_options import QUANTIZATION
@@ -51,7 +53,8 @@ _ENGINES = {
 @frozen
 class Device:
     """A machine as a trainer sees it. `sm` is the compute capability of an NVIDIA GPU without its
-    dot, else None.
+    dot, else None. `slices` has the number of devices on each node of all the processes that train
+    together, as jax tells nodes apart.
     """
 
     platform: str
@@ -63,6 +66,7 @@ class Device:
     threads: int
     versions: dict[str, str]
     fast_bf16: bool
+    slices: tuple[int, ...]
 
 
 def cpu_flags() -> frozenset[str]:
@@ -135,12 +139,14 @@ def describe() -> Device:
 
     first = jax.local_devices()[0]  # of several processes, each describes its own
     instructions = instruction_set(cpu_flags())
+    slices = slices_of(jax.devices())
     sm = None
     memory = usable_memory_bytes()
     if first.platform == "gpu":
         sm = str(getattr(first, "compute_capability", "")).replace(".", "") or None
         memory = int((first.memory_stats() or {}).get("bytes_limit", memory))
-        device_class = f"gpu:sm{sm}" if sm else f"gpu:{first.device_kind}"
+        name = f"gpu:sm{sm}" if sm else f"gpu:{first.device_kind}"
+        device_class = class_of_gpus(name, slices)
     else:
         device_class = processor_class(first.platform)
     return Device(
@@ -153,7 +159,23 @@ def describe() -> Device:
         threads=usable_threads(),
         versions=versions(),
         fast_bf16=first.platform != "cpu" or instructions in _FAST_BF16,
+        slices=slices,
     )
+
+
+def slices_of(devices: Iterable[Any]) -> tuple[int, ...]:
+    """The number of devices on each node, in the order of the nodes; devices that have no
+    `slice_index`, such as processors, count as one node.
+    """
+    found = Counter(getattr(device, "slice_index", 0) for device in devices)
+    return tuple(found[index] for index in sorted(found))
+
+
+def class_of_gpus(name: str, slices: Sequence[int]) -> str:
+    """The device class of GPUs of this name: on several nodes with their shape, which decides in
+    what order sums are taken.
+    """
+    return ":".join(filter(None, (name, maxtext_mesh.shape(slices))))
 
 
 def can_run(
@@ -186,7 +208,7 @@ def can_run(
     # MaxText's own implementations of recipes, selected with maxtext.hardware: cpu
     if engine == "maxtext" and device.sm is None:
         if recipe in QUANTIZATION["xla"]:
-            return _maxtext_is_there()
+            return _maxtext_is_there(device)
         can = ", ".join(QUANTIZATION["xla"])
         return (
             False,
@@ -206,7 +228,7 @@ def can_run(
     if refused is not None:
         return False, refused
     if engine == "maxtext":
-        return _maxtext_is_there()
+        return _maxtext_is_there(device)
     return transformer_engine_installed.can_run(recipe)
 
 
@@ -225,7 +247,9 @@ def _formats(recipe: str) -> list[str]:
     return sorted(known_answers.formats_of(arithmetic.quantizers))
 
 
-def _maxtext_is_there() -> tuple[bool, str]:
+def _maxtext_is_there(device: Device) -> tuple[bool, str]:
+    if reason := maxtext_mesh.uneven(device.slices):
+        return False, reason
     try:
         maxtext = installed(os.environ)
     except MaxTextError as error:

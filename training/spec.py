@@ -19,7 +19,6 @@ from training.environment.maxtext_options import (
     NO_OPTIONS,
     MaxTextOptions,
     check_maxtext,
-    mesh,
     quantization,
 )
 from training.frozen import frozen
@@ -34,7 +33,7 @@ Scope = Literal["all", "forward"]
 TokenType = Literal["uint16", "uint32"]
 Optimizer = Literal["adamw", "muon"]
 Precision = Literal["quantized", "bf16"]
-SPEC_VERSION = 4
+SPEC_VERSION = 5
 """The version of specifications: raise it with every field, recipe or value that a worker of before
 cannot read. A test asks for it.
 """
@@ -699,9 +698,9 @@ def _check_common(spec: JobSpec | RunSpec) -> None:
             "set engine: command",
         )
     rules.check_source(spec.engine, spec.data.source)
+    rules.check_batch(spec.engine, spec.data.batch_size, spec.gradient_accumulation, spec.devices)
     if spec.engine == "maxtext" or spec.maxtext != NO_OPTIONS:
         check_maxtext(spec)
-    rules.check_batch(spec.engine, spec.data.batch_size, spec.gradient_accumulation, spec.devices)
     rules.check_kept(spec.engine, spec.keep_first, spec.keep_last, spec.model.n_layers)
     rules.check_statistics(spec.engine, spec.schedule.statistics_every)
     chosen = asdict(spec.projections)
@@ -851,6 +850,7 @@ def _documents_of_parts(spec: JobSpec | RunSpec) -> dict[str, Any]:
         "model": spec.model.document(),
         "data": spec.data.document(),
         "schedule": spec.schedule.document(),
+        "maxtext": spec.maxtext.document(),
     }
 
 
@@ -939,8 +939,7 @@ def _share_of_maxtext(
     """The sizes of a layer on one of MaxText's devices; K, N and E only of dimensions that are
     known here, not those of a `model_name`.
     """
-    parallel = mesh(spec.maxtext, spec.devices)
-    split, context = parallel["ici_tensor_parallelism"], parallel["ici_context_parallelism"]
+    split, context = spec.maxtext.ici_tensor_parallelism, spec.maxtext.ici_context_parallelism
     sequence = GemmSize(
         spec.data.sequence_length // context,
         "data.sequence_length" + (" / maxtext.ici_context_parallelism" if context > 1 else ""),

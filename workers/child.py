@@ -210,9 +210,11 @@ def _maxtext(
     spec: RunSpec, request: TrainRequest, send: Send, process: Processes
 ) -> Iterator[StepStats]:
     checkpoints = request["checkpoints"]
-    _send_manifest(spec, maxtext.manifest(spec), process, send)
+    slices = tuple(request["slices"])
+    _send_manifest(spec, maxtext.manifest(spec, slices), process, send)
     place = maxtext.MaxTextPlace(
         folder=Path(checkpoints["folder"]),
+        slices=slices,
         resume_at_most=checkpoints["resume_at_most"],
         stop_after=request["steps"] if request["steps"] < spec.schedule.steps else None,
         # Before the supervisor does, whose message would lack the end of MaxText's log.

@@ -23,7 +23,14 @@ from server.errors import StoredFormError
 from server.jobs import lifecycle, submissions
 from server.jobs.fingerprint import columns_of_reused, equal_run, run_spec, unsound
 from server.jobs.job_kinds import needed_kind
-from server.jobs.workers import devices_fit, is_bound_to, is_left_to_another, refused_recipe
+from server.jobs.workers import (
+    devices_fit,
+    is_bound_to,
+    is_left_to_another,
+    refused_mesh,
+    refused_recipe,
+    slices_of,
+)
 from server.logs import without_secrets
 from training.command import ENGINE as COMMAND
 from training.spec import RunSpec
@@ -48,6 +55,7 @@ class Claim:
     """A run that this worker holds until its lease ends. `max_seconds` is the rest of the job's
     time limit; None: no limit.
 
+    `slices` has the number of devices on each node of the worker.
     `keep` are the numbers of steps after which a checkpoint is kept, `measure` is what a run of the
     lab measures. `token` is the run token of this attempt. `steps` is how many steps to train: for
     a short rerun fewer than its schedule has. `steps_done` is what the run had when it was claimed,
@@ -71,6 +79,7 @@ class Claim:
     question: str | None = None
     keep: tuple[int, ...] = ()
     measure: Mapping[str, Any] | None = None
+    slices: tuple[int, ...] = ()
 
 
 def claim(
@@ -89,7 +98,8 @@ def claim(
     The first claim of a job binds it to the worker's device class and thread count, because other
     machines compute other bits. Runs that nobody could train fail with the reason, and the next one
     is taken: none of them blocks the queue. A job whose files another live worker may read, and
-    this one may not, is added to `left`, and left alone until it is no longer there.
+    this one may not, or whose mesh this one's nodes can't hold, is added to `left`, and left alone
+    until it is no longer there.
     """
     left, failed = set() if left is None else left, 0
     while (
@@ -115,7 +125,7 @@ def _claim(
         or not token_allows(session, job)
     ):
         return None
-    if is_left_to_another(session, worker, job, lease_seconds):
+    if refused_mesh(worker, job) or is_left_to_another(session, worker, job, lease_seconds):
         left.add(job.id)
         return None
     try:
@@ -167,6 +177,7 @@ def _claim(
         question=run.arm.question if run.arm.role == "candidate" else None,
         keep=tuple(job.spec.get("keep_checkpoints", ())) if run.kind == "full" else (),
         measure=measure,
+        slices=slices_of(worker),
     )
 
 

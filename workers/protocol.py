@@ -31,7 +31,8 @@ class TrainRequest(TypedDict):
     `profile_steps` means no trace.
 
     The run ends after `steps` steps, which may be fewer than those of its schedule. With `measure`
-    it trains nothing from step 0: the lab's module reads it.
+    it trains nothing from step 0: the lab's module reads it. `slices` has the number of devices on
+    each node of the worker, as it registered them.
     """
 
     core: int | None
@@ -42,6 +43,7 @@ class TrainRequest(TypedDict):
     silence_seconds: float
     artifacts: str
     profile_steps: int
+    slices: list[int]
 
 
 class CommandRequest(TypedDict):

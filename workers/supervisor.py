@@ -159,6 +159,7 @@ class Supervisor(AttemptRecord):
             "silence_seconds": settings.silence_seconds,
             "artifacts": str(settings.artifacts / f"{claim.run_id}-{claim.attempt_number}"),
             "profile_steps": settings.profile_steps,
+            "slices": list(claim.slices),
         }
 
     def _why_it_ended(self, process: TrainingProcess) -> tuple[str, BrokenAttempt]:

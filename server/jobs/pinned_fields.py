@@ -149,7 +149,7 @@ PINNED_NAMES: Mapping[str, frozenset[str]] = {
         "train_split attention scan_layers remat_policy quantized_remat_policy "
         "ici_data_parallelism ici_fsdp_parallelism ici_tensor_parallelism "
         "ici_context_parallelism dcn_data_parallelism dcn_fsdp_parallelism checkpoint_period "
-        "eval_path eval_steps record_internal_nn_metrics"
+        "eval_path eval_steps record_internal_nn_metrics num_vocab_tiling"
     ),
     "short_reruns": _names("runs stop_at"),
     "command": _names("launcher parameters"),

@@ -25,6 +25,7 @@ from server.errors import LookError
 from server.jobs import answers, requesters
 from server.jobs.baselines import NamedBaseline, resolve
 from server.jobs.fingerprint import knows_data_by_name
+from server.jobs.fits import check_fits
 from server.jobs.ledger import has_passed, is_renewed
 from server.jobs.new_question import (
     is_new_question,
@@ -210,6 +211,7 @@ def _answer(
         job = submit_registered(session, question, principal, named, outdated)
     except LookError as error:
         raise (LookError(f"{error}. {newest_outdated}") if newest_outdated else error) from None
+    check_fits(session, job, lease_seconds)
     return GateAnswer(job=job, found="new", reason=newest_outdated or reason)
 
 

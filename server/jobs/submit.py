@@ -25,6 +25,7 @@ from server.jobs import ledger
 from server.jobs.baselines import BaselineChoice, NamedBaseline, resolve
 from server.jobs.data_digests import place_of
 from server.jobs.fingerprint import columns_of_reused
+from server.jobs.fits import check_fits
 from server.jobs.imported_noise import named_noise_table
 from server.jobs.tags import checked_branch, checked_tags
 from server.json_digest import digest
@@ -111,7 +112,7 @@ def submit_job_once(
     A repeated submission does not look up its baseline, because the name may mean another version
     by now. `outdated` says of the newest job on the same question whether its answer is out of
     date, so that this one is no further look. Raises InvalidError if the key was used for another
-    body, LookError for a look that is not registered.
+    body, or if no registered machine can hold the job; LookError for a look that is not registered.
     """
     body = _body_digest(submission)
     if key is not None:
@@ -131,6 +132,7 @@ def submit_job_once(
         resolve(session, submission.choice, submission.spec, lease_seconds),
         outdated,
     )
+    check_fits(session, job, lease_seconds)
     if key is not None:
         session.add(
             IdempotencyKey(

@@ -14,6 +14,8 @@ from server.database.tables import Job, Run, Token, Worker
 from server.jobs import submissions
 from server.jobs.registered_roots import outside_roots
 from training.command import ENGINE as COMMAND
+from training.environment import maxtext_mesh
+from training.environment.maxtext_options import MaxTextOptions, sizes
 from training.overrides import recipes
 from training.rules import CAPABILITY_IN_WORDS
 
@@ -144,6 +146,23 @@ def device_counts(worker: Worker, engine: str) -> tuple[int, int]:
     return (devices if engine == "maxtext" or worker.device.get("processes", 1) > 1 else 1), devices
 
 
+def slices_of(worker: Worker) -> tuple[int, ...]:
+    """The number of devices on each node of a run at this worker; an older version registered all
+    of them as one node.
+    """
+    return tuple(worker.device.get("slices") or (worker.device.get("devices", 1),))
+
+
+def refused_mesh(worker: Worker, job: Job) -> str | None:
+    """Why MaxText can't lay the mesh of a job over a worker's nodes, or None; `devices_fit` says
+    whether their devices are as many as the job's.
+    """
+    slices = slices_of(worker)
+    if job.engine != "maxtext" or sum(slices) != job.devices:
+        return None
+    return maxtext_mesh.refusal(sizes(MaxTextOptions(**job.spec["maxtext"])), slices)
+
+
 def _unable(worker: Worker, job: Job) -> str | None:
     """Why a worker cannot run an arm of this job, as it registered, or None."""
     reads = worker.device.get("spec_version", 1)
@@ -156,6 +175,8 @@ def _unable(worker: Worker, job: Job) -> str | None:
         return _refused_launcher(worker, job)
     if outside := outside_roots(worker, job):
         return outside
+    if mesh := refused_mesh(worker, job):
+        return mesh
     return refused_recipe(
         worker,
         job.engine,

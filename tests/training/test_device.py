@@ -2,10 +2,20 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
-from training.device import Device, can_run, describe, instruction_set, main, usable_memory_bytes
+from training.device import (
+    Device,
+    can_run,
+    class_of_gpus,
+    describe,
+    instruction_set,
+    main,
+    slices_of,
+    usable_memory_bytes,
+)
 from training.provenance import trainer_facts
 from training.rules import RECIPES
 
@@ -19,6 +29,7 @@ H100 = Device(
     threads=8,
     versions={},
     fast_bf16=True,
+    slices=(1,),
 )
 
 
@@ -102,6 +113,12 @@ def test_a_recipe_whose_format_has_other_codes_here_is_refused():
             replace(H100, sm=None, device_class="cpu:x86_64"),
             "trains bf16, fp8_delayed without an NVIDIA GPU",
         ),
+        (
+            "maxtext",
+            "fp8_current",
+            replace(H100, slices=(72, 56)),
+            "72 + 56 devices, and MaxText needs equally many on each",
+        ),
         ("external", "nvfp4", H100, "not trained by a worker"),
         ("emulated", "fp3", H100, "is not one of f32"),
     ],
@@ -110,6 +127,21 @@ def test_a_refusal_has_its_reason(engine, recipe, device, reason):
     ok, why = can_run(engine, recipe, device)
     assert not ok
     assert reason in why
+
+
+@pytest.mark.parametrize(
+    ("nodes", "slices", "name"),
+    [
+        ([0] * 8, (8,), "gpu:sm90"),
+        ([1, 0, 1, 0], (2, 2), "gpu:sm90:2x2"),
+        ([0, 0, 3], (2, 1), "gpu:sm90:2+1"),
+        ([None], (1,), "gpu:sm90"),
+    ],
+)
+def test_gpus_on_several_nodes_are_a_class_of_their_own(nodes, slices, name):
+    devices = [SimpleNamespace(**({} if n is None else {"slice_index": n})) for n in nodes]
+    assert slices_of(devices) == slices
+    assert class_of_gpus("gpu:sm90", slices) == name
 
 
 def test_command_line_prints_text_and_json(capsys):

@@ -17,8 +17,9 @@ from server.jobs.lifecycle import cancel_job
 from server.jobs.submit import Order, submit_job
 from server.jobs.workers import can_take, why_waiting
 from tests.server.analyses import make_explained
+from training.environment.maxtext_options import MaxTextOptions
 from training.overrides import Override
-from training.spec import ArmSpec, Data
+from training.spec import ArmSpec, Data, Model
 from workers import lease, queue_order
 from workers.lease import LeaseLostError
 
@@ -308,6 +309,40 @@ def test_maxtext_uses_all_devices_of_its_worker(database, submit, make_worker):
     assert _claim(database, worker) is None
     worker.device["devices"] = 1
     assert _claim(database, worker).job_id == job_id
+
+
+def test_a_mesh_that_the_nodes_of_a_worker_cannot_hold_waits_and_holds_up_nobody(
+    database, submit, make_worker
+):
+    one_node, two_nodes = (make_worker(name, "gpu:sm90", "sm90") for name in ("one", "two"))
+    job_id, behind = (
+        submit(
+            engine="maxtext",
+            layer_policy="all_linears",
+            devices=8,
+            baseline=ArmSpec(recipe="bf16"),
+            candidates=(ArmSpec(recipe="fp8_current"),),
+            model=Model(preset="llama3-20m"),
+            data=Data(source="grain", path="/data/tokens", batch_size=8),
+            maxtext=MaxTextOptions(hardware="gpu_multiprocess", dcn_data_parallelism=across),
+        )
+        for across in (2, -1)
+    )
+    for worker, slices in ((one_node, [8]), (two_nodes, [4, 4])):
+        worker.device |= {"devices": 8, "slices": slices}
+    left = set()
+    with database.write() as session:
+        assert lease.claim(session, one_node, 60.0, left).job_id == behind
+    assert left == {job_id}
+    with database.read() as session:
+        job = session.get_one(Job, job_id)
+        assert [can_take(worker, job) for worker in (one_node, two_nodes)] == [False, True]
+        assert why_waiting(job, 0, [one_node]).startswith(
+            "Waiting for another worker: one cannot run this job (maxtext's dcn sizes multiply to "
+            "2, expected 1, the nodes of its 1 x 8"
+        )
+    claims = {claim.job_id: claim for claim in (_claim(database, two_nodes) for _ in range(3))}
+    assert claims[job_id].slices == (4, 4)
 
 
 def test_another_worker_that_knows_the_run_and_its_epoch_cannot_write(

@@ -207,6 +207,7 @@ def test_maxtext_does_not_outlive_its_training_process(
         "silence_seconds": 60.0,
         "artifacts": str(tmp_path),
         "profile_steps": 0,
+        "slices": [1],
     }
     with training_process.started(
         settings, request, environment(settings, Slot()), tmp_path / "log"

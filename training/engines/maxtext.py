@@ -62,32 +62,35 @@ class MaxTextPlace:
     `folder` holds the run's files, `resume_at_most` is the number of steps that the caller has on
     record, `silence_seconds` how long MaxText may write nothing. Every process but the first starts
     the same MaxText commands and yields nothing. With `stop_after` the run trains so many steps of
-    its schedule and is not evaluated.
+    its schedule and is not evaluated. `slices` has the number of devices on each of its nodes.
     """
 
     folder: Path
+    slices: tuple[int, ...]
     resume_at_most: int = 0
     stop_after: int | None = None
     silence_seconds: float = 1800.0
     processes: Processes = ALONE
 
 
-def manifest(spec: RunSpec, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+def manifest(
+    spec: RunSpec, slices: Sequence[int], environment: Mapping[str, str] = os.environ
+) -> dict[str, str]:
     """Returns what a run's fingerprint contains in addition to recipe, seed and replicate; runs
-    with equal manifests may be paired.
+    with equal manifests may be paired. `slices`: the number of devices on each of its nodes.
 
     `maxtext.command_sha256` is the same for all runs of a job; `maxtext.arm.RECIPE` holds the
     options that only this arm has. Raises NotInstalledError, WrongVersionError and
     DataMissingError.
     """
     maxtext = installed(environment)
-    common = maxtext_command.shared(spec)
+    common = maxtext_command.shared(spec, slices)
     facts = provenance.trainer_facts(environment) | {
         f"maxtext.version.{name}": version for name, version in maxtext.versions.items()
     }
     facts |= {
         "data_digest": data_digest(spec),
-        "device_class": _device_class(spec),
+        "device_class": _device_class(spec, slices),
         "engine": spec.engine,
         "layer_policy": spec.layer_policy,
         "maxtext.command_sha256": hashlib.sha256(common.encode()).hexdigest(),
@@ -124,6 +127,7 @@ def train(
         maxtext=installed(environment),
         environment=meeting_place(environment, place.processes),
         folder=place.folder,
+        slices=place.slices,
         part=place.processes.number,
     )
     steps = spec.schedule.steps if place.stop_after is None else place.stop_after
@@ -335,7 +339,7 @@ def _files(path: Path) -> list[Path]:
     return [path]
 
 
-def _device_class(spec: RunSpec) -> str:
+def _device_class(spec: RunSpec, slices: Sequence[int]) -> str:
     """Returns the name that `training.device` gives, without jax: two processes can't share a GPU's
     memory.
     """
@@ -349,4 +353,5 @@ def _device_class(spec: RunSpec) -> str:
             f"nvidia-smi does not say which GPU this is: {error}; maxtext.hardware is "
             f"{spec.maxtext.hardware}"
         ) from None
-    return f"gpu:sm{answer.stdout.split()[0].replace('.', '')}"
+    name = f"gpu:sm{answer.stdout.split()[0].replace('.', '')}"
+    return device.class_of_gpus(name, slices)

@@ -21,12 +21,13 @@ Source: MaxText 0.2.5, configs/base.yml; utils/maxtext_utils.py for the schedule
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from training.environment import maxtext_mesh
 from training.environment.maxtext_installed import Installed
-from training.environment.maxtext_options import check_text, mesh, quantization
+from training.environment.maxtext_options import check_text, quantization, sizes
 from training.frozen import frozen
 from training.spec import RunSpec, Schedule
 
@@ -47,13 +48,15 @@ class Launch:
     """One run on this worker: the MaxText and the environment of its processes, and where they read
     and write.
 
-    Each of several processes of a run has its own number (`part`) and log.
+    Each of several processes of a run has its own number (`part`) and log. `slices` has the number
+    of devices on each of the run's nodes (`maxtext_mesh`).
     """
 
     spec: RunSpec
     maxtext: Installed
     environment: Mapping[str, str]
     folder: Path
+    slices: tuple[int, ...]
     part: int = 0
 
     @property
@@ -81,15 +84,15 @@ class Launch:
         return self.folder / "step0" / "checkpoints" / "0" / "items"
 
 
-def settings(spec: RunSpec) -> dict[str, Value]:
+def settings(spec: RunSpec, slices: Sequence[int]) -> dict[str, Value]:
     """The options that MaxText gets for a run, without paths and process: {key of base.yml:
-    value}.
+    value}. Raises MeshError where these slices can't hold its mesh.
     """
     return {
         **_model(spec),
         **_data(spec),
         **_schedule(spec),
-        **mesh(spec.maxtext, spec.devices),
+        **maxtext_mesh.filled(sizes(spec.maxtext), slices),
         **_arm(spec),
         "hardware": spec.maxtext.hardware,
         "attention": spec.maxtext.attention,
@@ -103,6 +106,7 @@ def settings(spec: RunSpec) -> dict[str, Value]:
             spec.seed, spec.replicate if loads_parameters(spec) else 0
         ),
         "eval_interval": -1,
+        "num_vocab_tiling": spec.maxtext.num_vocab_tiling,
         **({"record_internal_nn_metrics": 1} if spec.maxtext.record_internal_nn_metrics else {}),
         "enable_tensorboard": False,
         "log_config": False,
@@ -110,9 +114,9 @@ def settings(spec: RunSpec) -> dict[str, Value]:
     }
 
 
-def shared(spec: RunSpec) -> str:
+def shared(spec: RunSpec, slices: Sequence[int]) -> str:
     """Returns the options that the commands of all runs of a job share, as one text to compare."""
-    plain = settings(replace(spec, seed=0, replicate=0))
+    plain = settings(replace(spec, seed=0, replicate=0), slices)
     return " ".join(
         f"{name}={value}"
         for name, value in sorted(plain.items())
@@ -129,7 +133,7 @@ def arm_options(spec: RunSpec) -> str:
 def train_command(launch: Launch, steps: int) -> list[str]:
     """The arguments of the training process, which trains the first `steps` of the schedule."""
     spec, every = launch.spec, launch.spec.schedule.validation_every
-    values = settings(spec) | {
+    values = settings(spec, launch.slices) | {
         "run_name": "run",
         # every process that gets one writes to it
         "metrics_file": "" if launch.part else str(launch.metrics),
@@ -151,7 +155,7 @@ def first_parameters_command(launch: Launch) -> list[str]:
     """The arguments of the process that writes the parameters at step 0 of a seed: one step at
     learning rate 0.
     """
-    values = settings(replace(launch.spec, replicate=0, recipe="bf16")) | {
+    values = settings(replace(launch.spec, replicate=0, recipe="bf16"), launch.slices) | {
         QUANTIZATION: _DELAYED[launch.spec.maxtext.implementation],
         "steps": 1,
         "learning_rate": 0.0,
@@ -169,7 +173,7 @@ def evaluation_command(launch: Launch, step: int) -> list[str]:
     at learning rate 0.
     """
     options = launch.spec.maxtext
-    values = settings(launch.spec) | {
+    values = settings(launch.spec, launch.slices) | {
         "run_name": "evaluation",
         "steps": step + 2,
         "learning_rate": 0.0,

@@ -8,11 +8,11 @@ library only, because the web process imports this module.
 Source: MaxText 0.2.5, configs/base.yml and configs/types.py.
 """
 
-import math
 import re
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from training.environment import maxtext_mesh
 from training.frozen import frozen
 from training.rules import SpecError, Strict
 
@@ -30,7 +30,6 @@ RematPolicy = Literal[
     "save_dot_except_mlpwi",
     "save_dot_with_context_except_mlp",
 ]
-_AXES = ("ici_data", "ici_fsdp", "ici_tensor", "ici_context", "dcn_data", "dcn_fsdp")
 _TEXT = re.compile(r"[A-Za-z0-9_./:@+*][A-Za-z0-9_./:@+*-]*")
 # MaxText's name of each recipe, by the library that computes the products.
 QUANTIZATION: dict[str, dict[str, str]] = {
@@ -84,7 +83,9 @@ class MaxTextOptions(Strict):
 
     `implementation` selects the products: te for Transformer Engine's recipes (GPUs only), xla for
     MaxText's own fp8, which also runs on a CPU. `model_name` selects one of MaxText's models
-    instead of the dimensions in `model`.
+    instead of the dimensions in `model`. `ici_` sizes of the mesh lie within a node, `dcn_` sizes
+    across nodes; -1 is what the worker's nodes leave. `num_vocab_tiling` cuts the logits of a
+    device into so many pieces, of which it holds one at a time.
     """
 
     hardware: Hardware = "gpu"
@@ -111,6 +112,7 @@ class MaxTextOptions(Strict):
     ici_context_parallelism: int = 1
     dcn_data_parallelism: int = 1
     dcn_fsdp_parallelism: int = 1
+    num_vocab_tiling: int = 1
     checkpoint_period: int = 1000
     eval_path: str = ""
     eval_steps: int = 20
@@ -130,6 +132,13 @@ class MaxTextOptions(Strict):
                 self.attention,
                 "autoselected or dot_product with hardware: cpu",
             )
+
+    def document(self) -> dict[str, Any]:
+        """The options as a JSON-able dict; what came later only if it is set, so that the hash of a
+        job is that of earlier versions.
+        """
+        later = ("num_vocab_tiling",) if self.num_vocab_tiling == 1 else ()
+        return {name: value for name, value in asdict(self).items() if name not in later}
 
 
 NO_OPTIONS = MaxTextOptions()
@@ -161,9 +170,22 @@ def check_maxtext(spec: Any) -> None:
             "the decoder block that it trains with our dimensions has none; use engine: emulated"
         )
         raise SpecError("model.qk_norm", spec.model.qk_norm, "false under engine maxtext", remedy)
-    mesh(options, spec.devices)
+    maxtext_mesh.check_sizes(
+        sizes(options), spec.devices, one_slice=options.hardware != "gpu_multiprocess"
+    )
+    _check_tiling(spec, options)
     if options.hardware == "cpu" and spec.devices != 1:
         raise SpecError("devices", spec.devices, "1 with maxtext.hardware: cpu")
+
+
+def _check_tiling(spec: Any, options: MaxTextOptions) -> None:
+    tokens = spec.data.tokens_per_step // (spec.devices * spec.gradient_accumulation)
+    if options.num_vocab_tiling < 1 or tokens % options.num_vocab_tiling:
+        raise SpecError(
+            "maxtext.num_vocab_tiling",
+            options.num_vocab_tiling,
+            f"a divisor of the {tokens:,} tokens that a device has at a time",
+        )
 
 
 def _check_evaluation(spec: Any, options: MaxTextOptions) -> None:
@@ -187,23 +209,14 @@ def _check_evaluation(spec: Any, options: MaxTextOptions) -> None:
         )
 
 
-def mesh(options: MaxTextOptions, devices: int) -> dict[str, int]:
-    """Returns MaxText's parallelism by key; the product is the number of devices, so that MaxText
-    refuses to train on another number.
-
-    A size of -1 takes the devices that the others leave. Raises SpecError if the sizes do not
-    multiply to `devices`.
+def sizes(options: MaxTextOptions) -> dict[str, int]:
+    """The sizes of the mesh by option. Where a job divides nothing across nodes, each node trains
+    on a share of the batch: no other mesh is possible on several.
     """
-    sizes = {name: getattr(options, name) for name in (f"{axis}_parallelism" for axis in _AXES)}
-    open_axes = [name for name, size in sizes.items() if size == -1]
-    fixed = math.prod(size for size in sizes.values() if size != -1)
-    if len(open_axes) > 1 or fixed < 1 or devices % fixed or (not open_axes and fixed != devices):
-        raise SpecError(
-            "maxtext parallelism",
-            sizes,
-            f"sizes whose product is devices = {devices}, of which one may be -1",
-        )
-    return sizes | dict.fromkeys(open_axes, devices // fixed)
+    stated = {name: getattr(options, name) for name in (*maxtext_mesh.ICI, *maxtext_mesh.DCN)}
+    if all(stated[name] == 1 for name in maxtext_mesh.DCN):
+        stated["dcn_data_parallelism"] = maxtext_mesh.OPEN
+    return stated
 
 
 def quantization(field: str, recipe: str, options: MaxTextOptions) -> str:

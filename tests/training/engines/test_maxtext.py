@@ -18,6 +18,7 @@ from training.provenance import trainer_facts
 from training.spec import ArmSpec, Data
 from training.step_values import DivergedError
 
+ALONE = (1,)  # one device on one node
 DATA = Path(__file__).parents[2] / "data"
 LOSSES = [
     json.loads(line)["learning/lm_loss"]
@@ -32,6 +33,7 @@ def train(spec, environment, tmp_path):
     def run(recorded=0, silence_seconds=60.0, changed=spec, stop_after=None, **play):
         place = maxtext.MaxTextPlace(
             folder=tmp_path / "run",
+            slices=ALONE,
             resume_at_most=recorded,
             stop_after=stop_after,
             silence_seconds=silence_seconds,
@@ -197,7 +199,7 @@ def test_an_evaluation_that_a_crash_broke_off_is_made_by_the_next_attempt(
     (run / "run" / "checkpoints" / "80" / "items").mkdir(parents=True)
     (run / "evaluation" / "checkpoints" / "40" / "items").mkdir(parents=True)
     heard = []
-    place = maxtext.MaxTextPlace(folder=run, resume_at_most=85)
+    place = maxtext.MaxTextPlace(folder=run, slices=ALONE, resume_at_most=85)
     steps = maxtext.train(
         evaluated, place, environment=environment, validated=lambda step, _: heard.append(step)
     )
@@ -256,7 +258,9 @@ def test_a_process_that_only_takes_part_ends_with_its_maxtext(together, environm
 
 def _part(folder, number, coordinator="first:8476"):
     return maxtext.MaxTextPlace(
-        folder=folder, processes=Processes(number=number, count=2, coordinator=coordinator)
+        folder=folder,
+        slices=ALONE,
+        processes=Processes(number=number, count=2, coordinator=coordinator),
     )
 
 
@@ -280,7 +284,7 @@ def test_data_whose_place_is_not_saved_is_trained_anew(train, spec, tmp_path):
 
 
 def test_the_manifest_proves_that_arms_differ_in_quantization_alone(job, environment):
-    manifests = [maxtext.manifest(run, environment) for _, run in job().runs()]
+    manifests = [maxtext.manifest(run, ALONE, environment) for _, run in job().runs()]
     common = [
         {name: value for name, value in manifest.items() if not name.startswith("maxtext.arm.")}
         for manifest in manifests
@@ -297,7 +301,7 @@ def test_the_manifest_proves_that_arms_differ_in_quantization_alone(job, environ
     assert common[0]["maxtext.version.maxtext"] == "0.2.5"
     other = job(maxtext=replace(job().maxtext, packing=False))
     assert (
-        maxtext.manifest(next(other.runs())[1], environment)["maxtext.command_sha256"]
+        maxtext.manifest(next(other.runs())[1], ALONE, environment)["maxtext.command_sha256"]
         != common[0]["maxtext.command_sha256"]
     )
 
@@ -353,7 +357,7 @@ def test_a_digest_says_whether_it_was_made_from_names_alone(spec, monkeypatch):
 )
 def test_a_worker_without_maxtext_says_so(spec, environment, code, message):
     with pytest.raises(MaxTextError, match=message) as raised:
-        maxtext.manifest(spec, environment)
+        maxtext.manifest(spec, ALONE, environment)
     assert raised.value.code == code
 
 
@@ -361,14 +365,14 @@ def test_a_python_without_maxtext_and_a_wrong_version_are_refused(
     spec, tmp_path, player, monkeypatch
 ):
     with pytest.raises(MaxTextError, match="has no package maxtext"):
-        maxtext.manifest(spec, {"PARITY_MAXTEXT_PYTHON": sys.executable})
+        maxtext.manifest(spec, ALONE, {"PARITY_MAXTEXT_PYTHON": sys.executable})
     monkeypatch.setenv("PLAY_VERSION", "0.1.1")
     old = tmp_path / "old"
     old.symlink_to(player)
     with pytest.raises(
         MaxTextError, match=r"has MaxText 0\.1\.1, expected 0\.2\.x from 0\.2\.5 on"
     ):
-        maxtext.manifest(spec, {"PARITY_MAXTEXT_PYTHON": str(old)})
+        maxtext.manifest(spec, ALONE, {"PARITY_MAXTEXT_PYTHON": str(old)})
 
 
 @pytest.mark.parametrize(
@@ -399,5 +403,5 @@ def test_a_python_without_maxtext_and_a_wrong_version_are_refused(
 def test_data_that_is_not_there_is_named(job, environment, data, options, message):
     run = next(job(data=data, maxtext=replace(job().maxtext, **options)).runs())[1]
     with pytest.raises(MaxTextError, match=message) as raised:
-        maxtext.manifest(run, environment)
+        maxtext.manifest(run, ALONE, environment)
     assert raised.value.code == "DATA_NOT_FOUND"

@@ -9,10 +9,12 @@ import pytest
 from training.engines import maxtext_command
 from training.engines.maxtext_command import Launch
 from training.environment.maxtext_installed import Installed
+from training.environment.maxtext_mesh import DCN, ICI, MeshError
 from training.environment.maxtext_options import QUANTIZATION, MaxTextOptions
 from training.rules import SpecError
 from training.spec import ArmSpec, Data, Model, Schedule, capability
 
+ALONE = (1,)  # one device on one node
 MAXTEXT = Installed(python="python", base_yml="base.yml", versions={})
 
 
@@ -22,7 +24,13 @@ def folder(tmp_path):
 
 
 def launch(spec, folder, environment=None):
-    return Launch(spec=spec, maxtext=MAXTEXT, environment=environment or {}, folder=folder)
+    return Launch(
+        spec=spec,
+        maxtext=MAXTEXT,
+        environment=environment or {},
+        folder=folder,
+        slices=(spec.devices,),
+    )
 
 
 def settings_of(spec, folder, environment=None, steps=None):
@@ -69,7 +77,7 @@ def test_a_model_by_name_brings_its_own_dimensions(spec, folder):
 def test_warmup_steps_survive_the_way_through_a_fraction(spec, steps):
     for warmup in (0, 1, 7, steps // 3, steps - 1):
         plan = maxtext_command.settings(
-            replace(spec, schedule=Schedule(steps=steps, warmup_steps=warmup))
+            replace(spec, schedule=Schedule(steps=steps, warmup_steps=warmup)), ALONE
         )
         assert int(steps * plan["warmup_steps_fraction"]) == warmup
 
@@ -85,7 +93,7 @@ def test_arms_differ_in_quantization_and_its_declared_consequences(job, folder):
         "load_parameters_path",
         "init_weights_seed",
     }
-    assert maxtext_command.shared(runs[0]) == maxtext_command.shared(runs[1])
+    assert maxtext_command.shared(runs[0], ALONE) == maxtext_command.shared(runs[1], ALONE)
     assert (
         maxtext_command.arm_options(runs[1])
         == "quantization=fp8 remat_policy=minimal_with_quantization first_parameters=drawn"
@@ -147,6 +155,11 @@ def test_every_te_recipe_has_its_name(job, folder):
             r"0 under engine maxtext; .*maxtext\.record_internal_nn_metrics",
         ),
         ({"devices": 2}, r"devices is 2, expected 1 with maxtext\.hardware: cpu"),
+        (
+            {"maxtext": {"num_vocab_tiling": 3}},
+            r"num_vocab_tiling is 3, expected a divisor of the 1,024 tokens that a device has",
+        ),
+        ({"maxtext": {"num_vocab_tiling": 0}}, "num_vocab_tiling is 0, expected a divisor"),
         ({"gradient_accumulation": 3}, "a multiple of gradient_accumulation x devices"),
         (
             {"engine": "emulated", "data": Data()},
@@ -165,24 +178,19 @@ def test_options_that_maxtext_has_not_are_refused(job, changes, message):
         make()
 
 
-def test_the_mesh_has_as_many_places_as_the_job_has_devices(job):
-    options = MaxTextOptions(ici_tensor_parallelism=2)
+def test_the_command_has_every_size_of_the_mesh_on_the_workers_nodes(job):
+    options = MaxTextOptions(hardware="gpu_multiprocess", ici_tensor_parallelism=2)
     run = next(job(devices=8, maxtext=options).runs())[1]
-    settings = maxtext_command.settings(run)
-    assert (
-        settings["ici_fsdp_parallelism"],
-        settings["ici_tensor_parallelism"],
-        settings["dcn_data_parallelism"],
-    ) == (4, 2, 1)
-    assert settings["per_device_batch_size"] == 1.0
-    for wrong in (
-        {"ici_tensor_parallelism": 3},
-        {"ici_fsdp_parallelism": 4},
-        {"ici_data_parallelism": 0},
-        {"dcn_data_parallelism": -1},
-    ):
-        with pytest.raises(SpecError, match="sizes whose product is devices = 8"):
-            job(devices=8, maxtext=MaxTextOptions(**wrong))
+
+    def mesh(*slices):
+        settings = maxtext_command.settings(run, slices)
+        assert settings["per_device_batch_size"] == 1.0
+        return [settings[name] for name in (*ICI, *DCN)]
+
+    assert mesh(8) == [1, 4, 2, 1, 1, 1]
+    assert mesh(4, 4) == [1, 2, 2, 1, 2, 1]
+    with pytest.raises(MeshError, match="ici sizes multiply to 2, expected 1 devices of a node"):
+        mesh(*[1] * 8)
 
 
 def test_an_option_outside_the_list_is_refused():
@@ -197,7 +205,7 @@ def test_a_job_on_processors_waits_for_a_worker_with_processors(job):
 
 @pytest.mark.parametrize("steps", [10, 85, 999, 10_007])
 def test_a_stable_phase_survives_the_way_through_fractions(spec, steps):
-    assert "lr_schedule_type" not in maxtext_command.settings(spec)
+    assert "lr_schedule_type" not in maxtext_command.settings(spec, ALONE)
     for warmup, decay in (
         (0, 1),
         (1, steps - 2),
@@ -205,7 +213,8 @@ def test_a_stable_phase_survives_the_way_through_fractions(spec, steps):
         (steps // 2, steps - steps // 2 - 1),
     ):
         plan = maxtext_command.settings(
-            replace(spec, schedule=Schedule(steps=steps, warmup_steps=warmup, decay_steps=decay))
+            replace(spec, schedule=Schedule(steps=steps, warmup_steps=warmup, decay_steps=decay)),
+            ALONE,
         )
         assert plan["lr_schedule_type"] == "wsd"
         rising, falling = (
@@ -218,12 +227,12 @@ def test_a_stable_phase_survives_the_way_through_fractions(spec, steps):
 
 def test_muon_is_maxtexts_with_the_scale_of_ours(spec):
     plan = maxtext_command.settings(
-        replace(spec, schedule=Schedule(optimizer="muon", weight_decay=0.3))
+        replace(spec, schedule=Schedule(optimizer="muon", weight_decay=0.3)), ALONE
     )
     assert (plan["opt_type"], plan["muon_consistent_rms"], plan["muon_weight_decay"]) == (
         "muon",
         0.2,
         0.3,
     )
-    assert maxtext_command.settings(spec)["opt_type"] == "adamw"
-    assert not any(name.startswith("muon") for name in maxtext_command.settings(spec))
+    assert maxtext_command.settings(spec, ALONE)["opt_type"] == "adamw"
+    assert not any(name.startswith("muon") for name in maxtext_command.settings(spec, ALONE))

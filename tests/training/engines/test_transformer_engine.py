@@ -180,6 +180,7 @@ BLACKWELL = Device(
     threads=8,
     versions={},
     fast_bf16=True,
+    slices=(1,),
 )
 
 
