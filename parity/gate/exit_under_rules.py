@@ -10,6 +10,8 @@ from parity.gate.rules import GateRules
 from parity.judging.decision import INCONCLUSIVE, PASS
 from parity.judging.verdict.sign_offs import why_not_acceptable
 
+SAME_NUMERICS = "same numerics, no verdict"
+"""What a gate calls two revisions that differ by numerics only where the judge says nothing."""
 _CHOICE_FIELDS: tuple[Literal["on_inconclusive", "on_infra"], ...] = ("on_inconclusive", "on_infra")
 
 
@@ -30,7 +32,7 @@ def exit_code_under(outcome: GateOutcome, rules: GateRules) -> tuple[int, str]:
         )
     stricter = tightened(rules, outcome.pinned)
     if stricter != rules:
-        code, note = exit_code_under(replace(outcome, pinned=None), stricter)
+        code, note = exit_code_under(outcome, stricter)
         loosened = [
             key
             for key in ("advisory", *_CHOICE_FIELDS)
@@ -54,6 +56,15 @@ def exit_code_under(outcome: GateOutcome, rules: GateRules) -> tuple[int, str]:
                 f"{code} ({outcome.result})"
             ),
         )
+    if code and not rules.advisory and takes_same_numerics(outcome):
+        return (
+            0,
+            (
+                f"{SAME_NUMERICS}: the runs are too short to judge and differ by numerics "
+                "only, which the operator takes (on_same_numerics: pass): the exit code is 0; "
+                f"without that it would be {code} ({outcome.result})"
+            ),
+        )
     if rules.on_inconclusive == "pass" and outcome.result == INCONCLUSIVE:
         blocked = _why_not_acceptable(outcome)
     else:
@@ -71,6 +82,14 @@ def exit_code_under(outcome: GateOutcome, rules: GateRules) -> tuple[int, str]:
     if code and (rules.advisory or passes.get(outcome.result, False)):
         return 0, f"{why}: the exit code is 0; without that it would be {code} ({outcome.result})"
     return code, "advisory: the exit code is 0 whatever the verdict" if rules.advisory else unproven
+
+
+def takes_same_numerics(outcome: GateOutcome) -> bool:
+    """Whether the operator takes what the rule of goldens says in place of a verdict: no option
+    does, and no job file.
+    """
+    pinned = outcome.pinned or {}
+    return pinned.get("on_same_numerics") == "pass" and outcome.has_same_numerics
 
 
 def tightened(rules: GateRules, pinned: Mapping[str, Any] | None) -> GateRules:

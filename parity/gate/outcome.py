@@ -5,6 +5,7 @@ from dataclasses import field, replace
 from typing import Any, Literal
 
 from parity.frozen import frozen
+from parity.gate.exit_codes import EXIT_CODES
 from parity.judging.decision import INCONCLUSIVE, PASS, WORST_FIRST, State
 from parity.judging.document_types import VerdictDocument
 from parity.judging.verdict.sign_offs import SignOffDocument, accepted
@@ -20,6 +21,7 @@ STATED_ONLY = (
     "(SCHEDULE_STATED); record learning_rate in every run, or set as_of: accept under policy"
 )
 NOT_JUDGED = "nothing was judged"
+TOO_FEW_STEPS = "TOO_FEW_STEPS"
 
 # how a run ends by the code that it trains
 _COMMIT_CODES = frozenset({"TRAINER_FAILED", "NO_LOSS", "LOG_REFUSED", "OUTPUT_LIMIT"})
@@ -37,7 +39,8 @@ class GateOutcome:
     whose curves the baseline has, where it was not trained, `trained` which commit each arm is.
     `pinned` is what the operator pinned for the repository, `server_code` the exit code that the
     server gives under it. `accepted` has the sign-offs that hold for these verdicts, by candidate,
-    `sign_offs` all of the job. `earlier` names other answers to the same question.
+    `sign_offs` all of the job. `earlier` names other answers to the same question. `numerics` has
+    what the rule of goldens says of candidates whose runs are too short to judge.
     """
 
     result: Result
@@ -60,6 +63,21 @@ class GateOutcome:
     accepted: Accepted = field(default_factory=dict)
     sign_offs: Sequence[SignOffDocument] = ()
     earlier: Sequence[str] = ()
+    numerics: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def has_same_numerics(self) -> bool:
+        """Whether every verdict is a pass, or one on runs that are too short to judge and differ by
+        numerics only; false for passes alone.
+        """
+        open_ones = [one for one in self.verdicts if one["verdict"] != PASS]
+        return (
+            self.trouble is None
+            and self.result == INCONCLUSIVE
+            and bool(open_ones)
+            and all(_has_same_numerics(one, self.numerics) for one in open_ones)
+            and not self.is_stated_only
+        )
 
     @property
     def is_accepted(self) -> bool:
@@ -149,6 +167,7 @@ def ended(outcome: GateOutcome, job: Mapping[str, Any]) -> GateOutcome:
         reused=reused_words(job),
         accepted=accepted(job["verdicts"], job["policy"], sign_offs) if sign_offs else {},
         sign_offs=sign_offs,
+        numerics=job.get("numerics", {}),  # an earlier server has none
     )
 
 
@@ -180,6 +199,30 @@ def _taken(document: VerdictDocument) -> State:
     if _is_stated_only(document):
         return INCONCLUSIVE
     return document["verdict"]
+
+
+def _has_same_numerics(
+    document: VerdictDocument, numerics: Mapping[str, Mapping[str, Any]]
+) -> bool:
+    """Whether a verdict is open for too few steps alone, and numerics explain what differs."""
+    answered = numerics.get(document["candidate"]["name"])
+    return (
+        answered is not None
+        and answered["exit_code"] == EXIT_CODES[PASS]
+        and answered["blocked"] is None
+        and document["verdict"] == INCONCLUSIVE
+        and document["codes"][0] == TOO_FEW_STEPS
+    )
+
+
+def numerics_lines(outcome: GateOutcome) -> list[str]:
+    """What the rule of goldens says of each candidate whose runs are too short to judge."""
+    return [
+        f"{name}: {' '.join(answered['headline'].split())}. "
+        + (f"No gate takes that: {answered['blocked']}. " if answered["blocked"] else "")
+        + answered["scope"]
+        for name, answered in outcome.numerics.items()
+    ]
 
 
 def _is_stated_only(document: VerdictDocument) -> bool:

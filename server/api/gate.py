@@ -9,7 +9,7 @@ from fastapi import APIRouter, Header, Response
 from pydantic import Field
 from sqlalchemy.orm import Session
 
-from parity.canonical_json import json_value
+from parity.canonical_json import fields_of, json_value
 from parity.frozen import frozen
 from parity.gate.exit_under_rules import exit_code_under
 from parity.gate.outcome import GateOutcome, Result, ended
@@ -184,7 +184,9 @@ def gate_exit(job_id: str, context: InContext, asker: Sender) -> GateExitDocumen
             exit_code=None,
             note=f"job {job_id} is {document['status']}",
         )
-    outcome = ended(GateOutcome(result="infrastructure", revision=""), document)
+    outcome = ended(
+        GateOutcome(result="infrastructure", revision="", pinned=fields_of(rules)), document
+    )
     code, note = exit_code_under(
         outcome,
         GateRules(

@@ -27,6 +27,7 @@ from server.jobs.job_kinds import kind_of
 from server.jobs.missing import missing
 from server.jobs.multiplicity import multiplicity_of
 from server.jobs.reuse import standing_fail_of
+from server.jobs.same_numerics import numerics_of
 from server.jobs.verdict_rows import shown_documents
 from server.jobs.workers import can_take, live_workers, why_waiting
 from server.json_numbers import Number
@@ -126,7 +127,9 @@ class JobDocument:
     concludes it. `failed_by` is the job whose fail on the same question stands against a pass of
     this one. To each verdict as the judge wrote it are added `path`, the gap and its interval as of
     steps on the way to its end, and `chances`, of what one more pair of runs would make of it.
-    Neither is part of the verdict's digest.
+    Neither is part of the verdict's digest. `numerics` has, by candidate, what the rule of goldens
+    says of runs of one recipe at two revisions that are too short to judge: no verdict, and not
+    part of one.
     """
 
     id: str
@@ -163,6 +166,7 @@ class JobDocument:
     policy: Mapping[str, Any]
     arms: list[ArmDocument]
     verdicts: list[Mapping[str, Any]]
+    numerics: Mapping[str, Mapping[str, Any]]
     cost: CostDocument
     tags: list[str]
     notes: list[NoteDocument]
@@ -226,6 +230,7 @@ def job_document(
         last_event=job.event_sequence,
         arms=[_arm_document(arm, times, slots, attempts, submitted) for arm in job.arms],
         verdicts=[*shown_documents(session, job)],
+        numerics=numerics_of(session, job),
         cost=cost_of(session, job, price),
         tags=remarks.tags,
         notes=remarks.notes,

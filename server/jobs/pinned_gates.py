@@ -23,6 +23,8 @@ server.tokens create --repository`):
     policy = {as_of = "accept"}        # in place of the defaults, which hold for all that a job's
                                        policy could loosen
     on_inconclusive = "fail"
+    on_same_numerics = "fail"            # "pass": whether two revisions of one recipe whose runs
+      are too short to judge may differ by numerics only (server.jobs.same_numerics)
     on_infra = "fail"
     advisory = false
 
@@ -104,6 +106,7 @@ class PinnedRules:
     questions: tuple[Compared, ...] = ()
     policy: Policy | None = None
     on_inconclusive: Choice = "fail"
+    on_same_numerics: Choice = "fail"
     on_infra: Choice = "fail"
     advisory: bool = False
 
@@ -111,11 +114,12 @@ class PinnedRules:
 @frozen
 class PinnedDocument:
     """What the operator pinned of the exit code of a repository's gates; options and the job file
-    can only be stricter.
+    can only be stricter. `on_same_numerics` is no option, and no key of a job file.
     """
 
     repository: str
     on_inconclusive: Choice
+    on_same_numerics: Choice
     on_infra: Choice
     advisory: bool
 
@@ -308,6 +312,7 @@ def _document(rules: PinnedRules, repository: str) -> PinnedDocument:
     return PinnedDocument(
         repository=repository,
         on_inconclusive=rules.on_inconclusive,
+        on_same_numerics=rules.on_same_numerics,
         on_infra=rules.on_infra,
         advisory=rules.advisory,
     )
@@ -539,6 +544,7 @@ _READ: Mapping[str, Callable[[object, str], Any]] = {
     "questions": _asked,
     "policy": _replaced,
     "on_inconclusive": _choice,
+    "on_same_numerics": _choice,
     "on_infra": _choice,
     "advisory": lambda value, place: typed(value, bool, place, refuse=_refusal),
 }

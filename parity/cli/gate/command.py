@@ -29,7 +29,7 @@ from parity.cli.terminal.wrong_calls import UsageError, wrong_value
 from parity.client.rest import Document
 from parity.comparing.policy_file import place_in
 from parity.gate.exit_under_rules import exit_code_under
-from parity.gate.outcome import GateOutcome, lapsed, origin
+from parity.gate.outcome import GateOutcome, lapsed, numerics_lines, origin
 from parity.gate.rules import GateRules, gate_rules_from_mapping
 from parity.inert import inert
 from parity.judging.policy import PolicyError
@@ -208,6 +208,7 @@ def _leave(outcome: GateOutcome, rules: GateRules, files: report.ReportFiles) ->
         link,
         *earlier,
         *lapsed(outcome),
+        *numerics_lines(outcome),
         note,
         *report.write(outcome, rules, files),
     ]

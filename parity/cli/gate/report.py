@@ -14,8 +14,14 @@ from parity.canonical_json import canonical_json
 from parity.cli.terminal.option_words import OUTPUT
 from parity.cli.terminal.options import Options, option
 from parity.cli.terminal.wrong_calls import UsageError
-from parity.gate.exit_under_rules import exit_code_under
-from parity.gate.outcome import NOT_JUDGED, STATED_ONLY, GateOutcome, origin
+from parity.gate.exit_under_rules import SAME_NUMERICS, exit_code_under, takes_same_numerics
+from parity.gate.outcome import (
+    NOT_JUDGED,
+    STATED_ONLY,
+    GateOutcome,
+    numerics_lines,
+    origin,
+)
 from parity.gate.rules import GateRules
 from parity.report.candidates import deciding
 from parity.report.formats.json_text import judge_of
@@ -81,6 +87,7 @@ def document(outcome: GateOutcome, rules: GateRules) -> dict[str, Any]:
         "accepted": outcome.is_accepted,
         "sign_offs": list(outcome.sign_offs),
         "earlier": list(outcome.earlier),
+        "numerics": dict(outcome.numerics),
         "verdicts": list(outcome.verdicts),
     }
 
@@ -98,7 +105,13 @@ def markdown(outcome: GateOutcome, rules: GateRules, fits: Callable[[str], bool]
     title = NOT_JUDGED if outcome.result == "unrecorded" else outcome.result
     if outcome.is_accepted:
         title = f"{NOT_A_PASS.lower()} ({outcome.result})"
-    listed = [*outcome.trained, *(f"earlier answer: {answer}" for answer in outcome.earlier)]
+    elif takes_same_numerics(outcome):
+        title = f"{SAME_NUMERICS} ({outcome.result})"
+    listed = [
+        *outcome.trained,
+        *(f"earlier answer: {answer}" for answer in outcome.earlier),
+        *numerics_lines(outcome),
+    ]
     trained = "".join(f"\n- {escaped(line)}" for line in listed)
     first = f"### parity: {title}\n\n{' · '.join(fact for fact in facts if fact)}" + (
         f"\n{trained}" if trained else ""
@@ -176,6 +189,7 @@ def _facts(outcome: GateOutcome, rules: GateRules) -> dict[str, str | None]:
         "url": outcome.url,
         "note": exit_code_under(outcome, rules)[1] or None,
         "earlier_answers": "; ".join(outcome.earlier) or None,
+        "numerics": "; ".join(numerics_lines(outcome)) or None,
     }
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from parity.gate.exit_under_rules import exit_code_under
 from parity.gate.outcome import GateOutcome, result_of
-from parity.gate.rules import GateRules
+from parity.gate.rules import GateRules, gate_rules_from_mapping
+from parity.judging.policy import PolicyError
 
 OUTCOME = GateOutcome(
     result="infrastructure",
@@ -174,3 +175,74 @@ def test_a_sign_off_of_another_candidate_does_not_cover_a_stated_schedule():
     )
     assert outcome.is_accepted
     assert not dataclasses.replace(outcome, verdicts=[signed, _passed()]).is_accepted
+
+
+FINE = {"exit_code": 0, "headline": "h", "scope": "s", "blocked": None}
+CHANGED = FINE | {"exit_code": 1}
+BLOCKED = FINE | {"blocked": "another precision would look like that"}
+NO_RULES = GateRules()
+PINNED = {"repository": "r", "on_inconclusive": "fail", "on_infra": "fail", "advisory": False}
+
+
+def _short(name="head", code="TOO_FEW_STEPS", verdict="inconclusive"):
+    return {"candidate": {"name": name}, "verdict": verdict, "codes": [code, "AS_OF"], "params": {}}
+
+
+def _left(verdicts, numerics, pinned="pass", rules=NO_RULES):
+    told = None if pinned is None else PINNED | {"on_same_numerics": pinned}
+    outcome = dataclasses.replace(
+        OUTCOME,
+        trouble=None,
+        result=result_of(verdicts),
+        verdicts=verdicts,
+        numerics=numerics,
+        pinned=told,
+    )
+    return exit_code_under(outcome, rules)
+
+
+def test_same_numerics_leave_with_0_only_where_the_operator_pinned_that():
+    assert _left([_short()], {"head": FINE})[0] == 0
+    assert _left([_short()], {"head": FINE})[1].startswith("same numerics, no verdict")
+    for pinned in ("fail", None):
+        assert _left([_short()], {"head": FINE}, pinned)[0] == 3
+    # a server of before has no such key
+    outcome = dataclasses.replace(
+        OUTCOME,
+        trouble=None,
+        result="inconclusive",
+        verdicts=[_short()],
+        numerics={"head": FINE},
+        pinned=PINNED,
+    )
+    assert exit_code_under(outcome, GateRules())[0] == 3
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "numerics", "code"),
+    [
+        ([_short()], {}, 3),
+        ([_short()], {"head": CHANGED}, 3),
+        ([_short()], {"head": BLOCKED}, 3),
+        ([_short()], {"other": FINE}, 3),
+        ([_short(), _short("other")], {"head": FINE}, 3),
+        ([_short(), _short("other")], {"head": FINE, "other": FINE}, 0),
+        ([_short(), _short("other", "WITHIN_MARGIN", "pass")], {"head": FINE}, 0),
+        ([_short(), _short("other", "DIVERGED", "fail")], {"head": FINE}, 1),
+        ([_short(code="CONFOUNDED")], {"head": FINE}, 3),
+        ([_short(verdict="fail")], {"head": FINE}, 1),
+    ],
+)
+def test_same_numerics_speak_of_candidates_that_are_too_short_alone(verdicts, numerics, code):
+    assert _left(verdicts, numerics)[0] == code
+
+
+@pytest.mark.parametrize("rules", [{}, {"on_inconclusive": "pass"}, {"advisory": True}])
+def test_options_that_are_pinned_stricter_do_not_take_same_numerics_away(rules):
+    assert _left([_short()], {"head": FINE}, rules=GateRules(**rules))[0] == 0
+    assert _left([_short()], {"head": CHANGED}, rules=GateRules(**rules))[0] == 3
+
+
+def test_no_file_and_no_option_has_the_key():
+    with pytest.raises(PolicyError, match="on_same_numerics"):
+        gate_rules_from_mapping({"on_same_numerics": "pass"})

@@ -148,7 +148,8 @@ def test_a_job_that_asks_for_less_is_refused_by_the_rule_of_that_key(file, key, 
 
 def test_every_key_has_a_rule_or_is_one_of_the_exit_code():
     assert {*RULES} == set(PinnedRules.__dataclass_fields__) - {
-        *("on_inconclusive", "on_infra", "advisory", "job", "free", "external", "statements")
+        *("on_inconclusive", "on_same_numerics", "on_infra", "advisory", "job", "free"),
+        *("external", "statements"),
     }
     assert {*pinned_gates._READ} == {*PinnedRules.__dataclass_fields__}
 
@@ -172,6 +173,8 @@ def test_a_repository_without_rules_passes_nothing(file, tmp_path):
         'recipes = "bf16"',
         'questions = ["speed"]',
         'policy = {margin = "2%"}',
+        'on_same_numerics = "accept"',
+        "on_same_numerics = true",
         'policy = {as_off = "accept"}',
         'on_infra = "maybe"',
         'advisory = "no"',
@@ -221,6 +224,7 @@ def test_a_gate_asks_under_the_rules_of_its_tokens_repository(
         assert told == {
             "repository": "team/model",
             "on_inconclusive": "fail",
+            "on_same_numerics": "fail",
             "on_infra": "fail",
             "advisory": True,
         }
