@@ -107,7 +107,7 @@ RUN_CODES: Mapping[str, RunCode] = {
             "a launcher's trainer ended without an error before its last step; the run counts as "
             "finished"
         ),
-        "the judge will not pass it; read the end of its output in the message",
+        "the judge answers as of its last step; read the end of its output in the message",
     ),
     "FORKS_TELL_NOTHING": RunCode(
         "the forks of an analysis do not differ, so their noise is unknown",
@@ -171,12 +171,15 @@ RUN_CODES: Mapping[str, RunCode] = {
         "read the message; let the report rise, one line a step",
     ),
     "MAXTEXT_CRASHED": RunCode(
-        "MaxText ended with an error",
+        "MaxText ended with an error, without a step, or because it was told to stop",
         "the message has the last 50 lines of its log",
     ),
     "MAXTEXT_ENDED_EARLY": RunCode(
-        "MaxText ended without an error before its last step, mostly because the data ended",
-        "use more data, or set `num_epoch`",
+        (
+            "MaxText ended without an error before its last step, mostly because the data ended; "
+            "the run counts as finished"
+        ),
+        "the judge answers as of its last step; use more data, or set `num_epoch`",
     ),
     "MAXTEXT_EVALUATION": RunCode(
         "the evaluation of a checkpoint gave no loss; the training curve is recorded",

@@ -7,6 +7,7 @@ from functools import partial
 from sqlalchemy.orm import Session
 
 from server.database.sessions import Database
+from server.database.states import ENDED_EARLY
 from server.database.tables import Job, Run
 from server.jobs.data_digests import record_data
 from server.jobs.fingerprint import fingerprint_of, named_baseline_mismatch
@@ -22,7 +23,7 @@ from workers.recorder import StepRecorder
 
 # The judge reads from its curve that a run diverged, has a gap, is short or goes on: it is
 # finished.
-CODES_OF_FINISHED_RUNS = ("DIVERGED", "METRICS_GAP", "ENDED_EARLY", "STEPS_ABOVE_PLAN")
+CODES_OF_FINISHED_RUNS = ("DIVERGED", "METRICS_GAP", "STEPS_ABOVE_PLAN", *ENDED_EARLY)
 
 
 class AttemptRecord(Patience):

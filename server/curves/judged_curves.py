@@ -20,7 +20,7 @@ from server.curves.wall_clock import Trained, trained_each
 from server.database.metrics import store
 from server.database.metrics.chunk_tables import Recorded
 from server.database.metrics.many_runs import read_each
-from server.database.states import EARLY_STOP
+from server.database.states import EARLY_STOP, ENDED_EARLY
 from server.database.tables import Arm, Run
 
 # What the judge reads in addition to the judged loss: the store's name -> the judge's.
@@ -96,7 +96,15 @@ def _notes(run: Run) -> list[str]:
         notes.append(
             f"{ADDED}{when} UTC, after the job was submitted; a note of the job says by whom"
         )
+    if run.code in ENDED_EARLY and run.message:
+        notes.append(_before_the_log(run.message))
     return notes + ([f"{STOPPED}{run.message}"] if run.code == EARLY_STOP else [])
+
+
+def _before_the_log(message: str) -> str:
+    """The sentence of a message that goes on with the last lines of a log."""
+    sentence, _, _ = message.partition("\n")
+    return sentence.rpartition("; the ")[0] or sentence
 
 
 def reused_note(run: Run) -> str:

@@ -58,6 +58,8 @@ JOB_ENDED: frozenset[JobStatus] = frozenset({"concluded", "failed", "cancelled"}
 RUN_ENDED: frozenset[RunState] = frozenset({"finished", "failed", "cancelled"})
 JOB_OPEN, RUN_OPEN = frozenset(JOB_MOVES) - JOB_ENDED, frozenset(RUN_MOVES) - RUN_ENDED
 EARLY_STOP = "EARLY_STOP"  # the code of a run that the live rules ended
+# of finished runs whose trainers ended before their last step, and said that they had succeeded
+ENDED_EARLY = ("ENDED_EARLY", "MAXTEXT_ENDED_EARLY")
 SILENT = "SILENT"  # of a run that its own trainer sent no data for too long
 JUDGE_FAILED = "JUDGE_FAILED"  # of a job that the judge cannot judge, however often it tries
 RECORD_DAMAGED = "RECORD_DAMAGED"  # of a job with recorded steps that are not as they were written

@@ -17,6 +17,7 @@ import pytest
 from server.curves import layer_table
 from server.database.metrics import store
 from server.database.tables import Job, Run
+from server.jobs.conclude import decide
 from server.jobs.lifecycle import cancel_job
 from training.environment.maxtext_options import MaxTextOptions
 from training.spec import ArmSpec, Data, Model, Schedule, ShortReruns
@@ -151,6 +152,41 @@ def test_a_run_with_a_gap_is_finished_and_says_so(playing, train, database):
     with database.read() as session:
         steps, _ = store.read(session, run.id, "train", [])
     assert steps.tolist() == [*range(40), *range(43, 85)]
+
+
+def test_a_run_whose_data_end_is_finished_and_judged_as_of_its_last_step(playing, train, database):
+    """72 of 85 steps of each arm; the played arms have equal losses, so nothing else speaks."""
+    job_id = playing("exhausts:72")
+    runs = [train(), train()]
+    assert {(run.state, run.code, run.steps_done) for run in runs} == {
+        ("finished", "MAXTEXT_ENDED_EARLY", 72)
+    }
+    sentence = "MaxText ended with status 0 after step 71 of 85: You may have run out of training"
+    assert all(run.message.startswith(sentence) for run in runs)
+    with database.read() as session:
+        ((document, _),) = decide(session, job_id).verdicts
+    assert document["verdict"] == "inconclusive"
+    assert "AS_OF" in document["codes"]
+    assert document["window"]["rule"] == "last 20 % of 72 steps (of 85, declared)"
+    assert [
+        note.startswith(sentence) and "lines of its log" not in note
+        for arm in ("baseline", "candidate")
+        for run in document["inputs"][arm]
+        for note in run["notes"]
+    ] == [True, True]
+
+
+def test_a_run_whose_data_end_before_its_first_step_fails(playing, train):
+    playing("exhausts:0")
+    run = train()
+    assert (run.state, run.code, run.steps_done) == ("failed", "MAXTEXT_CRASHED", 0)
+
+
+def test_a_run_that_was_told_to_stop_is_tried_again_and_not_judged_short(playing, train):
+    playing("terminates:72")
+    run = train()
+    assert (run.state, run.steps_done) == ("queued", 72)
+    assert run.message.startswith("MaxText was told to stop after step 71 of 85: Job received")
 
 
 def test_a_crash_that_may_pass_is_tried_again_with_the_end_of_the_log(playing, train):

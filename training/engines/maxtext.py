@@ -32,6 +32,7 @@ from training.engines.maxtext_process import (
     LOOK_SECONDS,
     Silence,
     SilenceLimit,
+    early_end,
     failure,
     meeting_place,
     run_to_its_end,
@@ -40,7 +41,6 @@ from training.engines.maxtext_process import (
 from training.environment.maxtext_errors import (
     CrashedError,
     DataMissingError,
-    EndedEarlyError,
     MetricsGapError,
     MetricsStoppedError,
     steps_in_words,
@@ -267,9 +267,11 @@ def _conclude(
             f"metrics_file ends at step {follower.last}, and MaxText's log also shows {lost}"
         )
     if follower.last != plan.steps - 1:
-        raise EndedEarlyError(
-            f"MaxText ended with status 0 {after}; did its data end (maxtext.num_epoch)? The last "
-            f"lines of its log:\n{log.end()}"
+        raise early_end(
+            log,
+            after,
+            has_steps=follower.last >= 0,
+            progressed=follower.last >= plan.first,
         )
     if not follower.proven():
         note(
@@ -287,6 +289,8 @@ def _conclude(
 def _progress_words(follower: MaxTextFollower, plan: FollowedRun) -> str:
     if follower.last >= plan.first:
         return f"after step {follower.last} of {plan.steps}"
+    if follower.last >= 0:
+        return f"before a step, resumed after step {follower.last} of {plan.steps}"
     return "before its first step"
 
 

@@ -35,6 +35,9 @@ _STEP = re.compile(
     r"completed (?:profiler activation/deactivation )?step: (\d+)\b.*?, lm_loss: "
     r"(-?(?:\d+\.\d{3}|nan|inf))(?:,|$)"
 )
+# Why MaxText ended with status 0 before its last step: its data ended or could not be read, or it
+# was told to stop (trainers/pre_train/train.py).
+_STOPPED = re.compile(r"Training stopped: (\S.*)")
 # What MaxText records of each layer's output with record_internal_nn_metrics, by the names of
 # ACTIVATION_STATISTICS.
 _ACTIVATIONS = ("activ_mean", "activ_stdev", "activ_fraction_zero")
@@ -92,6 +95,7 @@ class MaxTextLog:
         self.lines_read = 0
         self.out_of_memory = False
         self.held_bytes = math.nan
+        self.stopped_because = ""
 
     def steps(self) -> Iterator[tuple[int, float]]:
         """Yields (step, loss with 3 decimals) for every new line of a step."""
@@ -105,6 +109,8 @@ class MaxTextLog:
                     float(memory[1]) * 2**30,
                     -math.inf if math.isnan(self.held_bytes) else self.held_bytes,
                 )
+            if stopped := _STOPPED.search(line):
+                self.stopped_because = stopped[1]
             if self._echo is not None:
                 self._echo.write(line + "\n")
             if match := _STEP.search(line):

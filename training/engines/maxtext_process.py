@@ -13,6 +13,7 @@ from pathlib import Path
 from training.engines.maxtext_follow import LOG_LINES, MaxTextLog
 from training.environment.maxtext_errors import (
     CrashedError,
+    EndedEarlyError,
     HungError,
     MaxTextError,
     TooLittleMemoryError,
@@ -22,6 +23,7 @@ from training.environment.processes import COORDINATOR, Processes, WrapperError
 from training.frozen import frozen
 
 LOOK_SECONDS = 0.2
+_TOLD_TO_STOP, _OUT_OF_DATA = "SIGTERM", "run out of training data"  # in MaxText's own sentences
 
 
 @frozen
@@ -143,6 +145,28 @@ def meeting_place(environment: Mapping[str, str], process: Processes) -> dict[st
         "NODE_RANK": str(process.number),
     }
     return {**environment, **variables}
+
+
+def early_end(log: MaxTextLog, after: str, *, has_steps: bool, progressed: bool) -> MaxTextError:
+    """Returns the error for a process that ended with status 0 before its last step.
+
+    MaxText ends so where its data end, where reading them fails, and where it is told to stop; only
+    the first is the end of a run, which the judge can read. `has_steps`: a step of the run is
+    recorded; `progressed`: by this process, so another attempt may succeed.
+    """
+    end = f"the last {LOG_LINES} lines of its log:\n{log.end()}"
+    why = f": {log.stopped_because}" if log.stopped_because else ""
+    if _TOLD_TO_STOP in why:
+        return CrashedError(f"MaxText was told to stop {after}{why}; {end}", transient=True)
+    if why and _OUT_OF_DATA not in why:
+        return CrashedError(f"MaxText stopped {after}{why}; {end}", transient=progressed)
+    ended = f"MaxText ended with status 0 {after}{why or '; did its data end?'}"
+    if not has_steps:
+        return CrashedError(f"{ended}; {end}")
+    return EndedEarlyError(
+        f"{ended}. The run is judged as of its last step; to reach the plan, use more data, raise "
+        f"maxtext.num_epoch, or plan fewer steps; {end}"
+    )
 
 
 def failure(status: int, log: MaxTextLog, after: str, *, progressed: bool) -> MaxTextError:

@@ -214,7 +214,7 @@ class Watch:
         self._follower.close()
 
     def _end_of_log(self) -> str:
-        return f"; the end of its output: {self._tail()}"
+        return f"; the end of its output:\n{self._tail()}"
 
 
 def tail_of(descriptor: int) -> str:

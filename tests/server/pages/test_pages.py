@@ -129,6 +129,25 @@ def test_a_failed_job_says_why(page: Page, database, recorded):
     _fits(page)
 
 
+def test_a_run_that_ended_early_says_why_and_keeps_the_end_of_its_log_behind_a_fold(
+    page: Page, database, recorded
+):
+    job_id = recorded({"nvfp4": 0.0})
+    with database.write() as session:
+        run = session.query(Run).where(Run.job_id == job_id).first()
+        run.code, run.message = (
+            "MAXTEXT_ENDED_EARLY",
+            "MaxText ended: its data ended; the last lines:\ncompleted step: 71",
+        )
+    page.goto(f"/jobs/{job_id}")
+    message = page.locator(".message").filter(has_text="its data ended").first
+    expect(message).to_be_visible()
+    expect(message.get_by_text("completed step: 71")).to_be_hidden()
+    message.get_by_text("Show it").click()
+    expect(message.get_by_text("completed step: 71")).to_be_visible()
+    _fits(page)
+
+
 def test_no_worker(page: Page):
     page.goto("/workers")
     expect(page.get_by_text("No worker has registered.")).to_be_visible()

@@ -17,6 +17,13 @@ import time
 from pathlib import Path
 
 DATA = Path(__file__).parents[2] / "data"
+# the sentences of MaxText 0.2.5, common/data_loader.py and common/checkpointing.py
+WHY_IT_STOPPED = {
+    "exhausts": "You may have run out of training data. Received <class 'StopIteration'> "
+    "exception: ()",
+    "reads": "`next(self.data_iterator)` failed with <class 'OSError'> exception: (no such file).",
+    "terminates": "Job received termination signal (SIGTERM).",
+}
 STEP = re.compile(r"completed step: (\d+),")
 
 
@@ -147,6 +154,9 @@ def go_wrong(fault: str, metrics: str | None, record: str) -> int | None:
             )
             return 1
         case "ends":
+            return 0
+        case "exhausts" | "reads" | "terminates":
+            print(f"Training stopped: {WHY_IT_STOPPED[fault]}")
             return 0
         case "hangs":
             time.sleep(3600)

@@ -157,6 +157,13 @@ def test_how_a_trainer_ends_is_told(stack, base, repository, script, state, code
     assert (run.state, run.code) == (state, code)
     if code == "TRAINER_FAILED":
         assert "broken trainer" in run.message
+    if code == "ENDED_EARLY":
+        sentence, _, log = run.message.partition("\n")
+        assert sentence == (
+            "the trainer ended at step 19 of 60, and said that it had succeeded; the end of its "
+            "output:"
+        )
+        assert log == "(empty)"
     if code == "STEPS_ABOVE_PLAN":
         assert "step 76 of 60" in run.message
         assert service.steps(run.id)[0].tolist() == list(range(76))
@@ -401,6 +408,42 @@ def test_folders_of_attempts_whose_worker_was_killed_are_removed(stack, base):
     patience = Patience(service.settings, service.database, threading.Event())
     supervisor.sweep(service.settings, patience)
     assert [path.name for path in commands.iterdir()] == [f"{claim.run_id}-{claim.attempt_number}"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "trained", "as_of", "verdict"),
+    [
+        pytest.param({}, "range(steps)", "refuse", "pass", id="both reach their plan"),
+        pytest.param({}, "range(steps * 9 // 10)", "refuse", "inconclusive", id="their data end"),
+        pytest.param(
+            {}, "range(steps * 9 // 10)", "accept", "pass", id="they end, and as of is accepted"
+        ),
+        pytest.param(
+            {"SKIPPED = 1": "SKIPPED = 4"},
+            "range(steps * 9 // 10)",
+            "refuse",
+            "fail",
+            id="they end, and the change is worse",
+        ),
+    ],
+)
+def test_trainers_that_end_before_their_plan_are_judged_as_of_their_last_common_step(
+    stack, base, repository, changes, trained, as_of, verdict
+):
+    service = stack()
+    loop = (repository.path / "train/loop.py").read_text()
+    ends = loop.replace("range(steps)", trained)
+    start = repository.commit({"train/loop.py": ends + "# ends\n"}, "start", base)
+    for old, new in changes.items():
+        ends = ends.replace(old, new)
+    head = repository.commit({"train/loop.py": ends + "# changed\n"}, "change", start)
+    answer = service.verdicts(start, head_of(head), as_of=as_of)["head"]
+    assert answer["verdict"] == verdict
+    ends_early = trained != "range(steps)"
+    ended = "the trainer ended at step 359 of 400, and said that it had succeeded"
+    for arm in ("baseline", "candidate"):
+        assert [run["notes"] for run in answer["inputs"][arm]] == [[ended] if ends_early else []]
+    assert ("last 20 % of 360 steps (of 400, " in answer["window"]["rule"]) == ends_early
 
 
 def test_a_change_is_judged_on_what_it_changes(stack, base, repository):
