@@ -3,6 +3,7 @@
 Data goes to stdout, progress and errors to stderr; a usage error is one line and exit code 2.
 """
 
+import shlex
 import sys
 import traceback
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ import typer
 
 from parity.cli.command_table import Commands
 from parity.cli.terminal.help import HELP_NAMES, help_all
-from parity.cli.terminal.typed_command import remember_command
+from parity.cli.terminal.typed_command import remember_command, typed_command
 from parity.cli.terminal.wrong_calls import CommandLineError, what_is_wrong, wrong_value
 from parity.gate.exit_codes import EXIT_CODES
 from parity.inert import inert
@@ -83,7 +84,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         name = _exit_name(error)
         if name is None:
             traceback.print_exc()
-        _complain(str(error) if name else f"internal error, please report it: {error!r}")
+        _complain(_with_commands(error) if name else f"internal error, please report it: {error!r}")
         code = EXIT_CODES[name or "infrastructure"]
     return code if isinstance(code, int) else 0
 
@@ -97,6 +98,22 @@ def _exit_name(error: Exception) -> str | None:
         if name in ERROR_CODES:
             return ERROR_CODES[name]
     return None
+
+
+def _with_commands(error: Exception) -> str:
+    """What an error says; where further options or the name of a run would do, with the whole
+    commands.
+    """
+    said, form = getattr(error, "said", str(error)), getattr(error, "form", None)
+    if (instead := getattr(error, "instead", {})) and (command := typed_command(instead)):
+        return f"{said}: `{command}`"
+    words = getattr(error, "words", ())
+    if not words and form is not None:
+        words = [shlex.split(form(one)) for one in getattr(error, "tries", ())]
+    if not words:
+        return str(error)
+    commands = " or ".join(f"`{typed_command(further=further)}`" for further in words)
+    return f"{said}; type {commands}"
 
 
 def _complain(message: str) -> None:

@@ -17,6 +17,7 @@ from parity.judging.curves.curve import (
     COUNTED,
     LOSS_MEANING,
     NUMBERED_BY,
+    OTHER_LOSSES,
     READ_FACTS,
     RECORDED_RECIPE,
     Curve,
@@ -170,6 +171,7 @@ def _stated_run(
             )
     if loss_is == TRAINING and LOSS_MEANING in context:
         context[LOSS_MEANING] = TRAINING_LOSS
+        context.pop(OTHER_LOSSES, None)
     return dataclasses.replace(run, context=context)
 
 
@@ -263,7 +265,7 @@ def refuse_unmatched_rows(arms: Sequence[Arm], option: str) -> None:
             for other in baseline:
                 rows, others = len(run.steps), len(other.steps)
                 numbered = [one.label for one in (other, run) if NUMBERED_BY in one.context]
-                if numbered and rows != others:
+                if numbered and rows and others and rows != others:
                     why = "neither has steps" if numbered[1:] else f"{numbered[0]} has no steps"
                     raise InputError(
                         f"{base} ({other.label}) has {count(others, 'loss', 'losses')} and {name} "

@@ -2,6 +2,7 @@
 memory.
 """
 
+import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -37,6 +38,7 @@ from parity.judging.curves.curve import Curve
 from parity.judging.noise.noise_table import NoiseTable
 from parity.judging.policy import Policy, PolicyError, stated_margin
 from parity.judging.verdict.sign_offs import why_not_acceptable
+from parity.readers.errors import ReadError
 from parity.readers.run_names import run_name
 from parity.recipes import check_recipe
 
@@ -148,9 +150,13 @@ def compare(
         )
     arms: dict[str, list[Curve]] = {}
     for name, runs in zip(called, runs_by_role.values(), strict=True):
-        arms[name] = read_arm(
-            name, runs, stated[name], partial(_same_columns, columns_of.get(name, {})), own_seeds
-        )
+        columns_of_run = partial(_same_columns, columns_of.get(name, {}))
+        try:
+            arms[name] = read_arm(name, runs, stated[name], columns_of_run, own_seeds)
+        except ReadError as error:
+            if error.tries:
+                error.propose(error.said, error.tries, partial(_columns_of_arm, name))
+            raise
     early: dict[str, list[Curve]] = {}
     for name, reruns in _values_by_arm(short_reruns, "short_reruns", called).items():
         for run in _runs(reruns, f"short_reruns of {name}"):
@@ -265,6 +271,11 @@ def _whole_numbers(seeds: object) -> list[int] | None:
             f"seeds is {seeds!r:.80}; expected a list of whole numbers, one per run of an arm"
         )
     return [int(seed) for seed in numbers]
+
+
+def _columns_of_arm(arm: str, columns: Mapping[str, str]) -> str:
+    """Names of columns for one arm, as `compare` takes them."""
+    return f"columns={json.dumps({arm: dict(columns)}, ensure_ascii=False)}"
 
 
 def _same_columns(columns: Mapping[str, str], _run: Any) -> Mapping[str, str]:

@@ -21,9 +21,11 @@ from parity.judging.curves.curve import (
 from parity.readers.columns.absence import columns_of, training_records
 from parity.readers.columns.columns import RunColumns
 from parity.readers.columns.long_table import long_layout
-from parity.readers.columns.names import LOSS, STEP, find_columns
+from parity.readers.columns.names import LOSS, NUMBERED, POSITION, STEP, find_columns
 from parity.readers.columns.several_runs import run_column
 from parity.readers.curve.curve import curve_of
+from parity.readers.errors import ColumnError, ReadError
+from parity.readers.remedies import column_argument, with_tried_options
 from parity.wording import count
 
 OPTION = 'columns={{"{}": "NAME"}}'
@@ -51,9 +53,27 @@ def curve_in_memory(data: Any, name: str, columns: Mapping[str, str]) -> Curve:
             "it, or write it to CSV"
         )
     _refuse_several_runs(names, column, name)
-    headers = find_columns(names, columns, name, OPTION)
+    try:
+        return _curve_of_table(names, column, name, columns)
+    except ColumnError as error:
+
+        def read(tried: Mapping[str, str]) -> Curve:
+            try:
+                return _curve_of_table(names, column, name, tried)
+            except InputError as refusal:
+                raise ReadError(str(refusal)) from None
+
+        raise with_tried_options(error, names, columns, read, form=column_argument) from None
+
+
+def _curve_of_table(
+    names: list[str], column: Callable[[str], Any], name: str, columns: Mapping[str, str]
+) -> Curve:
+    headers = find_columns(names, columns, name, OPTION, may_number=True)
     values = {}
     for quantity, header in list(headers.items()):
+        if header == NUMBERED:
+            continue
         numbers = _numbers(column(header), where := f"{name}: column {header!r}")
         if numbers is not None:
             values[quantity] = numbers
@@ -63,6 +83,8 @@ def curve_in_memory(data: Any, name: str, columns: Mapping[str, str]) -> Curve:
             )
         else:
             del headers[quantity]  # a guess, such as a time that is a date
+    if headers[STEP] == NUMBERED:
+        values[STEP] = np.arange(1.0, len(values[LOSS]) + 1)
     lengths = {quantity: len(numbers) for quantity, numbers in values.items()}
     if len(set(lengths.values())) > 1:
         shown = ", ".join(f"{headers[quantity]} {length:,}" for quantity, length in lengths.items())
@@ -152,7 +174,7 @@ def _curve_of_losses(data: Any, name: str) -> Curve:
         )
     taken = RunColumns(
         values={STEP: steps.astype(np.float64), LOSS: losses},
-        names={STEP: "the position in the array", LOSS: "loss"},
+        names={STEP: POSITION, LOSS: "loss"},
         option=OPTION,
     )
     return curve_of(taken, name, label=name, stated=True)

@@ -12,8 +12,8 @@ from parity.readers.columns.columns import RunColumns
 from parity.readers.columns.names import HELD_OUT_LOSS, LOSS, VALIDATION, is_known
 from parity.readers.curve.curve import curve_of
 from parity.readers.errors import ColumnError, NoLossError, ReadError, SeveralRunsError
-from parity.readers.files.text import STDIN
-from parity.readers.formats import is_text_file, read_columns
+from parity.readers.files.text import STDIN, read_text
+from parity.readers.formats import columns_of_text, is_text_file, read_columns
 from parity.readers.logs.pattern import PATTERN
 from parity.readers.remedies import with_tried_options
 from parity.readers.run_config import ConfigFacts, apply_config, config_facts
@@ -23,6 +23,8 @@ from parity.readers.trackers.sources import is_source, read_source
 from parity.readers.trackers.wandb_folder import offline_files, read_offline
 
 __all__ = ["ReadError", "SeveralRunsError", "read_run", "read_runs", "read_with_config", "run_name"]
+
+_LARGE = 1 << 20  # bytes of a file, which is read again for few proposals
 
 
 def read_run(
@@ -100,24 +102,36 @@ def _read_file(name: str, named_columns: Mapping[str, str], label: str) -> tuple
     """The run of a file; an error proposes the options that read it."""
     path, run = split_name(name)
     names: Sequence[str] = ()
+    text = read_text(STDIN) if path == STDIN else None
+
+    def columns_by(columns: Mapping[str, str]) -> RunColumns:
+        if text is None:
+            return read_columns(path, run, columns)
+        return columns_of_text(text, path, run, columns)
+
     try:
-        taken = read_columns(path, run, named_columns)
+        taken = columns_by(named_columns)
         names = taken.found
         curve = curve_of(taken, name, label=label, stated=LOSS in named_columns)
     except ReadError as error:
         names = error.names if isinstance(error, ColumnError) else names
-        if not names or not Path(path).is_file():
+        error.source = error.source or name
+        if not names or not (text or Path(path).exists()):
             raise
 
         def read(columns: Mapping[str, str]) -> Curve:
-            return curve_of(read_columns(path, run, columns), name, label=label, stated=True)
+            return curve_of(columns_by(columns), name, label=label, stated=True)
 
-        size = Path(path).stat().st_size
-        raise with_tried_options(error, names, named_columns, read, size) from None
+        is_large = Path(path).is_dir() or len(text or "") + _size(path) > _LARGE
+        raise with_tried_options(error, names, named_columns, read, is_large=is_large) from None
     if run is not None:
         reading, *others = curve.notes
         curve = dataclasses.replace(curve, notes=(f"{reading}, run {run!r}", *others))
     return taken, curve
+
+
+def _size(path: str) -> int:
+    return Path(path).stat().st_size if Path(path).is_file() else 0
 
 
 def read_runs(name: str, *, columns: Mapping[str, str] | None = None) -> tuple[Curve, ...]:

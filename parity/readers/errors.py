@@ -1,12 +1,39 @@
 """Why a file or a tracker cannot be read as a run."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+
+Form = Callable[[Mapping[str, str]], str]
+"""How names of columns by quantity, or a pattern, are typed."""
 
 
 class ReadError(ValueError):
     """A file cannot be read as a run; the message is one line with file, line number, what was
     expected and what to do.
+
+    `tries` are names of columns by quantity, or a pattern, each of which was tried on the file, and
+    reads it; `source` is that file. `said` is the message without them.
     """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.said = message
+        self.source = ""
+        self.tries: Sequence[Mapping[str, str]] = ()
+        self.form: Form | None = None
+        self.words: Sequence[Sequence[str]] = ()
+        """Options that make the typed command read all of its files."""
+        self.instead: Mapping[str, str] = {}
+        """What to type in place of a file, where it holds several runs."""
+
+    def propose(self, said: str, tries: Sequence[Mapping[str, str]], form: Form) -> None:
+        """Say what to type in this form."""
+        self.said, self.tries, self.form = said, tries, form
+        self.args = (f"{said}; read it with {' or '.join(map(form, tries))}",)
+
+    def refuse_tries(self, why: str) -> None:
+        """Say that nothing that reads the file would do, and why."""
+        self.tries, self.form = (), None
+        self.args = (f"{self.said}; {why}",)
 
 
 class ColumnError(ReadError):

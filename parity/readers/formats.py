@@ -27,6 +27,7 @@ from parity.readers.logs.tensorboard import (
     read_tensorboard,
 )
 from parity.readers.logs.train_log import TrainLog, is_train_log
+from parity.readers.remedies import column_options
 from parity.readers.tables.delimited import is_prose
 from parity.readers.tables.growing_table import GrowingTable
 from parity.readers.tables.npz import NPZ
@@ -89,12 +90,13 @@ def read_columns(path: str, run: str | None, named_columns: Mapping[str, str]) -
                 "file alone, or export CSV"
             )
         return file_format.read(path, named_columns)
-    return _read_text(read_text(path), path, run, named_columns)
+    return columns_of_text(read_text(path), path, run, named_columns)
 
 
-def _read_text(
+def columns_of_text(
     text: str, path: str, run: str | None, named_columns: Mapping[str, str]
 ) -> RunColumns:
+    """Columns of one run of a text that was read from a path; raises ReadError."""
     if PATTERN not in named_columns:
         if run is None and is_mlperf(text):
             try:
@@ -117,26 +119,30 @@ def _read_text(
         ):
             return reader.read(text)
         if run is None and is_prose(text, path):
-            raise ReadError(
-                f"{path}: neither a table nor a log with two lines of a step and a training loss, "
-                f"such as 'step 10 loss 4.88'; {_remedy(text, path)}"
-            ) from None
+            raise _unread_log(text, path) from None
         raise
 
 
-def _remedy(text: str, path: str) -> str:
-    """What to do with a log that nothing reads."""
-    if option := proposed_pattern(text, path):
-        return f"say where they stand: {option}"
-    if option := proposed_pattern(text, path, of_means=True):
-        return (
-            "its losses are named as running means, of which each hides the steps before: log the "
-            f"plain loss, or read them with {option}"
-        )
-    return (
-        "no lines of it differ in a step that rises and in a number that could be a loss; write a "
-        "CSV file with the columns step and loss"
+def _unread_log(text: str, path: str) -> ReadError:
+    """The error of a log that nothing reads, with the pattern that does."""
+    error = ReadError(
+        f"{path}: neither a table nor a log with two lines of a step and a training loss, "
+        "such as 'step 10 loss 4.88'"
     )
+    if (pattern := proposed_pattern(text, path)) is not None:
+        error.propose(error.said, [{PATTERN: pattern}], column_options)
+    elif (pattern := proposed_pattern(text, path, of_means=True)) is not None:
+        said = (
+            f"{error.said}; its losses are named as running means, of which each hides the steps "
+            "before: log the plain loss"
+        )
+        error.propose(said, [{PATTERN: pattern}], column_options)
+    else:
+        return ReadError(
+            f"{error.said}; no lines of it differ in a step that rises and in a number that could "
+            "be a loss; write a CSV file with the columns step and loss"
+        )
+    return error
 
 
 def growing_reader(

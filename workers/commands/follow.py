@@ -21,7 +21,7 @@ from parity.frozen import frozen
 from parity.judged_loss import JUDGED_LOSS
 from parity.judging.curves.curve import FloatArray
 from parity.readers.columns.micro_steps import of_updates
-from parity.readers.columns.names import LOSS, MICRO_STEP, STEP, VALIDATION
+from parity.readers.columns.names import EPOCH, LOSS, MICRO_STEP, STEP, VALIDATION
 from parity.readers.curve.plausibility import outlived_by_nan
 from parity.readers.errors import ReadError
 from parity.readers.files.growing import Growing
@@ -311,7 +311,7 @@ class ReportFollower:
         others = {
             name: np.asarray(column, np.float64)[new]
             for name, column in values.items()
-            if name not in (STEP, LOSS, VALIDATION)
+            if name not in (STEP, LOSS, VALIDATION, EPOCH)
         }
         columns = {
             JUDGED_LOSS: losses[new],

@@ -127,7 +127,7 @@ def _judge_all(whole: ComparisonRequest, reports: Reports, server: Server) -> Se
     for name, request in requests.items():
         if not reports.as_json:
             print(f"{name}:" if not documents else f"\n{name}:")
-        command = typed_command((runs[0], f"{runs[0]}:{name}"))
+        command = typed_command({runs[0]: f"{runs[0]}:{name}"})
         documents += judge(request, replace(reports, is_silent=reports.as_json), server, command)
     if reports.as_json:
         reports.show_verdicts(documents)

@@ -10,6 +10,7 @@ from parity.cli.inputs.arm_options import ArmOptions
 from parity.cli.inputs.columns import ColumnNames, places
 from parity.cli.inputs.pairs import pair
 from parity.cli.inputs.statements import ArmStatements
+from parity.cli.inputs.tried_commands import with_tried_command
 from parity.cli.terminal.wrong_calls import UsageError
 from parity.comparing.arms import (
     Arm,
@@ -26,7 +27,7 @@ from parity.readers import read_run, run_name
 from parity.readers.columns.several_runs import SHOWN
 from parity.readers.errors import ReadError, SeveralRunsError
 from parity.readers.files.text import STDIN
-from parity.readers.run_tables.proposed_options import proposed_options
+from parity.readers.run_tables.proposed_options import tried_options
 from parity.readers.secondary.layer_snr import read_layer_snr
 from parity.readers.trackers.sources import is_source
 from parity.wording import count
@@ -58,19 +59,23 @@ def read_arms(
     files_given = [*(file for arm in grouped.values() for file in arm), *options.control]
     files_given += [pair(item, SHORT_RERUN)[1] for item in options.short_rerun]
     columns.refuse_unknown([*names, *(place for file in files_given for place in places(file))])
-    return [
-        (
-            name,
-            read_arm(
+    try:
+        return [
+            (
                 name,
-                paths,
-                facts.of(name),
-                partial(columns.of_run, name),
-                _seeds(options.seeds, len(paths), name),
-            ),
-        )
-        for name, paths in grouped.items()
-    ]
+                read_arm(
+                    name,
+                    paths,
+                    facts.of(name),
+                    partial(columns.of_run, name),
+                    _seeds(options.seeds, len(paths), name),
+                ),
+            )
+            for name, paths in grouped.items()
+        ]
+    except ReadError as error:
+        in_arms = [(name, file) for name, paths in grouped.items() for file in paths]
+        raise with_tried_command(error, in_arms, columns) from None
 
 
 def _only_one_run(run: str, columns: ColumnNames) -> str:
@@ -78,7 +83,7 @@ def _only_one_run(run: str, columns: ColumnNames) -> str:
     two of them.
     """
     name, file = _optional_name(run)
-    if file != STDIN and not is_source(file) and (options := proposed_options(file)):
+    if file != STDIN and not is_source(file) and (options := tried_options(file)):
         call = shlex.join(["parity", "compare", file, *options])
         return (
             f"{file} is a table of many runs; name the columns that tell them apart, and the "

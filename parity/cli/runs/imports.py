@@ -22,6 +22,7 @@ from parity.cli.terminal.output import print_json
 from parity.cli.terminal.wrong_calls import UsageError
 from parity.client.rest import UnreachableError
 from parity.client.whole_run import send_run
+from parity.comparing.arms import refuse_unmatched_rows
 from parity.gate.exit_codes import EXIT_CODES
 from parity.judging.curves.curve import Curve
 from parity.readers import read_run
@@ -169,8 +170,11 @@ def _runs_of_files(
         )
     columns = stated_columns(stated.column, stated.pattern)
     columns.refuse_unknown(files)
+    curves = [read_run(file, columns=columns.of(file), recipe=stated.recipe) for file in files]
+    refuse_unmatched_rows(
+        [(run, [curve]) for run, curve in zip(as_run, curves, strict=True)], "--column step=COLUMN"
+    )
     return [
         FinishedRun(run=run, file=file, curve=curve, context={**curve.context, **facts})
-        for run, file in zip(as_run, files, strict=True)
-        for curve in [read_run(file, columns=columns.of(file), recipe=stated.recipe)]
+        for run, file, curve in zip(as_run, files, curves, strict=True)
     ]

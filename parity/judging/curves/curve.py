@@ -53,9 +53,11 @@ LOSS_NAME, LOSS_MEANING, LOSS_BASE = "loss_name", "loss_meaning", "loss_base"
 NUMBERED_BY = "numbered_by"
 # the context key and value of a run whose steps are micro batches, by the name of their counter
 COUNTED, MICRO_BATCHES = "counted", "micro batches"
+# of what was read: columns that could be the loss, too, one a line, where nobody named one
+OTHER_LOSSES = "other_losses"
 READ_FACTS = (
     *(STEPS_WITHOUT_LOSS, LINES_UNREAD, LAST_LINE_CUT, LOSS_NAME, LOSS_MEANING, LOSS_BASE),
-    *(NUMBERED_BY, COUNTED),
+    *(NUMBERED_BY, COUNTED, OTHER_LOSSES),
 )
 """The context keys that a reader writes, and nobody states."""
 # the context key of a run whose first steps are computed in another precision than its recipe's

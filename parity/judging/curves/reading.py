@@ -2,6 +2,7 @@
 out of a source that may be a record.
 """
 
+import shlex
 from collections.abc import Sequence
 
 import numpy as np
@@ -12,6 +13,7 @@ from parity.judging.curves.curve import (
     LOSS_BASE,
     LOSS_MEANING,
     LOSS_NAME,
+    OTHER_LOSSES,
     STEPS_WITHOUT_LOSS,
     Curve,
 )
@@ -36,23 +38,34 @@ OTHER_POINTS_SHARE = 0.1
 
 
 def different_meanings(arms: Sequence[tuple[str, Sequence[Curve]]]) -> str | None:
-    """The sentence that arms, by name and runs, were read from columns of two quantities; None
-    where they may be one.
+    """The sentence that arms, by name and runs, were read from columns of two quantities, or of two
+    names although one has both; None where they may be one.
     """
-    read = [
-        (name, run.context[LOSS_NAME], run.context[LOSS_MEANING])
-        for name, runs in arms
-        for run in runs
-        if LOSS_MEANING in run.context
-    ]
-    for index, (name, column, meaning) in enumerate(read):
-        for other, other_column, other_meaning in read[:index]:
-            if meaning != other_meaning and frozenset((meaning, other_meaning)) not in _ALIKE:
+    read = [(name, run) for name, runs in arms for run in runs if LOSS_MEANING in run.context]
+    for index, (name, run) in enumerate(read):
+        for other, other_run in read[:index]:
+            columns = run.context[LOSS_NAME], other_run.context[LOSS_NAME]
+            meanings = run.context[LOSS_MEANING], other_run.context[LOSS_MEANING]
+            if len({*meanings}) > 1 and frozenset(meanings) not in _ALIKE:
                 return (
-                    f"{other} was read from {other_column!r}, a {other_meaning}, and {name} from "
-                    f"{column!r}, a {meaning}: two quantities."
+                    f"{other} was read from {columns[1]!r}, a {meanings[1]}, and {name} from "
+                    f"{columns[0]!r}, a {meanings[0]}: two quantities."
                 )
+            for arm, has, wanted in ((name, run, columns[1]), (other, other_run, columns[0])):
+                if len({*map(str.casefold, columns)}) > 1 and wanted.casefold() in _other_losses(
+                    has
+                ):
+                    option = shlex.quote(f"{arm}:loss={wanted}")
+                    return (
+                        f"{other} was read from {columns[1]!r} and {name} from {columns[0]!r}, "
+                        f"though the file of {arm} has {wanted!r}, too: these may be two "
+                        f"quantities. --column {option} reads that one."
+                    )
     return None
+
+
+def _other_losses(run: Curve) -> Sequence[str]:
+    return run.context.get(OTHER_LOSSES, "").casefold().split("\n")
 
 
 def in_bits(runs: Sequence[Curve]) -> Curve | None:

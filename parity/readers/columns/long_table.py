@@ -25,7 +25,7 @@ from parity.readers.columns.names import (
 from parity.readers.columns.number import MISSING, plain_number, step_number
 from parity.readers.columns.series import columns_from_series
 from parity.readers.columns.several_runs import RUN_NAMES, choose_run, run_column
-from parity.readers.errors import ReadError
+from parity.readers.errors import ColumnError, ReadError
 
 METRIC_NAMES = ("key", "metric", "metric_name", "metricname", "tag", "name")
 VALUE_NAMES = ("value", "metric_value", "metricvalue", "scalar")
@@ -58,15 +58,16 @@ def long_layout(
     """
     metric, value = first_known_name(names, METRIC_NAMES), first_known_name(names, VALUE_NAMES)
     has_loss = first_known_name(
-        names, [name for name in KNOWN_NAMES[LOSS] if name not in VALUE_NAMES]
+        names, [name for name in KNOWN_NAMES[LOSS] if name not in (*VALUE_NAMES, *METRIC_NAMES)]
     ) or named_columns.get(LOSS) in set(names) - {value}
     if metric is None or value is None or has_loss:
         return None
     step = named_columns.get(STEP) or first_known_name(names, _STEP_NAMES)
     if step is None or step not in names:
-        raise ReadError(
+        raise ColumnError(
             f"{source}: a long table ({metric}, {value}) without a step column; name it with "
-            "--column step=NAME"
+            "--column step=NAME",
+            names,
         )
     context = first_known_name(names, CONTEXT_NAMES)
     return Layout(metric=metric, value=value, step=step, run=run_column(names), context=context)

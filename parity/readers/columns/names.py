@@ -22,6 +22,8 @@ STEP, LOSS, VALIDATION, PERPLEXITY = "step", "loss", "validation_loss", "perplex
 RATE, PLANNED = "learning_rate", "planned_steps"
 VALUE = "value"
 """The name of a column of losses without the name of a metric."""
+UNNAMED = (VALUE, "metric")
+"""Names of a column of losses in which none is named: the file's name, or a person, says which."""
 EPOCH = "epoch"
 MICRO_STEP = "micro_step"
 """The quantity of a second counter, which counts micro batches where the step counts updates."""
@@ -33,6 +35,8 @@ NUMBERED = "the number of the row"
 """What stands for the column of the step where no column counts: rows are numbered from 1."""
 NUMBERED_LINES = "the number of the line"
 """The same of a log whose lines have no step: those with a loss are numbered from 1."""
+POSITION = "the position in the array"
+"""The same of an array of losses: its positions are counted from 0."""
 KNOWN_NAMES: Mapping[str, tuple[str, ...]] = {
     STEP: (
         # of an optimizer, which counts once for several micro batches
@@ -47,6 +51,7 @@ KNOWN_NAMES: Mapping[str, tuple[str, ...]] = {
         *("iteration", "iter", "train/iteration", "iterations", "iters", "iter_num"),
         # a logger's own counter, then batches of which a step has several
         *("training_iteration", "iteration_number", "_step", "micro_step", "train/micro_step"),
+        *("batch_idx", "batch_index", "batch"),
     ),
     LOSS: (
         *(
@@ -73,7 +78,7 @@ KNOWN_NAMES: Mapping[str, tuple[str, ...]] = {
         *("train/cross_entropy", "train/ce_loss", "train_ce_loss", "nll_loss", "train/nll_loss"),
         *("reduced_llm_loss", "llm_loss", "gpt_loss", "main/loss", "loss/out"),
         *("xent", "nll", "train_loss_epoch", "train/loss_epoch", "loss_epoch"),
-        *("loss_metrics/global_avg_loss", VALUE),
+        *("loss_metrics/global_avg_loss", *UNNAMED),
     ),
     "grad_norm": (
         "learning/raw_grad_norm",
@@ -254,9 +259,10 @@ def _stated_columns(
                 f"{', '.join(QUANTITIES)} before the ="
             )
         if (there := named_column(names, column)) is None:
-            raise ReadError(
+            raise ColumnError(
                 f"{source}: no column {column!r} for {quantity}; the columns are "
-                f"{listed(names)}{did_you_mean(column, names)}"
+                f"{listed(names)}{did_you_mean(column, names)}",
+                names,
             )
         columns[quantity] = there
     return columns
@@ -273,19 +279,22 @@ def _numbered(names: Sequence[str]) -> dict[str, str]:
 def _counters(
     names: Sequence[str], columns: Mapping[str, str], *, may_number: bool
 ) -> dict[str, str]:
-    """What stands for the step where no column of the known ones does, or the column of a further
-    counter, which may count micro batches.
+    """What stands for the step where no column of the known ones does, and further counters: of the
+    epoch, with which steps may restart, and of what may be micro batches.
     """
     if STEP not in columns:
         return _numbered(names) if may_number and LOSS in columns else {}
-    if counts_micro_batches(columns[STEP]):
-        return {}
+    further: dict[str, str] = {}
     others = [name for name in names if name not in columns.values()]
+    if may_number and (epoch := first_known_name(others, _EPOCHS)) is not None:
+        further[EPOCH] = epoch
+    if counts_micro_batches(columns[STEP]):
+        return further
     counters = [name for name in KNOWN_NAMES[STEP] if name not in _COUNTERS_OF_ROWS]
     own = canonical_name(columns[STEP])
     behind = next((at for at, one in enumerate(counters) if canonical_name(one) == own), 0)
     second = first_known_name(others, (*_MICRO_STEPS, *reversed(counters[behind + 1 :])))
-    return {} if second is None else {MICRO_STEP: second}
+    return further | ({} if second is None else {MICRO_STEP: second})
 
 
 def counts_micro_batches(name: str) -> bool:
@@ -312,7 +321,7 @@ def other_losses(names: Iterable[str], taken: str) -> tuple[str, ...]:
     """Columns that could also be the training loss, in their order: known names of it, and others
     with "loss" in them.
     """
-    loss_names = _CANONICAL[LOSS].keys() - {VALUE}
+    loss_names = _CANONICAL[LOSS].keys() - {*UNNAMED}
     words = {name: name_words(name) for name in names if name != taken}
     return tuple(
         name
@@ -346,10 +355,12 @@ def plain_name(name: str) -> str:
 
 def did_you_mean(word: str, names: Sequence[str]) -> str:
     """ "; did you mean 'X'?" where a column's name is close, else ""."""
-    close = difflib.get_close_matches(word, names, n=1)
-    if not close:
-        return ""
-    return f"; did you mean {close[0]!r}?"
+    return "".join(f"; did you mean {close!r}?" for close in closest(word, names))
+
+
+def closest(word: str, names: Sequence[str]) -> list[str]:
+    """The name that is close to a word, if one is."""
+    return difflib.get_close_matches(word, names, n=1)
 
 
 def listed(names: Sequence[str]) -> str:
@@ -422,7 +433,7 @@ class _Spellings:
                 for name in named
             ]
         for alias in _CANONICAL[quantity]:
-            if alias != VALUE and (hits := self._tails.get(alias)):
+            if alias not in UNNAMED and (hits := self._tails.get(alias)):
                 return hits
         return ()
 

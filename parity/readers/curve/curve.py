@@ -6,8 +6,9 @@ import numpy as np
 
 from parity.judging.curves.curve import PLANNED_STEPS, Curve, CurveError, curve_from_arrays
 from parity.readers.columns.columns import RunColumns
+from parity.readers.columns.epochs import continued
 from parity.readers.columns.micro_steps import of_updates
-from parity.readers.columns.names import EPOCH, LOSS, NUMBERED, PERPLEXITY, STEP, VALUE
+from parity.readers.columns.names import EPOCH, LOSS, NUMBERED, PERPLEXITY, STEP, UNNAMED
 from parity.readers.columns.planned_length import stated_plan
 from parity.readers.curve.loss_facts import loss_facts
 from parity.readers.curve.plausibility import (
@@ -58,20 +59,20 @@ def curve_of(taken: RunColumns, name: str, *, label: str, stated: bool) -> Curve
 
     Raises ReadError for what cannot be one run's loss in nats.
     """
-    taken = of_updates(in_order(stated_plan(taken), name))
+    taken = of_updates(continued(in_order(stated_plan(taken), name)))
     steps, loss = taken.values[STEP], np.asarray(taken.values[LOSS], np.float64)
     notes = (
         taken.taken(),
         *taken.notes,
         *check_values(loss, taken.names[LOSS], name, taken.option),
     )
-    if taken.names[LOSS].strip().lower() == VALUE and not stated:
+    if taken.names[LOSS].strip().lower() in UNNAMED and not stated:
         check_unnamed(loss, taken.names[LOSS], name, taken.option)
     rest = {
         key: value for key, value in taken.values.items() if key not in (STEP, LOSS, PERPLEXITY)
     }
     context = {} if taken.planned_steps is None else {PLANNED_STEPS: str(taken.planned_steps)}
-    context |= loss_facts(taken)
+    context |= loss_facts(taken, stated=stated)
     counts = ~outlived_by_nan(steps, loss)
     outlived = int((~counts).sum())
     if outlived:

@@ -16,6 +16,7 @@ from parity.judging.curves.curve import (
     LOSS_NAME,
     MICRO_BATCHES,
     NUMBERED_BY,
+    OTHER_LOSSES,
     STEPS_WITHOUT_LOSS,
     FloatArray,
 )
@@ -33,24 +34,29 @@ from parity.readers.columns.names import (
     NUMBERED,
     NUMBERED_LINES,
     PERPLEXITY,
+    POSITION,
     STEP,
     counts_micro_batches,
     is_in_bits,
     name_words,
+    other_losses,
 )
 
+_MOST_LOSSES = 50
 SAME_BASE = 0.02  # relative, of the logarithm of a perplexity; printed ones have three digits
-_NUMBERED_BY = {NUMBERED: "row", NUMBERED_LINES: "line"}
+_NUMBERED_BY = {NUMBERED: "row", NUMBERED_LINES: "line", POSITION: "position"}
 _CROSS_ENTROPY = frozenset(("ce", "xent", "nll", "crossentropy", "languagecrossentropy"))
 
 
-def loss_facts(taken: RunColumns) -> dict[str, str]:
+def loss_facts(taken: RunColumns, *, stated: bool) -> dict[str, str]:
     """What was taken as the loss, by the keys of a run's context
-    (`parity.judging.curves.curve.READ_FACTS`).
+    (`parity.judging.curves.curve.READ_FACTS`); `stated` is whether a person named its column.
     """
     facts = {LOSS_NAME: taken.names[LOSS], LOSS_MEANING: meaning_of(taken.names[LOSS])}
     counts = {STEPS_WITHOUT_LOSS: taken.between, LINES_UNREAD: taken.unread}
     facts |= {key: str(number) for key, number in counts.items() if number}
+    if not stated and (others := other_losses(taken.found, taken.names[LOSS])):
+        facts[OTHER_LOSSES] = "\n".join(others[:_MOST_LOSSES])
     if counts_micro_batches(taken.names[STEP]):
         facts[COUNTED] = MICRO_BATCHES
     if taken.is_cut:

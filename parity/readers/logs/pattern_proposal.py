@@ -3,7 +3,6 @@ their numbers alone, those that are most; in them a whole number that rises, and
 """
 
 import re
-import shlex
 from collections.abc import Sequence
 from itertools import islice
 
@@ -29,7 +28,7 @@ _SPECIAL = re.compile(r"([\\.^$*+?{}\[\]|()])")
 
 
 def proposed_pattern(text: str, source: str, *, of_means: bool = False) -> str | None:
-    """The option to type for a log, found from its own lines and tried on them; None where no two
+    """The pattern of a log, found from its own lines and tried on them; None where no two
     lines have a step and what may be a loss: that of one step, or its running mean (`of_means`).
     """
     alike: dict[str, list[str]] = {}
@@ -43,7 +42,7 @@ def proposed_pattern(text: str, source: str, *, of_means: bool = False) -> str |
             and (pattern := _pattern_of(group, of_means=of_means)) is not None
             and _reads(pattern, text, source)
         ):
-            return f"--pattern {shlex.quote(pattern)}"
+            return pattern
     return None
 
 

@@ -34,7 +34,7 @@ from parity.readers.columns.names import (
     MICRO_STEP,
     NOT_THE_LOSS,
     STEP,
-    VALUE,
+    UNNAMED,
     canonical_name,
 )
 from parity.readers.columns.number import MISSING
@@ -133,7 +133,7 @@ _KNOWN = {
     canonical_name(name): name
     for names in KNOWN_NAMES.values()
     for name in reversed(names)
-    if name != VALUE
+    if name not in UNNAMED
 }
 _TRAINING = frozenset(KNOWN_NAMES[LOSS])
 _READ = frozenset((MICRO_STEP, *(name for names in KNOWN_NAMES.values() for name in names)))

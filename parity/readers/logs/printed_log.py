@@ -16,7 +16,7 @@ from parity.readers.columns.names import (
 from parity.readers.columns.number import step_number
 from parity.readers.columns.planned_length import add_planned_length
 from parity.readers.columns.series import columns_from_series
-from parity.readers.errors import ReadError
+from parity.readers.errors import ColumnError
 from parity.readers.files.growing import GrowingLog
 from parity.readers.logs.lines.line import COLOUR, HEAD, numbered_lines
 from parity.readers.logs.lines.printed_dicts import joined_dicts, open_dict
@@ -59,16 +59,15 @@ class PrintedLog(GrowingLog):
         self._log.take(joined_dicts(text[:end]))
 
     def _refuse_two_losses(self, taken: str) -> None:
-        """Raises ReadError where lines of their own have another loss, about as many as those of
+        """Raises ColumnError where lines of their own have another loss, about as many as those of
         the one that would be read: one of the two may be held-out, and nothing says which.
         """
         others = self._log.beside(taken, KNOWN_NAMES[LOSS])
         if others:
-            raise ReadError(
+            raise ColumnError(
                 f"{self._source}: {taken!r} and {others[0]!r} are losses on lines of their own, of "
-                "which one may be held-out; name the training loss with "
-                f"{OPTION.format(LOSS).replace('NAME', taken)} or "
-                f"{OPTION.format(LOSS).replace('NAME', others[0])}"
+                f"which one may be held-out; name the training loss with {OPTION.format(LOSS)}",
+                [taken, others[0]],
             )
 
     def _losses_of(self, last: str) -> Sequence[float]:

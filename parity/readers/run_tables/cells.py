@@ -10,7 +10,7 @@ import numpy as np
 from parity.frozen import frozen
 from parity.judging.curves.curve import FloatArray
 from parity.readers.columns.long_table import Row
-from parity.readers.columns.names import did_you_mean, listed
+from parity.readers.columns.names import closest, did_you_mean, listed
 from parity.readers.columns.number import MISSING, plain_number
 from parity.readers.errors import ReadError
 from parity.readers.files.text import read_text
@@ -47,10 +47,13 @@ class TableCells:
     def require(self, column: str, what: str) -> None:
         """Raise ReadError where a column is missing; `what` says what it was named for."""
         if column not in self.columns:
-            raise ReadError(
+            error = ReadError(
                 f"{self.source}: no column {column!r} for {what}; the columns are "
                 f"{listed(self.names)}{did_you_mean(column, self.names)}"
             )
+            if close := closest(column, self.names):
+                error.instead = {column: close[0]}
+            raise error
 
     def where_equal(self, column: str, values: Collection[str]) -> "TableCells":
         """The rows that have one of the values in a column; raises ReadError where the column is

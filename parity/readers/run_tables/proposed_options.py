@@ -1,6 +1,7 @@
 """The options to type for a table of many runs whose columns have known names."""
 
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from parity.readers.columns.several_runs import arm_column
 from parity.readers.errors import ReadError
 from parity.readers.logs.mlperf import FOLDER, SAMPLES
 from parity.readers.run_tables.cells import TableCells, read_cells
+from parity.readers.run_tables.final_losses import read_final_losses
 from parity.readers.run_tables.known_columns import (
     CONDITIONS,
     NAMES_OF_RUNS,
@@ -16,11 +18,36 @@ from parity.readers.run_tables.known_columns import (
     is_size,
     plain_column,
 )
+from parity.readers.run_tables.layout import RunTable
+from parity.readers.run_tables.run_table import read_run_table
 from parity.readers.run_tables.runs import MAX_ARMS
 
 # of the trainings of one arm and size in a table of final losses; more rows are those of a curve
 _MOST_LENGTHS = 5
 _BASELINES = ("baseline", "base", "bf16", "fp32", "f32")
+
+
+def tried_options(source: str) -> list[str]:
+    """The options for a table of many runs, with what else makes the table readable where that was
+    found by trying; none for any other file.
+    """
+    options = proposed_options(source)
+    named = dict(zip(options[::2], options[1::2], strict=True))
+    if not options or "--size-by" in named:
+        return options
+    layout = RunTable(
+        arm=named["--arm-by"],
+        run=tuple(filter(None, named.get("--run-by", "").split(","))),
+        step=named.get("--step"),
+        loss=named.get("--loss"),
+    )
+    try:
+        if read_final_losses(source, layout) is None:
+            read_run_table(source, layout)
+    except ReadError as error:
+        if error.form is not None:
+            return [*options, *shlex.split(error.form(error.tries[0]))]
+    return options
 
 
 def proposed_options(source: str) -> list[str]:

@@ -59,7 +59,7 @@ def run_curve(
         raise ReadError(
             f"{cells.where(run.rows[0])}: run {run.label} of {run.arm} has no loss in the column "
             f"{loss!r}; expected a number in at least one of its rows; write nan for a run that "
-            "diverged, or name the loss with --loss NAME"
+            "diverged"
         )
     rows = [
         row

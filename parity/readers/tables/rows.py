@@ -12,7 +12,15 @@ from parity.frozen import frozen
 from parity.judging.curves.curve import BoolArray, FloatArray, whole_steps
 from parity.readers.columns.absence import Records, training_records
 from parity.readers.columns.dates import UNIX_SECONDS, seconds_of_date
-from parity.readers.columns.names import LOSS, MICRO_STEP, NUMBERED, STEP, VALIDATION, is_held_out
+from parity.readers.columns.names import (
+    EPOCH,
+    LOSS,
+    MICRO_STEP,
+    NUMBERED,
+    STEP,
+    VALIDATION,
+    is_held_out,
+)
 from parity.readers.columns.number import MISSING, plain_number, step_number, step_of_total
 from parity.readers.errors import ReadError
 from parity.readers.tables.delimited import DelimitedTable, fields
@@ -292,7 +300,7 @@ def _cell(
     elif value is None and quantity != STEP and _has_comma(text):
         # a decimal comma; of a step it could be one between thousands
         value = plain_number(text.replace(",", "."))
-    if value is None and quantity == MICRO_STEP:
+    if value is None and quantity in (EPOCH, MICRO_STEP):
         return math.nan
     if value is None:
         shown = repr(text[:40]) if text else "nothing"

@@ -11,6 +11,7 @@ Source: MLflow 3.17 (store/tracking/sqlalchemy_store.py, file_store.py, rest_sto
 """
 
 import contextlib
+import functools
 import math
 import os
 import re
@@ -31,6 +32,7 @@ from parity.readers.trackers.run import (
     package_errors,
     same_number,
     tracker_package,
+    with_tries,
 )
 from parity.wording import count
 
@@ -68,11 +70,15 @@ def read_mlflow(source: str, run_id: str, named_columns: Mapping[str, str]) -> T
             raise ReadError(
                 f"{source}: the run has no metric; expected a training loss, logged with its step"
             )
-        columns = columns_from_series(
-            latest,
-            lambda name: _history(source, client, run_id, name, float(latest[name])),
+        history = functools.cache(
+            lambda name: _history(source, client, run_id, name, float(latest[name]))
+        )
+        columns = with_tries(
+            lambda named: columns_from_series(latest, history, named, source),
+            [*latest],
             named_columns,
             source,
+            is_large=True,
         )
         if _state(client.get_run(run_id)) != _state(run):
             raise ReadError(

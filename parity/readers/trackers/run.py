@@ -8,11 +8,15 @@ from types import ModuleType
 from typing import Any
 
 from parity.frozen import frozen
+from parity.judging.curves.curve import Curve
 from parity.readers.columns.columns import RunColumns
 from parity.readers.columns.names import LOSS, OPTION, STEP, find_columns, is_known
-from parity.readers.errors import ReadError
+from parity.readers.curve.curve import curve_of
+from parity.readers.errors import ColumnError, ReadError
 from parity.readers.logs.json_log.records import Record, columns_of_records
+from parity.readers.remedies import with_tried_options
 
+_MANY_ROWS = 20_000
 NO_ROWS = "the run's history is empty; expected one row per training step"
 
 
@@ -81,8 +85,41 @@ def columns_of_rows(
 
     The counter counts calls of the logger, not optimizer steps, unless the trainer set it. A step
     that the trainer logged is therefore preferred; it must be in every row that has a loss. Rows
-    without a training loss are left out and counted.
+    without a training loss are left out and counted. An error proposes the options that read it.
     """
+    names = sorted({name for row in rows for name in row})
+    return with_tries(
+        lambda columns: _columns_of_rows(rows, columns, source, counter),
+        names,
+        named_columns,
+        source,
+        is_large=len(rows) > _MANY_ROWS,
+    )
+
+
+def with_tries(
+    read: Callable[[Mapping[str, str]], RunColumns],
+    names: Sequence[str],
+    named_columns: Mapping[str, str],
+    source: str,
+    *,
+    is_large: bool = False,
+) -> RunColumns:
+    """What `read` takes by names of columns; an error proposes the options that read the run."""
+
+    def curve(columns: Mapping[str, str]) -> Curve:
+        return curve_of(read(columns), source, label=source, stated=True)
+
+    try:
+        return read(named_columns)
+    except ColumnError as error:
+        error.source = source
+        raise with_tried_options(error, names, named_columns, curve, is_large=is_large) from None
+
+
+def _columns_of_rows(
+    rows: Sequence[Mapping[str, Any]], named_columns: Mapping[str, str], source: str, counter: str
+) -> RunColumns:
     logged = {name for row in rows for name in row if name != counter and is_known(name, STEP)}
     hidden = {counter} if logged and named_columns.get(STEP) != counter else set()
     records: list[Record] = [
@@ -104,10 +141,11 @@ def columns_of_rows(
         if record.get(chosen[LOSS]) is not None and record.get(chosen[STEP]) is None
     ]
     if without:
-        raise ReadError(
+        raise ColumnError(
             f"{source}: {len(without):,} rows with a loss have no {chosen[STEP]!r} (first row "
             f"{without[0]:,}); expected the step in each; "
-            f"name another one with {OPTION.format(STEP)}, such as {counter}"
+            f"name another one with {OPTION.format(STEP)}",
+            [*names, counter],
         )
     columns = columns_of_records(records, names, named_columns, source, "row")
     if hidden or named_columns.get(STEP):

@@ -184,7 +184,14 @@ MISTAKES = [
         2,
         "three.csv: no header and 3 columns; expected two (step, loss), or a first line with names",
     ),
-    ("compare fp8.csv long.csv", 2, "long.csv holds 2 runs; name one as long.csv:a, of a, b"),
+    (
+        "compare fp8.csv long.csv",
+        2,
+        (
+            "long.csv holds 2 runs; name one as long.csv:a, of a, b: `parity compare fp8.csv "
+            "long.csv:a`"
+        ),
+    ),
     ("compare fp8.csv long.csv:c", 2, "long.csv: no run 'c'; there are a, b"),
     (
         "compare fp8.csv mxfp8.csv:a",
@@ -282,7 +289,10 @@ MISTAKES = [
     (
         "compare fp8.csv mxfp8.csv --column loss=los",
         2,
-        "fp8.csv: no column 'los' for loss; the columns are 'step', 'loss'; did you mean 'loss'?",
+        (
+            "fp8.csv: no column 'los' for loss; the columns are 'step', 'loss'; did you mean "
+            "'loss'?; type `parity compare fp8.csv mxfp8.csv --column loss=loss`"
+        ),
     ),
     (
         "compare fp8.csv mxfp8.csv --column loss",

@@ -4,11 +4,28 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import parity
 from parity.comparing.in_memory import curve_in_memory
+from parity.comparing.statements import InputError
 from parity.readers.errors import ReadError
 
 STEPS = np.arange(40)
 LOSS = 3.0 - STEPS / 100
+
+
+def test_a_table_of_losses_alone_is_numbered_as_its_file_is():
+    run = read({"loss": LOSS, "val_loss": LOSS + 0.1})
+    assert run.steps.tolist() == [*range(1, 41)]
+    assert any("rows are numbered from 1" in note for note in run.notes)
+
+
+@pytest.mark.parametrize(
+    ("baseline", "candidate"), [(LOSS, LOSS[:-1]), ({"loss": LOSS}, {"loss": LOSS[:-1]})]
+)
+def test_losses_without_steps_are_compared_with_as_many_alone(baseline, candidate):
+    with pytest.raises(InputError, match=r"has 40 losses and .* has 39"):
+        parity.compare(baseline, candidate)
+    assert parity.compare(baseline, baseline).verdict == "inconclusive"
 
 
 class PolarsLike:
@@ -143,7 +160,7 @@ REFUSED = {
     "steps as floats": (np.arange(25.0), ValueError, "looks like steps"),
     "complex": (LOSS.astype(complex), ValueError, "as floats"),
     "no loss": ({"step": STEPS}, ReadError, "no loss column"),
-    "no step": ({"loss": LOSS}, ReadError, 'columns={"step": "NAME"}'),
+    "no step": ({"n": STEPS, "loss": LOSS}, ReadError, 'columns={"step": "n"}'),
     "text": ({"step": STEPS, "loss": ["x"] * 40}, ValueError, "does not hold numbers"),
     "dates as steps": (
         {"step": np.array(["2026-01-01"] * 40, "M8"), "loss": LOSS},

@@ -14,7 +14,15 @@ import numpy as np
 from parity.judging.curves.curve import FloatArray, whole_steps
 from parity.readers.columns.absence import columns_of, training_records
 from parity.readers.columns.columns import RunColumns
-from parity.readers.columns.names import LOSS, MICRO_STEP, NUMBERED, STEP, find_columns, is_held_out
+from parity.readers.columns.names import (
+    EPOCH,
+    LOSS,
+    MICRO_STEP,
+    NUMBERED,
+    STEP,
+    find_columns,
+    is_held_out,
+)
 from parity.readers.columns.number import MISSING, plain_number, step_number, step_of_total
 from parity.readers.columns.planned_length import add_planned_length
 from parity.readers.errors import ReadError
@@ -186,7 +194,7 @@ def _value(record: Mapping[str, Any], name: str, quantity: str, where: str) -> f
         return _WORDS[value.strip().lower()]
     if isinstance(value, str) and (written := plain_number(value)) is not None:
         return step_number(written, where) if quantity == STEP else written
-    if quantity == MICRO_STEP:
+    if quantity in (EPOCH, MICRO_STEP):
         return float("nan")
     raise ReadError(
         f"{where}: {name!r} is {value!r:.60}; expected a number (NaN and Infinity are allowed)"

@@ -5,9 +5,9 @@ from collections.abc import Callable, Collection, Sequence
 import numpy as np
 
 from parity.judging.curves.curve import BoolArray, FloatArray, IntArray
+from parity.readers.columns.epochs import continued_steps
 from parity.readers.columns.names import KNOWN_NAMES, LOSS, STEP
 from parity.readers.columns.track import Track
-from parity.readers.logs.lines.epochs import continued_steps
 from parity.readers.logs.lines.line import COLOUR, EPOCH, LogLine
 from parity.readers.logs.lines.line_block import LineBlock, LineShape, shape_of
 from parity.readers.logs.lines.look_alikes import MOST_SKELETONS, LookAlikes
@@ -75,11 +75,24 @@ class LineLog:
     def planned(self) -> set[int]:
         """The planned lengths that lines with a step and a loss state; where steps restart with
         each epoch, a line states the length of an epoch, and the number of epochs makes the plan.
+        Of a log that ends within its first epoch it is not known whether they do.
         """
         lengths = self._epoch_lengths
         if not lengths:
-            return self._planned
+            return set() if self._ends_in_first_epoch else self._planned
         return {int(length * epochs) for length in lengths for epochs in self._epochs}
+
+    @property
+    def _ends_in_first_epoch(self) -> bool:
+        """Whether one epoch is printed, of several or nobody says how many, and a step that counts
+        to more than the last one.
+        """
+        if self._epochs == {1} or not self._planned:
+            return False
+        ranks = self._ranks.values()
+        printed = {float(one) for rank in ranks for one in rank.epochs.arrays()[1]}
+        last = max(float(rank.steps.arrays()[1].max()) for rank in ranks if len(rank.steps))
+        return len(printed) == 1 and last < min(self._planned)
 
     @property
     def restarts(self) -> bool:

@@ -16,8 +16,8 @@ def test_what_a_refusal_proposes_reads_the_log_as_its_table(run, files, tmp_path
     arguments = ["--planned-steps", "1500", "--json"]
     code, _, refusal = run("compare", *logs, *arguments)
     assert code == 2
-    option = refusal.partition("say where they stand: ")[2].strip()
-    code, printed, _ = run("compare", *logs, *arguments, *shlex.split(option))
+    command = refusal.partition("type `parity ")[2].strip().removesuffix("`")
+    code, printed, _ = run(*shlex.split(command))
     _, of_tables, _ = run("compare", files["fp8"], files["nvfp4"], *arguments)
     of_logs, of_tables = (json.loads(text)["verdicts"][0] for text in (printed, of_tables))
     assert code == 1

@@ -1,12 +1,21 @@
-"""A file that ends in half a line leaves open how its run ended, where the other arm goes on."""
+"""What a reader recorded of a run is compared between the arms: how its file ends, and which column
+was the loss.
+"""
 
 import dataclasses
 
 import numpy as np
 import pytest
 
-from parity.judging.curves.curve import LAST_LINE_CUT, Curve, curve_from_arrays
-from parity.judging.curves.reading import cut_last_line
+from parity.judging.curves.curve import (
+    LAST_LINE_CUT,
+    LOSS_MEANING,
+    LOSS_NAME,
+    OTHER_LOSSES,
+    Curve,
+    curve_from_arrays,
+)
+from parity.judging.curves.reading import TRAINING_LOSS, cut_last_line, different_meanings
 
 
 def run(steps: int, *, is_cut: bool = False) -> Curve:
@@ -40,3 +49,35 @@ def test_a_cut_last_line_blocks_where_the_other_arm_may_go_on(
 )
 def test_behind_the_end_of_the_other_arm_it_says_nothing(baseline: Curve, candidate: Curve) -> None:
     assert cut_last_line([("bf16", [baseline]), ("fp8", [candidate])]) is None
+
+
+def read_from(column: str, *others: str) -> Curve:
+    context = {LOSS_NAME: column, LOSS_MEANING: TRAINING_LOSS, OTHER_LOSSES: "\n".join(others)}
+    return dataclasses.replace(run(100), context=context)
+
+
+@pytest.mark.parametrize(
+    ("baseline", "candidate", "option"),
+    [
+        (read_from("loss"), read_from("train/loss", "loss"), "fp8:loss=loss"),
+        (read_from("train/loss", "aux_loss", "loss"), read_from("Loss"), "bf16:loss=Loss"),
+    ],
+)
+def test_two_columns_are_asked_about_where_one_file_has_both(
+    baseline: Curve, candidate: Curve, option: str
+) -> None:
+    said = different_meanings([("bf16", [baseline]), ("fp8", [candidate])])
+    assert said is not None
+    assert f"--column {option} reads that one" in said
+
+
+@pytest.mark.parametrize(
+    ("baseline", "candidate"),
+    [
+        (read_from("loss"), read_from("train/loss")),
+        (read_from("loss", "train/loss"), read_from("Loss", "train/loss")),
+        (read_from("loss"), read_from("train/loss", "train_loss")),
+    ],
+)
+def test_names_of_two_trainers_are_one_quantity(baseline: Curve, candidate: Curve) -> None:
+    assert different_meanings([("bf16", [baseline]), ("fp8", [candidate])]) is None

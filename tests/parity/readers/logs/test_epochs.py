@@ -92,3 +92,53 @@ def test_a_total_of_steps_that_go_on_is_the_plan(tmp_path: Path) -> None:
         + "".join(f"step {at}/24 loss {loss}\n" for at, loss in enumerate(losses(24), 1))
     )
     assert read_run(str(path)).context["planned_steps"] == "24"
+
+
+@pytest.mark.parametrize("head", ["Epoch 1", "Epoch 1/3"])
+def test_a_total_is_no_plan_where_the_log_ends_in_its_first_epoch(
+    head: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "train.log"
+    path.write_text(
+        f"{head}\n" + "".join(f"step {at}/24 loss {loss}\n" for at, loss in enumerate(losses(9), 1))
+    )
+    assert "planned_steps" not in read_run(str(path)).context
+    path.write_text(path.read_text().replace(head, "Epoch 1/1"))
+    assert read_run(str(path)).context["planned_steps"] == "24"
+
+
+@pytest.mark.parametrize("name", ["batch", "step", "iter"])
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("cut", [0, 3])
+def test_a_table_is_continued_as_a_log_is(name: str, first: int, cut: int, tmp_path: Path) -> None:
+    number = EPOCHS * BATCHES - cut
+    path = tmp_path / "run.csv"
+    numbered = zip(rows(first), losses(number), strict=False)
+    path.write_text(
+        f"epoch,{name},loss,lr\n"
+        + "".join(f"{epoch},{batch},{loss},1e-3\n" for (epoch, batch), loss in numbered)
+    )
+    run = read_run(str(path))
+    assert run.steps.tolist() == [*range(first, first + number)]
+    assert run.loss.tolist() == losses(number)
+    assert set(run.columns) == {"learning_rate"}
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        rows(0, stride=2),
+        rows(0) + rows(0),
+        [(0, batch) for _, batch in rows(0)],
+    ],
+)
+def test_of_a_table_too_what_may_be_another_run_is_refused(
+    printed: list[tuple[int, int]], tmp_path: Path
+) -> None:
+    path = tmp_path / "run.csv"
+    numbered = zip(printed, losses(99), strict=False)
+    path.write_text(
+        "epoch,step,loss\n"
+        + "".join(f"{epoch},{batch},{loss}\n" for (epoch, batch), loss in numbered)
+    )
+    assert is_refused(lambda: read_run(str(path)))

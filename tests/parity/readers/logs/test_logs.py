@@ -59,7 +59,7 @@ def test_a_refusal_names_the_option_that_reads_the_log(form: str, tmp_path: Path
         read_run(path)
     said = str(refused.value)
     if flag == "--pattern":
-        typed = shlex.split(said.partition("say where they stand: ")[2])
+        typed = shlex.split(said.partition("read it with ")[2])
         assert typed[0] == flag
         assert read_run(path, columns={PATTERN: typed[1]}).loss.tolist() == [
             LOGS[form].shown(loss) for loss in FEW

@@ -1,6 +1,5 @@
 """Logs that are read by a pattern of the user's, and the pattern that a refusal proposes."""
 
-import shlex
 import threading
 
 import numpy as np
@@ -142,9 +141,8 @@ STRANGE = {
 @pytest.mark.parametrize("lines", STRANGE.values(), ids=STRANGE)
 def test_the_proposed_pattern_reads_the_log_it_was_made_from(log, lines):
     banner = ["training on 8 devices", "rank 0 of 8 ready", "rank 1 of 8 ready"]
-    flag, text = shlex.split(proposed_pattern("\n".join([*banner, *lines, ""]), "train.log"))
+    text = proposed_pattern("\n".join([*banner, *lines, ""]), "train.log")
     curve = log([*banner, *lines], text)
-    assert flag == "--pattern"
     assert len(curve.steps) == 8
     assert curve.loss[-1] == pytest.approx(4 - 8 / 9, abs=0.0006)
     assert (np.diff(curve.steps) > 0).all()

@@ -235,8 +235,8 @@ COLUMNS = (
     ({"loss": "loss"}, ("no column 'loss' for the loss",)),
     ({"seed": "seeds"}, ("no column 'seeds' for the seed",)),
     ({"keep": ("rack",)}, ("no column 'rack' for the cluster",)),
-    ({"step": None}, ("no step column among", "--step NAME")),
-    ({"loss": None}, ("no loss column among", "--loss NAME")),
+    ({"step": None}, ("no step column among", "--step samples")),
+    ({"loss": None}, ("no loss column among", "--loss eval_loss_nats")),
     ({"arm": "one"}, ("'one' has one value, 'x'",)),
     ({"loss": "samples"}, ("'samples' was given for the step and for the loss",)),
     ({"loss": "precision"}, ("'precision' was given for the loss and for the arm",)),
@@ -247,12 +247,12 @@ COLUMNS = (
         ("'odd' and 'even' in the column 'note'", "expected one value per run", "--run-by"),
     ),
     ({"seed": "note"}, ("'odd' and 'even' in the column 'note'",)),
-    ({"loss": "seed"}, ("run fp8/node0/0 of FP8", "outside 0 to 30 nats", "--loss NAME")),
+    ({"loss": "seed"}, ("run fp8/node0/0 of FP8", "outside 0 to 30 nats", "--loss eval_loss_nats")),
     ({"loss": "note"}, ("line 2", "'odd' in the column 'note'", "expected a number")),
     ({"step": "note"}, ("line 2", "'odd' in the column 'note'")),
     (
         {"step": "eval_loss_nats", "loss": "samples"},
-        ("line 2", "step 2.9 is not a whole number", "--step NAME"),
+        ("line 2", "step 2.9 is not a whole number", "--step samples"),
     ),
 )
 

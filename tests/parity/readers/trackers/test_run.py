@@ -50,8 +50,7 @@ def test_the_trackers_step_on_request():
 def test_a_step_that_some_rows_lack_is_refused_with_the_line_to_type():
     with pytest.raises(
         ReadError,
-        match=r"1 rows with a loss have no 'global_step' \(first row 2\).*--column step=NAME, "
-        r"such as _step",
+        match=r"1 rows with a loss have no 'global_step' \(first row 2\).*--column step=_step$",
     ):
         columns([{"loss": 3.0, "global_step": 0}, {"loss": 2.5}])
 

@@ -12,7 +12,6 @@ from tests.parity.readers.logs.breadth.shapes import SHAPES, SOURCES
 
 UNREAD = {
     "ggml-opt progress bar": "no step",  # a mean over an epoch, by samples
-    "Polyaxon events": "--column loss=metric",  # the column of values is called metric
 }
 """What the refusal of a shape says that is not read."""
 

@@ -1,16 +1,41 @@
 """Steps that restart with each epoch, continued: epoch 2 follows the last step of epoch 1.
 
-They are continued only where the log says that they restart: it prints the number of the epoch, and
+They are continued only where the file says that they restart: it has the number of the epoch, and
 what the steps of each count to or each of the steps, and they go back exactly where the epoch goes
 on. Anything else that goes back may be another run, or a restart.
 """
 
+import dataclasses
+
 import numpy as np
 
 from parity.judging.curves.curve import FloatArray
+from parity.readers.columns.columns import RunColumns
+from parity.readers.columns.names import EPOCH, NUMBERED, STEP
 
 Places = tuple[FloatArray, FloatArray]
 """Keys (n,) of lines, which increase, and the numbers (n,) that they print."""
+
+
+def continued(taken: RunColumns) -> RunColumns:
+    """The columns of a table without that of the epoch, with steps that are continued where they
+    restart with each epoch.
+    """
+    if EPOCH not in taken.values:
+        return taken
+    values = {name: column for name, column in taken.values.items() if name != EPOCH}
+    plain = dataclasses.replace(taken, values=values)
+    steps, epochs = taken.values[STEP], taken.values[EPOCH]
+    if taken.names[STEP] == NUMBERED or not (steps[1:] < steps[:-1]).any():
+        return plain
+    keys = np.arange(float(len(steps)))
+    none = np.empty(0), np.empty(0)
+    new_steps, length = continued_steps(keys, steps, (keys, epochs), none)
+    if length is None:
+        return plain
+    return dataclasses.replace(plain, values={**values, STEP: new_steps}).noted(
+        f"steps restart with each epoch: continued, {length:,.0f} each"
+    )
 
 
 def continued_steps(

@@ -1,0 +1,97 @@
+"""What makes a whole command read all of its files, where one of them is refused: each choice was
+tried on each file.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from parity.cli.inputs.columns import ColumnNames
+from parity.judging.curves.curve import Curve
+from parity.judging.curves.reading import different_meanings
+from parity.readers import read_run
+from parity.readers.curve.step_unit import other_unit
+from parity.readers.errors import ReadError, SeveralRunsError
+from parity.readers.files.text import STDIN
+from parity.readers.remedies import option_words
+
+Files = Sequence[tuple[str, str]]
+"""Arms with a file each."""
+
+
+def with_tried_command(error: ReadError, files: Files, columns: ColumnNames) -> ReadError:
+    """The same error, with the options that read all files of a command, or with one run in place
+    of each file that holds several.
+    """
+    if isinstance(error, SeveralRunsError):
+        refused = {file: _refusal(file, columns.of_run(arm, file)) for arm, file in files}
+        error.instead = {
+            file: one.names[0]
+            for file, one in refused.items()
+            if isinstance(one, SeveralRunsError) and one.names
+        } | {error.source: error.names[0]}
+    elif error.tries:
+        others = [(arm, file) for arm, file in files if file not in (error.source, STDIN)]
+        fitting = [one for one in error.tries if _fits(error.source, one, files, columns)]
+        if not fitting:
+            error.refuse_tries("no column of it is what the other runs have, in their unit")
+        error.words = [_words(error.source, one, others, files, columns) for one in fitting]
+    return error
+
+
+def _fits(source: str, tried: Mapping[str, str], files: Files, columns: ColumnNames) -> bool:
+    """Whether a file that is read so counts as the others do, and has the quantity that they
+    have.
+    """
+    runs = [
+        (file, run)
+        for arm, file in files
+        if (run := _run(file, {**columns.of_run(arm, file), **(tried if file == source else {})}))
+    ]
+    ours = [run for file, run in runs if file == source]
+    return not any(
+        other_unit(one, other) or different_meanings([(file, [other]), (source, [one])])
+        for one in ours
+        for file, other in runs
+        if file != source
+    )
+
+
+def _words(
+    source: str, tried: Mapping[str, str], others: Files, files: Files, columns: ColumnNames
+) -> Sequence[str]:
+    """The options: for all files where they read the others, too, else for this one, and for each
+    other that is refused what reads it.
+    """
+    has_stdin = any(file == STDIN != source for _, file in files)
+    if not has_stdin and all(
+        _refusal(file, {**columns.of_run(arm, file), **tried}) is None for arm, file in others
+    ):
+        return option_words(tried)
+    words = option_words(tried, source)
+    for arm, file in others:
+        refusal = _refusal(file, columns.of_run(arm, file))
+        if refusal is not None and refusal.tries:
+            words += option_words(refusal.tries[0], file)
+    return words
+
+
+def _refusal(file: str, columns: Mapping[str, str]) -> ReadError | None:
+    """Why a file is refused; None where it is read."""
+    try:
+        _read(file, columns)
+    except ReadError as error:
+        return error
+    return None
+
+
+def _run(file: str, columns: Mapping[str, str]) -> Curve | None:
+    """The run of a file; None where it is refused."""
+    try:
+        return _read(file, columns)
+    except ReadError:
+        return None
+
+
+def _read(file: str, columns: Mapping[str, str]) -> Curve:
+    if file == STDIN:  # which cannot be read again
+        raise ReadError(f"{file}: read already")
+    return read_run(file, columns=columns)
