@@ -23,7 +23,10 @@ from training.environment.processes import COORDINATOR, Processes, WrapperError
 from training.frozen import frozen
 
 LOOK_SECONDS = 0.2
-_TOLD_TO_STOP, _OUT_OF_DATA = "SIGTERM", "run out of training data"  # in MaxText's own sentences
+_TOLD_TO_STOP, _OUT_OF_DATA = (
+    "termination signal",
+    "run out of training data",
+)  # in MaxText's own sentences
 
 
 @frozen
