@@ -45,6 +45,10 @@ _PATTERN_WORDS = {
     "^([A-Z]{3})?$": "a currency of three capital letters, such as USD",
     "^(https?://.+)?$": "an address that begins with https:// or http://",
 }
+_REPLACED = {  # keys that earlier versions took, and what to write now
+    "bf16_from_step": "then: {recipe: bf16, from_step: N}",
+    "bf16_scope": "then: {recipe: bf16, from_step: N, gemms: forward}",
+}
 _EXPECTED = {  # by pydantic's type of an error
     "dataclass_type": _MAPPING,
     "model_type": _MAPPING,
@@ -104,7 +108,9 @@ def reason(finding: Mapping[str, Any]) -> str:
             **{name: _number(value) for name, value in context.items()}
         ).replace("'", "")
     if kind == "extra_forbidden":
-        return f"{finding['loc'][-1]!r} is an unknown key"
+        key = finding["loc"][-1]
+        today = f"; today it is {_REPLACED[key]}" if key in _REPLACED else ""
+        return f"{key!r} is an unknown key{today}"
     return "expected " + (
         str(context["expected"]).replace("'", "") if "expected" in context else "another value"
     )
@@ -117,6 +123,8 @@ def sentence(finding: Mapping[str, Any], place: Sequence[str] | None = None) -> 
     place = [str(part) for part in finding["loc"]] if place is None else place
     field = next((part for part in reversed(place) if not part.isdecimal()), "the body")
     match finding["type"]:
+        case "unexpected_keyword_argument" | "extra_forbidden" if place[-1] in _REPLACED:
+            return f"{place[-1]!r} is the key of an earlier version; write {_REPLACED[place[-1]]}"
         case "unexpected_keyword_argument" | "extra_forbidden":
             return (
                 f"{place[-1]!r} is an unknown key; remove it, or correct its name with "

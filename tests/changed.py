@@ -84,6 +84,7 @@ def _least(kind: Any) -> Any:
         **{
             "Command": {"launcher": "x"},
             "Override": {"recipe": "bf16"},
+            "LaterRecipe": {"recipe": "bf16", "from_step": 1},
             "Amount": {"value": 1.0, "unit": "nats"},
         }.get(kind.__name__, {})
     )

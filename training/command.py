@@ -17,6 +17,7 @@ from dataclasses import field
 from typing import Literal, Protocol
 
 from training.frozen import frozen
+from training.later_recipe import LaterRecipe
 from training.rules import SpecError, Strict
 
 ENGINE = "command"
@@ -37,6 +38,8 @@ class CommandArm(Protocol):
     def name(self) -> str: ...
     @property
     def recipe(self) -> str: ...
+    @property
+    def then(self) -> LaterRecipe | None: ...
     @property
     def revision(self) -> str: ...
     @property
@@ -174,5 +177,9 @@ def _check_leads_to(baseline: str, name: str, found: Mapping[str, tuple[str, Com
 
 def _differences(one: CommandArm, other: CommandArm) -> list[Compared]:
     """In which of the three two arms differ."""
-    things: tuple[Compared, ...] = ("recipe", "revision", "environment")
-    return [thing for thing in things if getattr(one, thing) != getattr(other, thing)]
+    differs: Mapping[Compared, bool] = {
+        "recipe": (one.recipe, one.then) != (other.recipe, other.then),
+        "revision": one.revision != other.revision,
+        "environment": one.environment != other.environment,
+    }
+    return [thing for thing, is_other in differs.items() if is_other]

@@ -86,12 +86,9 @@ class Override(Strict):
 
 
 def recipes(recipe: str, overrides: Sequence[Override]) -> tuple[str, ...]:
-    """Every recipe that an arm names, its own first."""
-    return tuple(
-        dict.fromkeys(
-            [recipe, *(override.recipe for override in overrides if override.recipe is not None)]
-        )
-    )
+    """Every recipe that an arm and its rules name, its own first."""
+    named = (override.recipe for override in overrides if override.recipe is not None)
+    return tuple(dict.fromkeys([recipe, *named]))
 
 
 def arm_label(recipe: str, switches: Switches, overrides: Sequence[Override]) -> str:

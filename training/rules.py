@@ -195,7 +195,7 @@ def check_stated(engine: str, recipe: str, changes: object) -> None:
         raise SpecError(
             "arm.recipe",
             recipe,
-            "no switches, overrides or bf16_from_step with it",
+            "no switches, overrides or then with it",
             f"put what it does into the NAME of {OTHER}NAME",
         )
 
@@ -240,37 +240,6 @@ def check_kept(engine: str, keep_first: int, keep_last: int, n_layers: int) -> N
     if bf16_blocks >= n_layers:
         raise SpecError(
             "keep_first + keep_last", bf16_blocks, f"fewer than model.n_layers = {n_layers}"
-        )
-
-
-def check_switch(engine: str, recipe: str, step: int, steps: int, scope: str) -> None:
-    """Raises SpecError if a run cannot switch to bf16 at `step`."""
-    if engine == "maxtext":
-        raise SpecError(
-            "arm.bf16_from_step",
-            step,
-            f"nothing under engine {engine}",
-            "a switch during the run needs engine: emulated",
-        )
-    if engine == "transformer_engine" and scope == "forward":
-        raise SpecError(
-            "arm.bf16_scope",
-            scope,
-            "all under engine transformer_engine",
-            "its layers quantize either all of their products or none",
-        )
-    if recipe in ("f32", "bf16"):
-        raise SpecError(
-            "arm.bf16_from_step",
-            step,
-            f"nothing for recipe {recipe}",
-            "only a quantized recipe can switch to bf16",
-        )
-    if not 0 < step < steps:
-        raise SpecError(
-            "arm.bf16_from_step",
-            step,
-            f"a step after the first and before schedule.steps = {steps}",
         )
 
 

@@ -1,12 +1,12 @@
 """Segments: which arithmetic each GEMM of each linear layer has, from which step on.
 
-What it answers: after the layer policy, the kept blocks, an arm's overrides and its switch to bf16,
+What it answers: after the layer policy, the kept blocks, an arm's overrides and its later recipe,
 what do fprop, dgrad and wgrad of `down` in block 3 do at step 900, and can the engine do that?
 
     the arm's recipe and switches everywhere
     then bf16 where the job says so                 layer_policy, projections, keep_first, keep_last
     then the arm's overrides, in their order        later ones win
-    then bf16 for the last part of the run          bf16_from_step, bf16_scope
+    then another recipe for the rest of the run     then
 
 The steps at which something changes cut the run into segments, each a program of its own. Blocks
 are ranges, so that a specification of any number of layers is checked at once.
@@ -20,8 +20,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache
 from itertools import pairwise, product
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
+from training.later_recipe import LaterRecipe
 from training.overrides import GEMMS, Gemm, Override, arm_label, block_ranges, check_features, short
 from training.rules import Recipe, SpecError, refusal
 from training.step_values import PROJECTIONS
@@ -55,6 +56,7 @@ _FOUR_OVER_SIX: Mapping[Gemm, frozenset[str]] = {
     "wgrad": frozenset({"activations"}),
 }
 _UNQUANTIZED = ("f32", "bf16")
+_JOB, _THEN = -1, -2  # the numbers of rules that are no overrides of the arm
 
 
 class Arithmetic(NamedTuple):
@@ -100,8 +102,7 @@ class ArmPlan(NamedTuple):
     recipe: Recipe
     switches: Switches
     overrides: tuple[Override, ...]
-    bf16_from_step: int | None
-    bf16_scope: Literal["all", "forward"]
+    then: LaterRecipe | None
     quantized: frozenset[str]
     keep_first: int
     keep_last: int
@@ -145,6 +146,9 @@ def checked(plan: ArmPlan, engine: str) -> tuple[Segment, ...]:
     parts = resolve(plan)
     if plan.overrides:
         _check_needed(plan)
+    if plan.then:
+        _check_goes_on_otherwise(plan, plan.then)
+    if plan.overrides or plan.then:
         _check_delayed(parts)
         if engine == "transformer_engine":
             _check_whole_layers(plan)
@@ -184,10 +188,8 @@ def labels(plan: ArmPlan) -> list[tuple[int, str]]:
             for rule in plan.overrides
             if (rule.from_step or 0) <= part.first_step
         ]
-        if plan.bf16_from_step is not None and plan.bf16_from_step <= part.first_step:
-            since.append(
-                Override(recipe="bf16", gemms=("fprop",) if plan.bf16_scope == "forward" else ())
-            )
+        if plan.then is not None and plan.then.from_step <= part.first_step:
+            since.append(replace(plan.then.override, from_step=None))
         found.append((part.first_step, arm_label(*(base or (plan.recipe, plan.switches)), since)))
     return found
 
@@ -196,7 +198,7 @@ def _job_plan(plan: ArmPlan) -> ArmPlan:
     """The plan without what its arm says of single GEMMs and steps: what the job itself leaves in
     bf16.
     """
-    return plan._replace(overrides=(), bf16_from_step=None)
+    return plan._replace(overrides=(), then=None)
 
 
 def _holds(rule: Override, block: int, projection: str, n_layers: int) -> bool:
@@ -299,7 +301,7 @@ def _stretches(plan: ArmPlan) -> Iterator[_Stretch]:
 
 def _rules(plan: ArmPlan) -> Iterator[tuple[int, Override]]:
     """The job's and the arm's settings as one list of overrides; those that are not the arm's
-    `overrides` have the number -1.
+    `overrides` have a number below 0.
     """
     if plan.recipe not in _UNQUANTIZED:
         left_out = tuple(name for name in PROJECTIONS if name not in plan.quantized)
@@ -309,17 +311,10 @@ def _rules(plan: ArmPlan) -> Iterator[tuple[int, Override]]:
             {"blocks": _end("last", plan.keep_last)},
         ):
             if any(where.values()):
-                yield -1, Override(recipe="bf16", **where)
+                yield _JOB, Override(recipe="bf16", **where)
     yield from enumerate(plan.overrides)
-    if plan.bf16_from_step is not None:
-        yield (
-            -1,
-            Override(
-                recipe="bf16",
-                gemms=("fprop",) if plan.bf16_scope == "forward" else (),
-                from_step=plan.bf16_from_step,
-            ),
-        )
+    if plan.then is not None:
+        yield _THEN, plan.then.override
 
 
 def _end(which: str, count: int) -> tuple[str, ...]:
@@ -351,6 +346,8 @@ def _reaches(rule: Override, projection: str, gemm: Gemm) -> bool:
 
 
 def _applied(number: int, rule: Override, before: Arithmetic, where: str) -> Arithmetic:
+    if number == _THEN and before.recipe in _UNQUANTIZED:
+        return before
     if rule.recipe is not None:
         return Arithmetic(rule.recipe, rule.switches)
     if before.recipe in _UNQUANTIZED:
@@ -437,6 +434,24 @@ def _check_delayed(parts: Sequence[Segment]) -> None:
         before = now
 
 
+def _check_goes_on_otherwise(plan: ArmPlan, then: LaterRecipe) -> None:
+    """Raises SpecError for a later recipe with which every GEMM goes on as it would without it."""
+    for place in _stretches(plan):
+        if place.start < then.from_step:
+            continue
+        before = place._replace(rules=tuple(rule for rule in place.rules if rule[0] != _THEN))
+        for projection, gemm in product(PROJECTIONS, GEMMS):
+            now = _arithmetic(plan, place, projection, gemm)
+            if gemm_key(gemm, now) != gemm_key(gemm, _arithmetic(plan, before, projection, gemm)):
+                return
+    raise SpecError(
+        "arm.then",
+        then.arm_name.removeprefix("."),
+        "a recipe that changes something",
+        "its GEMMs do the same without it; remove it or correct its recipe",
+    )
+
+
 def _check_needed(plan: ArmPlan) -> None:
     """Raises SpecError for an override without which every GEMM does the same."""
     idle = set(range(len(plan.overrides)))
@@ -451,7 +466,7 @@ def _check_needed(plan: ArmPlan) -> None:
         f"arm.overrides.{number}",
         short(plan.overrides[number]),
         "a rule that changes something",
-        "its GEMMs do the same without it, or another rule or bf16_from_step covers it; remove it "
+        "its GEMMs do the same without it, or another rule or `then` covers it; remove it "
         "or correct where it holds",
     )
 

@@ -23,13 +23,19 @@ from training.environment.maxtext_options import (
 )
 from training.frozen import frozen
 from training.gemm_sizes import ATTENTION, GemmSize, Sizes
+from training.later_recipe import (
+    LaterRecipe,
+    check_later_recipe,
+    in_todays_form,
+    later_recipe,
+    needed_recipes,
+)
 from training.model_shapes import DEFAULT, PRESETS, Preset
-from training.overrides import Override, arm_label, document, from_document, recipes
+from training.overrides import Override, arm_label, document, from_document
 from training.rules import Capability, Engine, LayerPolicy, Recipe, Source, SpecError, Strict
 from training.segments import ArmPlan, Segment
 from training.switches import NO_SWITCHES, Rounding, Switches, check_engine, features
 
-Scope = Literal["all", "forward"]
 TokenType = Literal["uint16", "uint32"]
 Optimizer = Literal["adamw", "muon"]
 Precision = Literal["quantized", "bf16"]
@@ -40,7 +46,7 @@ cannot read. A test asks for it.
 MOST_CANDIDATES = 64
 _MOST_OVERRIDES = 256
 # Fields that a run takes from its arm.
-_ARM_FIELDS = ("recipe", "switches", "overrides", "bf16_from_step", "bf16_scope")
+_ARM_FIELDS = ("recipe", "switches", "overrides", "then")
 _COMMAND_FIELDS = ("revision", "environment")
 # What a job of engine command says nothing about: the trainer has its own.
 TRAINER_FIELDS = frozenset(
@@ -338,10 +344,9 @@ class ArmSpec(Strict):
     """One side of a comparison: a recipe and its number of replicates.
 
     `switches` change single parts of the recipe. `overrides` change recipe or switches for some
-    blocks, projections and GEMMs, from a step on (`training.switches`). `bf16_from_step` switches
-    every layer to bf16 from that 0-based step on, as the NVFP4 paper does for the last 18 %; with
-    `bf16_scope: forward`, only the forward product. Under engines command and external the recipe
-    may be `fp8`, of any scaling, or `other:NAME`.
+    blocks, projections and GEMMs, from a step on (`training.switches`). `then` is the recipe of the
+    rest of the run. Under engines command and external the recipe may be `fp8`, of any scaling, or
+    `other:NAME`.
 
     Of engine command alone: `revision` is the full id of the commit that is trained, `environment`
     a named set of the launcher's variables, and `against` the arm that it is judged against
@@ -353,8 +358,7 @@ class ArmSpec(Strict):
     name: str = ""
     switches: Switches = NO_SWITCHES
     overrides: tuple[Override, ...] = field(default=(), metadata=rules.max_items(_MOST_OVERRIDES))
-    bf16_from_step: int | None = None
-    bf16_scope: Scope = "all"
+    then: LaterRecipe | None = None
     revision: str = ""
     environment: str = ""
     against: str = ""
@@ -369,8 +373,8 @@ class ArmSpec(Strict):
             raise SpecError("arm.replicates", self.replicates, "a whole number from 1 to 64")
         if not self.name:
             name = arm_label(self.recipe, self.switches, ()).replace("+", ".").replace("=", "-")
-            if self.bf16_from_step is not None:  # an arm is named after what it does
-                name += f".then-bf16{'-forward' * (self.bf16_scope == 'forward')}.from-step-{self.bf16_from_step}"  # noqa: E501
+            if self.then is not None:  # an arm is named after what it does
+                name += self.then.arm_name
             if rules.is_stated(self.recipe):
                 name = (
                     "".join(
@@ -435,8 +439,7 @@ class RunSpec:
     projections: Projections = NO_OVERRIDES
     switches: Switches = NO_SWITCHES
     overrides: tuple[Override, ...] = ()
-    bf16_from_step: int | None = None
-    bf16_scope: Scope = "all"
+    then: LaterRecipe | None = None
     gradient_accumulation: int = 1
     remat: bool = False
     maxtext: MaxTextOptions = NO_OPTIONS
@@ -465,7 +468,7 @@ class RunSpec:
     @property
     def recipes(self) -> tuple[str, ...]:
         """Every recipe that the run needs, its own first."""
-        return recipes(self.recipe, self.overrides)
+        return needed_recipes(self.recipe, self.overrides, self.then)
 
     @property
     def label(self) -> str:
@@ -614,7 +617,12 @@ class JobSpec(Strict):
         recipe.
         """
         if self.engine == commands.ENGINE or rules.is_stated(arm.recipe):
-            return [(0, arm.recipe)]
+            later = (
+                []
+                if arm.then is None
+                else [(arm.then.from_step, arm.then.label(arm.recipe, arm.switches))]
+            )
+            return [(0, arm.recipe), *later]
         return segments.labels(_plan(self, arm))
 
     def rounding(self, arm: ArmSpec) -> Rounding:
@@ -644,20 +652,19 @@ def labels_of(job: Mapping[str, Any], arm: Mapping[str, Any]) -> list[tuple[int,
         Switches(**arm.get("switches", {})),
         tuple(map(from_document, arm.get("overrides", ()))),
     )
-    late = arm.get("bf16_from_step")
-    if late is None and not overrides:
+    then = later_recipe(in_todays_form(arm).get("then"))
+    if then is None and not overrides:
         return [(0, arm_label(arm["recipe"], switches, ()))]
     if "model" not in job or "layer_policy" not in job:
         return [
             (0, arm_label(arm["recipe"], switches, overrides)),
-            *([] if late is None else [(late, "bf16")]),
+            *([] if then is None else [(then.from_step, then.label(arm["recipe"], switches))]),
         ]
     plan = ArmPlan(
         recipe=arm["recipe"],
         switches=switches,
         overrides=overrides,
-        bf16_from_step=late,
-        bf16_scope=arm.get("bf16_scope", "all"),
+        then=then,
         quantized=Projections(**job.get("projections", {})).quantized(job["layer_policy"]),
         keep_first=job.get("keep_first", 0),
         keep_last=job.get("keep_last", 0),
@@ -681,7 +688,11 @@ def capability(job: JobSpec) -> tuple[Capability, str]:
         return "cpu", "maxtext.hardware is cpu"
     return rules.needs(
         job.engine,
-        tuple(recipe for arm in job.arms for recipe in recipes(arm.recipe, arm.overrides)),
+        tuple(
+            recipe
+            for arm in job.arms
+            for recipe in needed_recipes(arm.recipe, arm.overrides, arm.then)
+        ),
     )
 
 
@@ -759,12 +770,7 @@ def _differs(schedule: Schedule, name: str) -> bool:
 
 
 def _check_arm(spec: JobSpec | RunSpec, arm: ArmSpec | RunSpec) -> None:
-    changes = (
-        arm.switches.stated()
-        or arm.overrides
-        or arm.bf16_from_step is not None
-        or arm.bf16_scope != "all"
-    )
+    changes = arm.switches.stated() or arm.overrides
     if spec.engine == commands.ENGINE:
         commands.check_revision("arm.revision", arm.revision)
         if arm.environment:
@@ -775,7 +781,7 @@ def _check_arm(spec: JobSpec | RunSpec, arm: ArmSpec | RunSpec) -> None:
             raise SpecError(
                 "arm.recipe",
                 arm.recipe,
-                "no switches, overrides or bf16_from_step with it",
+                "no switches or overrides with it",
                 "the launcher's recipe has them",
             )
     elif arm.revision or arm.environment or (isinstance(arm, ArmSpec) and arm.against):
@@ -786,25 +792,18 @@ def _check_arm(spec: JobSpec | RunSpec, arm: ArmSpec | RunSpec) -> None:
             "set engine: command",
         )
     if rules.is_stated(arm.recipe):
-        rules.check_stated(spec.engine, arm.recipe, changes)
+        rules.check_stated(spec.engine, arm.recipe, changes or arm.then)
         return
+    if arm.then is not None:
+        check_later_recipe(
+            arm.then, spec.engine, arm.recipe, spec.layer_policy, spec.schedule.steps
+        )
     if spec.engine == commands.ENGINE:
         return
     rules.check_runnable(spec.engine, arm.recipe, spec.layer_policy)
     check_engine(spec.engine, arm.recipe, arm.switches)
     if spec.engine == "maxtext":
         quantization("arm.recipe", arm.recipe, spec.maxtext)
-    if arm.bf16_from_step is not None:
-        rules.check_switch(
-            spec.engine, arm.recipe, arm.bf16_from_step, spec.schedule.steps, arm.bf16_scope
-        )
-    elif arm.bf16_scope != "all":
-        raise SpecError(
-            "arm.bf16_scope",
-            arm.bf16_scope,
-            "all without bf16_from_step",
-            "set the step with bf16_from_step",
-        )
     parts = segments.checked(_plan(spec, arm), spec.engine)
     _check_shapes(spec, parts)
     if segments.rounding(parts) == "stochastic":
@@ -855,10 +854,11 @@ def _documents_of_parts(spec: JobSpec | RunSpec) -> dict[str, Any]:
 
 
 def _short_form(written: dict[str, Any], arm: ArmSpec | RunSpec) -> dict[str, Any]:
-    """The document of an arm or run, with later switches, a revision and its like only if set, and
-    overrides only if there are some.
+    """The document of an arm or run, with later switches, a later recipe, a revision and its like
+    only if set, and overrides only if there are some.
     """
-    rare = {"overrides", *(name for name in (*_COMMAND_FIELDS, "against") if not written.get(name))}
+    unset = (name for name in (*_COMMAND_FIELDS, "against", "then") if not written.get(name))
+    rare = {"overrides", *unset}
     rest = {name: value for name, value in written.items() if name not in rare} | {
         "switches": arm.switches.document()
     }

@@ -29,6 +29,7 @@ from training.engines.maxtext_follow import ACTIVATION_STATISTICS
 from training.environment import processes
 from training.environment.maxtext_options import MaxTextOptions
 from training.environment.processes import Processes, WrapperError
+from training.later_recipe import later_recipe
 from training.overrides import from_document
 from training.spec import Data, Model, Projections, RunSpec, Schedule
 from training.step_values import StepStats, layer_names
@@ -260,7 +261,8 @@ def _spec(values: Mapping[str, Any]) -> RunSpec:
     }
     parts = {name: kind(**values[name]) for name, kind in kinds.items()}
     overrides = tuple(from_document(override) for override in values.get("overrides", ()))
-    return RunSpec(**{**values, **parts, "overrides": overrides})
+    then = later_recipe(values.get("then"))
+    return RunSpec(**{**values, **parts, "overrides": overrides, "then": then})
 
 
 def _end_with_supervisor() -> None:

@@ -29,7 +29,7 @@ CANNOT = (
     "checkpoints; a part here is all that an ablation leaves out"
 )
 
-_SETTINGS = ("switches", "overrides", "bf16_from_step", "bf16_scope")
+_SETTINGS = ("switches", "overrides", "then")
 
 
 @frozen

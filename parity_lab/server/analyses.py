@@ -45,7 +45,7 @@ _MOST_STEPS = 1e9
 # The spread of forks of one checkpoint, as a share of that of reruns
 # (docs/design/attribution.md#forks-start-from-kept-checkpoints).
 FORKS_OVER_RERUNS = 1 / 8
-_PRECISION = ("recipe", "overrides", "bf16_from_step", "bf16_scope", "seed", "replicate")
+_PRECISION = ("recipe", "switches", "overrides", "then", "seed", "replicate")
 
 
 @frozen
@@ -135,11 +135,7 @@ def differences(ours: Run, theirs: Run) -> list[Difference]:
         changes = spec_differences(run_spec(ours), run_spec(theirs))
     except ValueError:  # of a version that this one cannot read
         changes = []
-    spec_changes = [
-        change
-        for change in changes
-        if change.key not in _PRECISION and not change.key.startswith("switches.")
-    ]
+    spec_changes = [change for change in changes if change.key.split(".")[0] not in _PRECISION]
     facts = [
         {key: str(value) for key, value in (run.manifest or {}).items()} for run in (ours, theirs)
     ]

@@ -37,6 +37,7 @@ from parity.recipes import UNSTATED
 from server.database.verdict_digest import check_document
 from server.settings import WebhookEvent
 from server.stored import reading
+from training.later_recipe import LaterRecipe, in_todays_form, later_recipe
 from training.overrides import Override, from_document
 from training.spec import SPEC_VERSION, labels_of
 from training.switches import Rounding
@@ -286,6 +287,12 @@ class Arm(Base):
             return [from_document(document) for document in self.requested.get("overrides", ())]
 
     @property
+    def then(self) -> LaterRecipe | None:
+        """The recipe of the rest of its runs."""
+        with reading(f"job {self.job_id}, arm {self.name}: its later recipe"):
+            return later_recipe(self.requested.get("then"))
+
+    @property
     def stated_recipe(self) -> str | None:
         """What the arm does from which step on, with its switches and overrides
         (`parity.effective_recipe`); None where nobody has stated its recipe.
@@ -315,7 +322,7 @@ class Arm(Base):
         """
         return max(
             (
-                self.requested.get("bf16_from_step") or 0,
+                0 if self.then is None else self.then.from_step,
                 *(override.from_step or 0 for override in self.overrides),
             )
         )
@@ -323,10 +330,8 @@ class Arm(Base):
     @property
     def requested(self) -> dict[str, Any]:
         """The arm in the job's specification."""
-        requested: dict[str, Any] = [self.job.spec["baseline"], *self.job.spec["candidates"]][
-            self.position
-        ]
-        return requested
+        spec = self.job.spec
+        return in_todays_form([spec["baseline"], *spec["candidates"]][self.position])
 
 
 class Run(Base):

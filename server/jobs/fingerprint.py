@@ -27,6 +27,7 @@ from server.jobs.workers import short
 from server.json_digest import digest
 from server.stored import read_stored, reading
 from training.command import ENGINE as COMMAND
+from training.later_recipe import for_digest, in_todays_form
 from training.overrides import phrase
 from training.rules import NAMED_DATA, OTHERS_TRAINERS
 from training.spec import JobSpec, Model, RunSpec
@@ -52,8 +53,12 @@ def job_spec(job: Job) -> JobSpec:
     # a user's own run, whose length was stated later
     if "schedule" not in spec and job.planned_steps is not None:
         spec = {**spec, "schedule": {"steps": job.planned_steps}}
+    arms = {
+        "baseline": in_todays_form(spec["baseline"]),
+        "candidates": [in_todays_form(arm) for arm in spec["candidates"]],
+    }
     with reading(f"job {job.id}: its specification"):
-        return _job_spec(json.dumps(spec))
+        return _job_spec(json.dumps({**spec, **arms}))
 
 
 def stored_model(spec: Mapping[str, Any]) -> Model:
@@ -82,7 +87,7 @@ def fingerprint_of(spec: RunSpec, manifest: Mapping[str, str]) -> str:
     Of engine command the commit is no part: the digest of the files that the launcher lists is, so
     that a commit of the README is equal.
     """
-    asked, recorded = spec.document(), dict(manifest)
+    asked, recorded = for_digest(spec.document()), dict(manifest)
     if spec.engine == COMMAND:
         for name in _SHOWN_ALONE:
             recorded.pop(name, None)

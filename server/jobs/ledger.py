@@ -37,6 +37,7 @@ from server.database.locks import hold_lock
 from server.database.tables import Arm, Job, NewQuestion, Verdict
 from server.errors import LookError
 from server.json_digest import digest
+from training.later_recipe import for_digest
 
 _QUESTION_PARTS = (
     "engine",
@@ -285,7 +286,7 @@ def _question(job: Job, arm: Arm) -> dict[str, Any]:
     path = data.get("path")
     asked = (job.arms[0].requested, arm.requested)
     baseline, candidate = (
-        {key: value for key, value in arm_spec.items() if key not in _ARM_LABELS}
+        {key: value for key, value in for_digest(arm_spec).items() if key not in _ARM_LABELS}
         for arm_spec in asked
     )
     return {

@@ -17,6 +17,7 @@ from server.jobs.projects import RunRequest
 from server.jobs.statements import StatementRequest
 from training.command import Command
 from training.environment.maxtext_options import MaxTextOptions
+from training.later_recipe import LaterRecipe
 from training.overrides import Override
 from training.spec import ArmSpec, Data, JobSpec, Model, Projections, Schedule, ShortReruns
 from training.switches import Switches
@@ -51,6 +52,7 @@ PARTS: Mapping[str, type["DataclassInstance"]] = {
     "job": JobSpec,
     "arm": ArmSpec,
     "switches": Switches,
+    "then": LaterRecipe,
     "overrides": Override,
     "model": Model,
     "data": Data,
@@ -126,12 +128,13 @@ PINNED_NAMES: Mapping[str, frozenset[str]] = {
         "keep_last projections gradient_accumulation remat maxtext short_reruns family "
         "keep_checkpoints command"
     ),
-    "arm": _names("recipe name switches overrides bf16_from_step bf16_scope environment against"),
+    "arm": _names("recipe name switches overrides then environment against"),
     "switches": _names(
         "stochastic_rounding rht weight_scaling block_size gradient_format margin "
         "amax_history_len amax_compute_algo row_scaled_activation nvfp4_4over6 "
         "nvfp4_4over6_e4m3_use_256 nvfp4_4over6_err_mode sr_bits nan"
     ),
+    "then": _names("recipe from_step gemms"),
     "overrides": _names("blocks projections gemms recipe switches from_step"),
     "model": _names(
         "preset vocab_size d_model n_layers n_heads n_kv_heads d_ff rope_theta tied_embeddings "

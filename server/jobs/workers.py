@@ -16,7 +16,7 @@ from server.jobs.registered_roots import outside_roots
 from training.command import ENGINE as COMMAND
 from training.environment import maxtext_mesh
 from training.environment.maxtext_options import MaxTextOptions, sizes
-from training.overrides import recipes
+from training.later_recipe import needed_recipes
 from training.rules import CAPABILITY_IN_WORDS
 
 # prefixes of the facts in `training.device`
@@ -180,7 +180,11 @@ def _unable(worker: Worker, job: Job) -> str | None:
     return refused_recipe(
         worker,
         job.engine,
-        [recipe for arm in job.arms for recipe in recipes(arm.recipe, arm.overrides)],
+        [
+            recipe
+            for arm in job.arms
+            for recipe in needed_recipes(arm.recipe, arm.overrides, arm.then)
+        ],
     )
 
 
@@ -190,10 +194,13 @@ def _refused_launcher(worker: Worker, job: Job) -> str | None:
     name = job.spec["command"]["launcher"]
     if name not in launchers:
         return f"it has no launcher {name}, only {', '.join(launchers) or 'none'}"
-    unknown = {arm.recipe for arm in job.arms} - {*launchers[name]["recipes"]}
-    if not unknown:
-        return None
-    return f"its launcher {name} has no recipe {min(unknown)}"
+    launcher, later = launchers[name], [arm.then for arm in job.arms if arm.then is not None]
+    if later and not launcher.get("then"):
+        return f"its launcher {name} cannot go on with another recipe (it has no `then`)"
+    needed = {arm.recipe for arm in job.arms} | {then.recipe for then in later}
+    if unknown := needed - {*launcher["recipes"]}:
+        return f"its launcher {name} has no recipe {min(unknown)}"
+    return None
 
 
 def refused_recipe(worker: Worker, engine: str, needed: Sequence[str]) -> str | None:

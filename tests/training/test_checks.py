@@ -15,6 +15,7 @@ from training.arithmetic import formats, hadamard, known_answers
 from training.arithmetic.known_answers import QuantizedCopy, copy_of
 from training.arithmetic.quantize import dequantize, quantize
 from training.arithmetic.recipes import linear_recipe
+from training.later_recipe import LaterRecipe
 from training.preflight import checks
 from training.preflight.kernels import EmulatedKernels, quantizers, scales
 from training.spec import ArmSpec, Data, JobSpec, Model, Schedule
@@ -341,7 +342,10 @@ def test_a_fault_in_the_arithmetic_is_caught(monkeypatch, recipe, check, module,
 JOB = JobSpec(
     name="job",
     baseline=ArmSpec(recipe="fp8_delayed"),
-    candidates=(ArmSpec(recipe="nvfp4", bf16_from_step=5), ArmSpec(recipe="bf16")),
+    candidates=(
+        ArmSpec(recipe="nvfp4", then=LaterRecipe(recipe="bf16", from_step=5)),
+        ArmSpec(recipe="bf16"),
+    ),
     model=Model(d_model=64, n_layers=3, n_heads=4, n_kv_heads=2, d_ff=160, head_dim=32),
     data=Data(sequence_length=32, batch_size=4),
     schedule=Schedule(steps=10, warmup_steps=0),

@@ -6,10 +6,15 @@ import pytest
 from pydantic import TypeAdapter
 
 from training.command import Command
+from training.later_recipe import LaterRecipe
 from training.rules import SpecError
 from training.spec import ArmSpec, JobSpec, Model, Schedule, ShortReruns
+from training.switches import Switches
 
 BASE, HEAD, OTHER = ("a" * 40, "b" * 40, "c" * 64)
+
+
+LATER = LaterRecipe(recipe="bf16", from_step=300)  # of 300 steps, the last of which is 299
 
 
 def _arm(recipe="bf16", revision=HEAD, name="head", **more):
@@ -87,7 +92,8 @@ def test_a_revision_is_a_whole_id(revision):
         ({"keep_checkpoints": (10,)}, "keep_checkpoints"),
         ({"command": None}, "command"),
         ({"engine": "emulated"}, "command"),
-        ({"baseline": _arm(revision=BASE, name="base", bf16_from_step=3)}, "arm.recipe"),
+        ({"baseline": _arm("nvfp4", BASE, "base", switches=Switches(rht=False))}, "arm.recipe"),
+        ({"baseline": _arm("nvfp4", BASE, "base", then=LATER)}, "arm.then.from_step"),
     ],
 )
 def test_what_its_trainer_alone_can_know_is_refused(more, field):
@@ -147,3 +153,14 @@ def test_the_largest_seed_leaves_room_for_its_replicates():
     with pytest.raises(SpecError) as refused:
         _job(_arm(replicates=3), seed=largest + 1)
     assert (refused.value.field, refused.value.value) == ("seed", largest + 1)
+
+
+def test_an_arm_that_goes_on_with_another_recipe_is_one_of_another_recipe():
+    later = LaterRecipe(recipe="bf16", from_step=240)
+    spec = _job(
+        _arm("nvfp4", HEAD, "nvfp4"),
+        _arm("nvfp4", HEAD, "late", then=later),
+        baseline=_arm("bf16", HEAD, "base"),
+    )
+    assert spec.comparisons() == {"nvfp4": ("base", "recipe"), "late": ("base", "recipe")}
+    assert spec.labels(spec.candidates[1]) == [(0, "nvfp4"), (240, "bf16")]

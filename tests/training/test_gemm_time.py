@@ -3,6 +3,7 @@
 import pytest
 
 from training.gemm_time import GB200, gemm_time, rate, weights
+from training.later_recipe import LaterRecipe
 from training.overrides import Override
 from training.spec import ArmSpec, Data, JobSpec, Model, Schedule
 from training.step_values import PROJECTIONS
@@ -51,7 +52,7 @@ def test_each_place_counts_with_its_format_and_its_steps():
                 recipe="fp8_current", blocks=("first 1",), projections=("down",), gemms=("wgrad",)
             ),
         ),
-        bf16_from_step=80,
+        then=LaterRecipe(recipe="bf16", from_step=80),
     )
     spec = job(arm, keep_last=0)
     sizes, expected = weights(MODEL), 0.0

@@ -9,6 +9,7 @@ import pytest
 
 from training import rules
 from training.command import Command, check_name, check_revision, check_value
+from training.later_recipe import LaterRecipe
 from training.overrides import Override
 from training.rules import SpecError
 from training.spec import ArmSpec, Data, JobSpec, Model, Schedule, ShortReruns
@@ -115,7 +116,11 @@ CASES: dict[str, tuple[Callable[[Any], object], list[Any], list[Any]]] = {
     ),
     "arm.replicates": (lambda v: ArmSpec(recipe="nvfp4", replicates=v), [1, 64], [0, 65]),
     "arm.name": (lambda v: ArmSpec(recipe="nvfp4", name=v), ["x", "x" * 64], ["x" * 65]),
-    "arm.bf16_from_step": (lambda v: _arm(bf16_from_step=v), [1, 99], [0, 100]),
+    "arm.then.from_step": (
+        lambda v: _arm(then=LaterRecipe(recipe="bf16", from_step=v)),
+        [1, 99],
+        [0, 100],
+    ),
     "arm.recipe other": (
         lambda v: replace(EXTERNAL, candidates=(ArmSpec(recipe=f"other:{v}", name="a"),)),
         ["x", "x" * 64],

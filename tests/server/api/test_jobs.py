@@ -57,6 +57,11 @@ def overrides(**rule):
         ({"job": {"name": "x"}}, "/job/baseline", "missing"),
         ({"job": {"nmae": "x"}}, "/job/nmae", "unknown key"),
         ({"gate": {}}, "/gate", "unknown key"),
+        (
+            {"job": {"candidates": [{"recipe": "nvfp4", "bf16_from_step": 9}]}},
+            "/job/candidates/0/bf16_from_step",
+            "write then: {recipe: bf16, from_step: N}",
+        ),
         ({"policy": {"margn": "1%"}}, "/policy/margn", "margin"),
         ({"policy": {"margin": "-1%"}}, "/policy/margin", "-1%"),
         ({"policy": {}}, "/policy/margin", "margin"),

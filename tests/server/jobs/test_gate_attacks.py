@@ -98,7 +98,9 @@ def changed(job=JOB, candidate=None, **more):
 
 
 JOB_ATTACKS = {
-    "a switch to bf16 through the window": {"candidate": {"bf16_from_step": 40}},
+    "a switch to bf16 through the window": {
+        "candidate": {"then": {"recipe": "bf16", "from_step": 40}}
+    },
     "an override to bf16": {"candidate": {"overrides": [{"recipe": "bf16"}]}},
     "a switch without stochastic rounding": {
         "candidate": {"switches": {"stochastic_rounding": False}}
@@ -296,9 +298,12 @@ def test_a_project_is_no_job_of_a_gate(ask):
 
 
 def test_a_job_that_was_submitted_past_the_gate_has_no_exit_code(ask):
-    body = {"job": changed(candidate={"bf16_from_step": 40}), "policy": POLICY}
+    body = {
+        "job": changed(candidate={"then": {"recipe": "bf16", "from_step": 40}}),
+        "policy": POLICY,
+    }
     job = ask("model", "jobs", body).json()["id"]
-    refused(ask("model", f"jobs/{job}/gate", method="GET"), "bf16_from_step is 40")
+    refused(ask("model", f"jobs/{job}/gate", method="GET"), "then is")
 
 
 def test_a_cancelled_job_is_no_trouble_of_the_infrastructure(ask, gate, folder):
@@ -348,7 +353,7 @@ def test_free_fields_can_be_narrowed(gate, folder):
 
 
 def test_a_late_switch_is_the_arms_name_on_every_surface_without_pins_too(ask, database):
-    candidate = {"recipe": "nvfp4", "bf16_from_step": 1400}
+    candidate = {"recipe": "nvfp4", "then": {"recipe": "bf16", "from_step": 1400}}
     job = ask(
         "person",
         "jobs",
@@ -391,20 +396,32 @@ def judged_late(judged, owner_database):
 @pytest.mark.parametrize(
     ("candidate", "verdict", "shown"),
     [
-        ({"bf16_from_step": 40}, "inconclusive", "nvfp4 (nvfp4 then bf16 from step 40)"),
-        ({"bf16_from_step": 1499}, "inconclusive", "nvfp4 (nvfp4 then bf16 from step 1,499)"),
+        (
+            {"then": {"recipe": "bf16", "from_step": 40}},
+            "inconclusive",
+            "nvfp4 (nvfp4 then bf16 from step 40)",
+        ),
+        (
+            {"then": {"recipe": "bf16", "from_step": 1499}},
+            "inconclusive",
+            "nvfp4 (nvfp4 then bf16 from step 1,499)",
+        ),
         ({"overrides": [{"recipe": "bf16"}]}, "inconclusive", "nvfp4 (bf16)"),
         (
-            {"name": "nvfp4-then-bf16", "bf16_from_step": 40},
+            {"name": "nvfp4-then-bf16", "then": {"recipe": "bf16", "from_step": 40}},
             "pass",
             "nvfp4-then-bf16 (nvfp4 then bf16 from step 40)",
         ),
         (
-            {"name": "nvfp4.then-bf16.from-step-40", "bf16_from_step": 40},
+            {"name": "nvfp4.then-bf16.from-step-40", "then": {"recipe": "bf16", "from_step": 40}},
             "pass",
             "nvfp4 then bf16 from step 40",
         ),
-        ({"name": "head", "bf16_from_step": 40}, "pass", "head (nvfp4 then bf16 from step 40)"),
+        (
+            {"name": "head", "then": {"recipe": "bf16", "from_step": 40}},
+            "pass",
+            "head (nvfp4 then bf16 from step 40)",
+        ),
         ({}, "pass", "nvfp4"),
     ],
 )

@@ -15,9 +15,11 @@ from server.database.tables import Job, Verdict, new_id
 from server.database.verdict_digest import columns_digest, document_digest
 from server.errors import DamagedError, LookError
 from server.jobs.judge_input import case_of
+from server.jobs.ledger import asked_digest
 from server.jobs.multiplicity import multiplicity_of
 from server.jobs.submit import JobSubmission, submit_registered
 from tests.conftest import small_job
+from training.later_recipe import LaterRecipe
 from training.spec import ArmSpec, Data, Model
 
 
@@ -119,6 +121,27 @@ def test_another_word_for_the_revision_is_a_further_look_after_what_did_not_pass
     with pytest.raises(LookError, match="registered one look"):
         ask(revision="r2")
     assert ask(revision="r2", renews=first)[1] == 1  # the trainer or the data are others
+
+
+@pytest.mark.parametrize("then", [None, LaterRecipe(recipe="bf16", from_step=60)])
+def test_a_look_that_was_counted_before_arms_had_a_later_recipe_stays_counted(ask, database, then):
+    job_id, _, _ = ask(
+        small_job(
+            100,
+            baseline=ArmSpec(recipe="fp8_current"),
+            candidates=(ArmSpec(recipe="nvfp4", name="a", then=then),),
+        )
+    )
+    earlier = {"bf16_from_step": then and then.from_step, "bf16_scope": "all"}
+    with database.read() as session:
+        job = session.get_one(Job, job_id)
+        today = asked_digest(job, job.arms[1])
+        arms = [{**arm, **earlier} for arm in job.spec["candidates"]]
+        for arm in arms:
+            arm.pop("then", None)
+        session.expunge(job)
+        job.spec = job.spec | {"candidates": arms}
+        assert asked_digest(job, job.arms[1]) == today
 
 
 OTHER_ENGINE = spec(engine="transformer_engine", model=Model(preset="llama3-1m-by128"), data=Data())

@@ -164,13 +164,20 @@ def test_the_baseline_ends_with_its_last_candidate(database, live):
         assert (document["verdict"], "AS_OF" in document["codes"]) == ("fail", True)
 
 
-def test_a_candidate_that_will_switch_to_bf16_is_not_stopped_before(database, live):
+@pytest.mark.parametrize(
+    "switch",
+    [
+        {"then": {"recipe": "bf16", "from_step": 1640, "gemms": "all"}},
+        {"bf16_from_step": 1640},  # as earlier versions stored it
+    ],
+)
+def test_a_candidate_that_will_switch_to_bf16_is_not_stopped_before(database, live, switch):
     job_id = live(early_stop="stop")
     with database.write() as session:
         job = session.get_one(Job, job_id)
         job.spec = job.spec | {
             "candidates": [
-                {**job.spec["candidates"][0], "bf16_from_step": 1640},
+                {**job.spec["candidates"][0], **switch},
                 job.spec["candidates"][1],
             ]
         }

@@ -24,6 +24,7 @@ from server.jobs.pinned_question import (
 )
 from training.command import Command
 from training.environment.maxtext_options import MaxTextOptions
+from training.later_recipe import LaterRecipe
 from training.overrides import Override
 from training.spec import ArmSpec, Data, JobSpec, Model, Projections, Schedule, ShortReruns
 from training.switches import Switches
@@ -34,6 +35,7 @@ ARM = ArmSpec(
     replicates=2,
     overrides=(Override(recipe="bf16", blocks=(0,)),),
     switches=Switches(rht=False),
+    then=LaterRecipe(recipe="bf16", from_step=380),
 )
 JOB = JobSpec(
     name="pull-request",
@@ -69,6 +71,7 @@ PLACES = {
     "job": ("spec",),
     "arm": ("spec", "candidates", 0),
     "switches": ("spec", "candidates", 0, "switches"),
+    "then": ("spec", "candidates", 0, "then"),
     "overrides": ("spec", "candidates", 0, "overrides", 0),
     "model": ("spec", "model"),
     "data": ("spec", "data"),

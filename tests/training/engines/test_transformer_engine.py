@@ -16,6 +16,7 @@ from training.arithmetic.linear import quiet_channel
 from training.arithmetic.recipes import linear_recipe
 from training.device import Device
 from training.engines import transformer_engine
+from training.later_recipe import LaterRecipe
 from training.rules import SpecError
 from training.spec import ArmSpec, Data, JobSpec, Model, Projections, Schedule
 from training.switches import NO_SWITCHES, Switches
@@ -160,7 +161,7 @@ JOB = JobSpec(
     layer_policy="mlp_only",
     projections=Projections(gate="bf16", up="bf16"),
     baseline=ArmSpec(recipe="fp8_delayed"),
-    candidates=(ArmSpec(recipe="nvfp4", bf16_from_step=5),),
+    candidates=(ArmSpec(recipe="nvfp4", then=LaterRecipe(recipe="bf16", from_step=5)),),
     model=Model(vocab_size=64, d_model=128, n_layers=1, n_heads=1, n_kv_heads=1, d_ff=128),
     data=Data(sequence_length=32, batch_size=4),
     schedule=Schedule(steps=6, warmup_steps=1),
@@ -253,7 +254,14 @@ def test_a_variable_that_replaces_its_kernels_is_refused(stubbed_te):
             r"schedule\.statistics_every is 5, expected 0 under engine transformer_engine",
         ),
         (
-            {"candidates": (ArmSpec(recipe="nvfp4", bf16_from_step=2, bf16_scope="forward"),)},
+            {
+                "candidates": (
+                    ArmSpec(
+                        recipe="nvfp4",
+                        then=LaterRecipe(recipe="bf16", from_step=2, gemms="forward"),
+                    ),
+                )
+            },
             "expected all under engine transformer_engine",
         ),
         ({"candidates": (ArmSpec(recipe="mxfp4"),)}, "no MXFP4 recipe; use engine: emulated"),
@@ -285,4 +293,4 @@ def test_what_it_can_not_do_is_refused_with_the_reason(changes, message):
         keep_last=1,
         remat=True,
     )
-    assert layered.candidates[0].bf16_from_step == 5
+    assert layered.candidates[0].then == LaterRecipe(recipe="bf16", from_step=5)

@@ -64,8 +64,7 @@ def test_each_field_but_those_of_an_arm_makes_another_pair(corpus):
         "recipe",
         "switches",
         "overrides",
-        "bf16_from_step",
-        "bf16_scope",
+        "then",
         "seed",
         "replicate",
     }

@@ -14,6 +14,7 @@ import pytest
 
 from training import segments
 from training.arithmetic.layer_statistics import COLUMNS, OPERANDS
+from training.later_recipe import LaterRecipe
 from training.overrides import GEMMS, Override
 from training.spec import Data, Model, RunSpec, Schedule
 from training.step_values import PROJECTIONS, DivergedError, layer_names
@@ -177,7 +178,7 @@ def test_rounding_is_random_in_the_gradient_only(steps, monkeypatch):
 
 
 def test_a_switch_to_bf16_changes_nothing_before_its_step(steps):
-    switched = list(train(replace(SPEC, bf16_from_step=7), CORPUS))
+    switched = list(train(replace(SPEC, then=LaterRecipe(recipe="bf16", from_step=7)), CORPUS))
     assert [step.loss for step in switched[:7]] == [step.loss for step in steps[:7]]
     assert switched[7].loss != steps[7].loss  # the same weights, another arithmetic
     assert switched[7].lm_loss == pytest.approx(steps[7].lm_loss, abs=0.3)
@@ -453,7 +454,14 @@ def test_manifest_is_flat_and_the_same_for_every_arm(monkeypatch):
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "somewhere")
     facts = manifest(SPEC, CORPUS)
     assert facts == manifest(
-        replace(SPEC, recipe="fp8_current", bf16_from_step=3, seed=4, replicate=3), CORPUS
+        replace(
+            SPEC,
+            recipe="fp8_current",
+            then=LaterRecipe(recipe="bf16", from_step=3),
+            seed=4,
+            replicate=3,
+        ),
+        CORPUS,
     )
     assert all(isinstance(value, str) for value in facts.values())
     assert facts["env.NVTE_ANSWER"] == "42"

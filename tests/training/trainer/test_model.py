@@ -10,6 +10,7 @@ import pytest
 
 from training.arithmetic import random_bits
 from training.arithmetic.linear import linear, quiet_channel
+from training.later_recipe import LaterRecipe
 from training.spec import Data, Model, Projections, RunSpec, Schedule
 from training.step_values import PROJECTIONS
 from training.trainer.model import (
@@ -344,7 +345,7 @@ def test_projections_and_the_late_forward_pass_decide_which_products_are_quantiz
         model_of(shape, recipe, "mlp_only", **settings)
         for recipe, settings in (
             ("bf16", {}),
-            ("fp8_current", {"bf16_from_step": 9, "bf16_scope": "forward"}),
+            ("fp8_current", {"then": LaterRecipe(recipe="bf16", from_step=9, gemms="forward")}),
         )
     )
     (plain, plain_gradient), (forward, gradient) = (

@@ -3,6 +3,7 @@
 import pytest
 
 from training.command import Command
+from training.later_recipe import LaterRecipe
 from training.rules import SpecError
 from training.spec import Data, Model, RunSpec, Schedule
 from workers.commands.launchers import LauncherError, read_launchers
@@ -11,7 +12,7 @@ COMMIT = "a" * 40
 PLACES = {"source": "/s", "output": "/o", "checkpoints": "/c"}
 
 
-def _run(recipe="bf16", environment="", **parameters):
+def _run(recipe="bf16", environment="", then=None, **parameters):
     return RunSpec(
         recipe=recipe,
         engine="command",
@@ -25,6 +26,7 @@ def _run(recipe="bf16", environment="", **parameters):
         command=Command(launcher="loop", parameters=parameters),
         revision=COMMIT,
         environment=environment,
+        then=then,
     )
 
 
@@ -129,9 +131,34 @@ def test_a_recipe_and_an_environment_that_it_has_not_are_refused(read):
         read().check(_run(environment="new"))
 
 
+LATER = LaterRecipe(recipe="bf16", from_step=240)
+
+
+def test_a_later_recipe_is_told_as_the_launcher_says(read):
+    launcher = read(then='["--then={then_recipe}", "--from={then_step}", "--gemms={then_gemms}"]')
+    told = ["--then=bf16", "--from=240", "--gemms=all"]
+    assert launcher.argv(_run("nvfp4", then=LATER), PLACES)[-3:] == told
+    assert launcher.argv(_run("nvfp4"), PLACES)[-1] == "--recipe=nvfp4"
+    assert (launcher.document()["then"], read().document()["then"]) == (True, False)
+
+
+def test_a_later_recipe_is_refused_by_a_launcher_that_cannot_tell_it_or_does_not_know_it(read):
+    with pytest.raises(LauncherError, match="no `then`") as refused:
+        read().check(_run("nvfp4", then=LATER))
+    assert refused.value.code == "RECIPE_REFUSED"
+    with pytest.raises(LauncherError, match="no recipe mxfp8") as refused:
+        read(then='["--then={then_recipe}"]').check(
+            _run("nvfp4", then=LaterRecipe(recipe="mxfp8", from_step=240))
+        )
+    assert refused.value.code == "RECIPE_REFUSED"
+
+
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
+        ({"command": '["python", "{then_step}"]'}, "then_step"),
+        ({"then": '["{thens}"]'}, "thens"),
+        ({"parameters": '{then_step = {type = "int"}}'}, "then_step"),
         ({"comand": "[]"}, "comand"),
         ({"command": '["python", "{stpes}"]'}, "stpes"),
         ({"command": "[]"}, "command"),
