@@ -121,7 +121,7 @@ class GateOutcome:
                 f"{NOT_A_PASS.upper()}: "
                 f"{'; '.join(accepted_words(sign_off) for sign_off in self.accepted.values())}. "
             )
-        said = answer_words(self.views)
+        said = answer_words(self.views, accepted=self.accepted)
         next_step = f" Next: {said.next}" if said.next and self.result != PASS else ""
         return " ".join(f"{stated}{signed}{said.line}{next_step}".split())
 

@@ -6,8 +6,10 @@ who may be used and who is open, and the rest is of the candidate that decides t
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from parity.report.candidates import BEST_FIRST, deciding, safest_first, state_of_all
+from parity.report.sign_off_words import Accepted, accepted_lead
 from parity.report.strip import StripItem
 from parity.report.view import View
 from parity.report.words import Words, has_one_recipe, measure_of, next_step, words
@@ -16,12 +18,16 @@ LONGEST_LEAD = 90  # characters of the lead of several candidates
 MOST_PASSES = 2  # of many, that the lead names
 
 
-def answer_words(views: Sequence[View], cost: StripItem | None = None) -> Words:
+def answer_words(
+    views: Sequence[View], cost: StripItem | None = None, accepted: Accepted | None = None
+) -> Words:
     """The answer of at least one candidate in words; `cost` is what the check cost, where somebody
-    counts it.
+    counts it, `accepted` has the sign-offs that hold.
     """
     if len(views) == 1:
-        return words(views[0], cost)
+        said = words(views[0], cost)
+        sign_off = (accepted or {}).get(views[0].candidate.name)
+        return said if sign_off is None else replace(said, lead=accepted_lead(sign_off))
     deciding_view = deciding(views)
     said = words(deciding_view, cost)
     advised = advising(views)
@@ -33,7 +39,24 @@ def answer_words(views: Sequence[View], cost: StripItem | None = None) -> Words:
         next=f"{advised.candidate.title}: {next_step(advised)}" if advised else "",
         why=said.why,
         strip=said.strip,
+        next_open=_next_of_open(views),
     )
+
+
+def _next_of_open(views: Sequence[View]) -> str:
+    """What to do about the candidates that are open where one that fails decides: the step of the
+    nearest to a decision.
+    """
+    undecided = [view for view in views if view.state == "inconclusive"]
+    if not undecided or state_of_all(views) == "inconclusive":
+        return ""
+    nearest = deciding(undecided)
+    step, name = next_step(nearest), nearest.candidate.title
+    if not step:
+        return ""
+    if len(undecided) == 1:
+        return f"{name}, which is open: {step}"
+    return f"{name}, of the {len(undecided)} that are open the nearest to a decision: {step}"
 
 
 def advising(views: Sequence[View]) -> View | None:

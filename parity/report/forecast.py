@@ -1,10 +1,13 @@
 """The forecast of a verdict to come, in words."""
 
+import math
 from collections.abc import Mapping
 from typing import Literal, Protocol
 
+from parity.judging.gap.margin import stated_margins
 from parity.judging.live.rules import State
-from parity.wording import interval_words, nats_decimals, signed
+from parity.judging.policy import NOISE_FLOOR, Policy
+from parity.wording import interval_words, nats_decimals, short_percent, signed
 
 PROBABLE = 0.8  # from here on a forecast says what the verdict will be
 
@@ -90,15 +93,30 @@ def live_measure(base: str, live: Outlook) -> str:
     return f"Its final gap is forecast at {digits} nats {side} {base}."
 
 
-def live_interval(live: Outlook, planned_steps: int | None) -> str:
-    """The forecast's interval, the margin, and the gap so far."""
+def margin_basis(policy: Policy, margin: float) -> str:
+    """What the margin of a forecast (nats) is worth, and that it moves with the loss: "1 % of
+    today's loss". The policy's smallest margin decides; "stated" for one in nats.
+    """
+    shares = []
+    for amount, _ in stated_margins(policy):
+        if amount.unit == "relative":
+            shares.append(amount.value)
+        elif amount.unit == "nats" and math.isclose(amount.value, margin):
+            return "stated"
+        elif amount.slope is not None and math.isclose(amount.nats(margin), margin):
+            return str(amount)
+    words = [f"{short_percent(min(shares))} of today's loss"] if shares else []
+    words += ["the noise floor so far"] if policy.profile == NOISE_FLOOR else []
+    return " or ".join(words)
+
+
+def live_interval(live: Outlook, basis: str = "") -> str:
+    """The forecast's interval, the margin with what it is worth, and the gap so far."""
     places = nats_decimals(live.margin, live.low, live.high)
     ends = interval_words(live.low, live.high, places)
-    so_far = (
-        f"After {live.step:,}{f' of {planned_steps:,}' if planned_steps else ''} steps the gap is "
-        f"{signed(live.gap, places)}."
-    )
-    return f"90 % forecast {ends}; margin {live.margin:.{places}f}. {so_far}"
+    so_far = f"At step {live.step:,} the gap is {signed(live.gap, places)}."
+    worth = f" ({basis})" if basis else ""
+    return f"90 % forecast {ends}; margin {live.margin:.{places}f}{worth}. {so_far}"
 
 
 def change_words(before: Outlook, now: Outlook) -> str:

@@ -245,11 +245,11 @@ def _what_changes_it(view: View) -> StripItem:
     if chances is None:
         if code in INTERVAL_CODES and (chance := chance_words(view)):
             return StripItem(name, "More runs", f"chance of parity {chance}")
-        value = "Its reason" if verdict == "inconclusive" else _nothing_likely(view)
+        value = "The next step" if verdict == "inconclusive" else _nothing_likely(view)
         return StripItem(
             name,
             value,
-            "more runs alone do not"
+            "more runs alone do not change it"
             if verdict == "inconclusive" or code not in INTERVAL_CODES
             else "",
         )

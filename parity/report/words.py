@@ -41,7 +41,8 @@ class Words:
     """A verdict, or the answer of several candidates (`parity.report.answer`), in words.
 
     `why` is why it is undecided in a few words, or why it fails apart from its gap; "" where the
-    gap decides.
+    gap decides. `next_open` is what to do about the candidates that are open, where another one
+    decides.
     """
 
     verdict: State
@@ -51,6 +52,7 @@ class Words:
     next: str
     why: str
     strip: Sequence[StripItem]
+    next_open: str = ""
 
     @property
     def chip(self) -> str:

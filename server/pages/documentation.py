@@ -35,8 +35,11 @@ class _Site(StaticFiles):
     async def get_response(self, path: str, scope: Scope) -> Response:
         """A file of the site, its page about missing ones, or the page about `make docs`."""
         if not self._start.is_file():
+            request = Request(scope)
+            # a mounted application has no dependencies that would find out who asks
+            await known_visitor(request, request.app.state.context)
             return templates.TemplateResponse(
-                Request(scope), "docs_missing.html", status_code=200 if path == "." else 404
+                request, "docs_missing.html", status_code=200 if path == "." else 404
             )
         response = await super().get_response(path, scope)
         response.headers["Content-Security-Policy"] = _POLICY

@@ -53,13 +53,18 @@ _SAMPLE = 2000
 _FINEST = 1e4
 
 
+PlacedRates = tuple[int, tuple[IntArray, FloatArray]]
+"""The place of a run among others, and its steps with their rates."""
+
+
 @frozen
 class RateDifference:
     """Where a run's learning rate differs most from the reference's: the step, both rates, and how
-    many of the logged steps differ.
+    many of the logged steps differ. `run` and `against` are the places of both among the runs.
     """
 
-    label: str
+    run: int
+    against: int
     step: int
     rate: float
     reference: float
@@ -101,15 +106,15 @@ def differing_rates(runs: Sequence[Curve]) -> RateDifference | None:
     """The largest difference of any run's learning rates from those of the run that logged most of
     them, or None.
     """
-    recorded = [(run.label, rates) for run in runs if (rates := recorded_rates(run)) is not None]
+    recorded = [
+        (place, rates)
+        for place, run in enumerate(runs)
+        if (rates := recorded_rates(run)) is not None
+    ]
     if not recorded:
         return None
-    _, reference = max(recorded, key=lambda one: len(one[1][0]))
-    differences = [
-        worst
-        for label, rates in recorded
-        if (worst := _difference(label, reference, rates)) is not None
-    ]
+    reference = max(recorded, key=lambda one: len(one[1][0]))
+    differences = [worst for one in recorded if (worst := _difference(reference, one)) is not None]
     return max(differences, key=lambda one: abs(one.rate - one.reference), default=None)
 
 
@@ -135,10 +140,8 @@ def rates_could_explain_a_gap(runs: Sequence[Curve]) -> bool:
     return False
 
 
-def _difference(
-    label: str, reference: tuple[IntArray, FloatArray], rates: tuple[IntArray, FloatArray]
-) -> RateDifference | None:
-    (known_steps, known), (steps, rate) = reference, rates
+def _difference(reference: PlacedRates, other: PlacedRates) -> RateDifference | None:
+    (against, (known_steps, known)), (run, (steps, rate)) = reference, other
     if np.array_equal(known_steps, steps) and np.array_equal(known, rate):
         return None
     # a first rate is logged before or after its update
@@ -158,7 +161,8 @@ def _difference(
         return None
     worst = int(np.argmax(beyond))
     return RateDifference(
-        label=label,
+        run=run,
+        against=against,
         step=int(steps[worst]),
         rate=float(rate[worst]),
         reference=float(around[1][worst]),

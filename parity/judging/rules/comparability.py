@@ -6,10 +6,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from parity.effective_recipe import not_claimed
+from parity.judging.curves.arms import Arms
 from parity.judging.curves.context import RECIPE, explaining, values_of
 from parity.judging.curves.curve import Curve
 from parity.judging.curves.data_order import OTHER_ORDER, SAME_ORDER, SURELY_SAME_ORDER
-from parity.judging.curves.learning_rates import differing_rates, rates_could_explain_a_gap
+from parity.judging.curves.learning_rates import (
+    RateDifference,
+    differing_rates,
+    rates_could_explain_a_gap,
+)
 from parity.judging.curves.mismatch import BITS
 from parity.judging.curves.resolution import MAX_NOISE_RATIO
 from parity.judging.curves.schedule import FROM_SCRATCH
@@ -312,11 +317,25 @@ def rates_differ(m: Measurements) -> str | None:
     worst = differing_rates(m.arms.runs)
     if worst is None:
         return None
-    where = f"at step {worst.step:,} {worst.rate:.3g} against {worst.reference:.3g}"
+    whose, other = _who_differs(m.arms, worst)
+    where = f"at step {worst.step:,} {whose} has {worst.rate:.3g} and {other} {worst.reference:.3g}"
     return (
-        f"The learning rates of the runs differ: {where}, and at {count(worst.steps, 'step')} of "
-        f"{worst.logged:,} in all."
+        f"The learning rates differ: {where}. They differ at {worst.steps:,} of "
+        f"{count(worst.logged, 'logged step')}."
     )
+
+
+def _who_differs(arms: Arms, found: RateDifference) -> tuple[str, str]:
+    """The arms whose rates differ, and of an arm of several runs which run."""
+    places = [(arm, number) for arm in arms.both for number, _ in enumerate(arm.runs, 1)]
+    (arm, number), (other, other_number) = places[found.run], places[found.against]
+    if arm is other:
+        return f"run {number} of {arm.name}", f"its run {other_number}"
+    whose, against = (
+        one.name if len(one.runs) == 1 else f"run {at} of {one.name}"
+        for one, at in ((arm, number), (other, other_number))
+    )
+    return whose, against
 
 
 def recipe_contradicted(m: Measurements) -> str | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from parity.judging.curves.arms import Arm
 from parity.judging.curves.curve import Curve
 from parity.judging.curves.spikes import MAX_MASKED_SHARE, diverged_late
 from parity.judging.gap.margin import Margin
@@ -42,11 +43,24 @@ def _nonfinite(m: Measurements, *, baseline: bool) -> str | None:
     bad = arm.nonfinite
     if not bad.fails:
         return None
-    where = (
-        "and a run ends in one" if bad.at_end else f"{percent(bad.worst_share)} of a run's steps"
-    )
     losses = count(bad.count, "NaN, infinite or blank loss", "NaN, infinite or blank losses")
-    return f"{arm.name} has {losses} from step {bad.first_step:,} on, {where}."
+    return f"{arm.name} has {losses}{_place_of_nonfinite(arm)}."
+
+
+def _place_of_nonfinite(arm: Arm) -> str:
+    """Where they begin, and whether a run ends with one, else how many of its steps they are."""
+    bad, runs = arm.nonfinite, len(arm.given)
+    if bad.at_end and runs == 1:
+        if bad.count == 1:
+            return f": the last one, at step {bad.first_step:,}"
+        return f", the first at step {bad.first_step:,} and the last at the end of its run"
+    first = f" at step {bad.first_step:,}"
+    if bad.count > 1:
+        first = f", the first{first}"
+    if bad.at_end:
+        end = "ends" if bad.ending == 1 else "end"
+        return f"{first}; {bad.ending:,} of its {runs:,} runs {end} with one"
+    return f"{first}; they are up to {percent(bad.worst_share)} of a run's steps"
 
 
 @with_margin
@@ -176,9 +190,10 @@ def gap_growing(m: Measurements, s: WindowStatistics, margin: Margin) -> str | N
     ):
         return None
     where = "and is above" if s.interval.mean > margin.nats else "toward"
+    decimals = decimals_of(m, margin)
     return (
-        f"The gap is growing: by {s.drift:+.4f} nats over the window, {where} the margin of "
-        f"{nats_words(m, margin)}."
+        f"Over the judged steps the gap grows by {s.drift:.{decimals}f} nats (noise allows "
+        f"{DRIFT_Z * s.drift_se:.{decimals}f}), {where} the margin of {nats_words(m, margin)}."
     )
 
 

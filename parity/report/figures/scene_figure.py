@@ -9,8 +9,20 @@ from typing import Any
 
 from parity.report.figures.figure_file import LABEL_BOX, SMALL, TINY, wrapped
 from parity.report.picture.axes import Axes, axes_of, x_ticks, y_ticks
-from parity.report.picture.judged_panel import judged_places, panel_title, panel_widths
-from parity.report.picture.labels import level_words, mark_kinds, near_steps, window_words
+from parity.report.picture.judged_panel import (
+    has_label,
+    judged_places,
+    panel_title,
+    panel_widths,
+)
+from parity.report.picture.labels import (
+    LEFT_HALF,
+    broken_words,
+    level_words,
+    mark_kinds,
+    near_steps,
+    window_words,
+)
 from parity.report.picture.lines import POINTS_SEEN, is_finite, margin_levels
 from parity.report.picture.picture import legend_words
 from parity.report.picture.scene import Marks, Points, Scene, Trace, TraceState
@@ -97,8 +109,12 @@ def draw_scene(figure: Any, scene: Scene, inches: tuple[float, float, float, flo
             _trace(area, trace, axes, is_selected=trace is selected)
         _marks(area, selected.marks, selected.state, axes)
         _judged(judged, scene, axes)
+        if scene.window and selected.trend:
+            ends = list(zip(scene.window, selected.trend, strict=True))
+            _plot(area, ends, axes, "--", color=INK, linewidth=1.2, zorder=3.5)
     else:
         _losses(area, judged, scene, axes)
+    _broken(area, scene.traces[scene.selected], axes)
     judged.text(
         WHISKER, 102.0, panel_title(scene), color=QUIET, fontsize=TINY, va="top", clip_on=False
     )
@@ -198,9 +214,32 @@ def _marks(area: Any, marks: Marks, state: TraceState, axes: Axes) -> None:
             )
 
 
+def _broken(area: Any, trace: Trace, axes: Axes) -> None:
+    """The steps at which a candidate without a gap, or its baseline, has NaN."""
+    if not trace.broken:
+        return
+    first, last = axes.x(trace.broken[0]), axes.x(trace.broken[-1])
+    area.axvspan(first, last, color=COLOURS[trace.state], alpha=0.22, linewidth=0)
+    area.axvline(first, color=COLOURS[trace.state], linewidth=1.4, zorder=3.0)
+    on_right = first < LEFT_HALF
+    area.annotate(
+        "".join(broken_words(trace.broken)),
+        (first, 50.0),
+        xytext=(5 if on_right else -5, 0),
+        textcoords="offset points",
+        color=TEXT_COLOURS[trace.state],
+        fontsize=TINY,
+        fontweight="bold",
+        ha="left" if on_right else "right",
+        va="center",
+        bbox=LABEL_BOX,
+        zorder=4.0,
+    )
+
+
 def _judged(panel: Any, scene: Scene, axes: Axes) -> None:
     """The intervals that were judged, with their numbers beside them."""
-    drawn = [(place, trace) for place, trace in enumerate(scene.traces) if trace.judged]
+    drawn = [(place, trace) for place, trace in enumerate(scene.traces) if has_label(trace)]
     if scene.is_dense:
         drawn = [(place, trace) for place, trace in drawn if place == scene.selected]
     several = len(drawn) > 1
@@ -208,6 +247,9 @@ def _judged(panel: Any, scene: Scene, axes: Axes) -> None:
     beside = WHISKER + APART * (max(1, whiskers) - 1) + LABEL
     tops = judged_places(scene, axes, [place for place, _ in drawn])
     for number, ((place, trace), top) in enumerate(zip(drawn, tops, strict=True)):
+        if not trace.judged:
+            x = WHISKER + APART * (number if several else 0)
+            panel.plot([x], [top], SHAPES[trace.state], color=COLOURS[trace.state], markersize=6)
         for at, interval in enumerate(trace.judged[:1] if several else trace.judged):
             x = WHISKER + APART * (number if several else at)
             ends = axes.y(interval.hi), axes.y(interval.lo)

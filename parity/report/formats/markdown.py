@@ -40,7 +40,7 @@ def markdown_sections(views: Sequence[View], accepted: Accepted | None = None) -
     each candidate.
     """
     ordered = safest_first(views)
-    said = answer_words(views)
+    said = answer_words(views, accepted=accepted)
     sections = [f"### {said.chip}: {escaped(said.lead)}"]
     sentences = [said.measure, said.interval]
     sections.append(" ".join(escaped(minus(sentence)) for sentence in sentences if sentence))
@@ -63,6 +63,8 @@ def markdown_sections(views: Sequence[View], accepted: Accepted | None = None) -
         sections.append(markdown_table([SUMMARY, *rows]))
     if said.next:
         sections.append(f"**Next:** {escaped(minus(said.next))}")
+    if said.next_open:
+        sections.append(f"**Open:** {escaped(minus(said.next_open))}")
     return ["\n\n".join(sections), *_folded_details(views)]
 
 

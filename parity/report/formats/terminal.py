@@ -22,7 +22,7 @@ from parity.report.picture.forest import axis_of, estimate_of
 from parity.report.sign_off_words import NOT_A_PASS, Accepted, accepted_words
 from parity.report.summary import SUMMARY, summary_row
 from parity.report.view import AnyDocument, EvaluationView, View, views_of
-from parity.report.words import MARKS, Words, words
+from parity.report.words import MARKS, words
 from parity.wording import cut, minus, signed
 
 MOST_LINES = 15  # of one candidate
@@ -57,11 +57,13 @@ def render_text(
     if bars:
         parts += [Text(""), *bars]
     parts.append(Text(""))
-    parts += (
-        [_next_line(answer_words(ordered), console_width, more)]
-        if several
-        else _strip_lines(ordered[0], console_width, more)
-    )
+    if several:
+        said = answer_words(ordered)
+        parts.append(_next_line("Next", said.next, console_width, more))
+        if said.next_open:
+            parts.append(_next_line("Open", said.next_open, console_width, more))
+    else:
+        parts += _strip_lines(ordered[0], console_width, more)
     if not several and not verbose:
         parts = _fitted(parts, console_width)
     return Group(*parts, *(_numbers(views, console_width) if verbose else ()))
@@ -93,7 +95,7 @@ def answer_parts(
 
 
 def _answer_parts(ordered: Sequence[View], accepted: Accepted | None) -> list[RenderableType]:
-    said = answer_words(ordered)
+    said = answer_words(ordered, accepted=accepted)
     parts: list[RenderableType] = [
         Text.assemble((said.chip, STYLES[said.verdict]), f"  {said.lead}")
     ]
@@ -179,7 +181,7 @@ def _strip_lines(view: View, width: int, more: str) -> list[RenderableType]:
     numbers = f"(all numbers: {more})"
     return [
         *lines,
-        *([_next_line(said, width, more)] if said.next else []),
+        *([_next_line("Next", said.next, width, more)] if said.next else []),
         _row("Reasons", f"{_codes(view, width - _LABEL - len(numbers) - 2)}  {numbers}", width),
     ]
 
@@ -195,18 +197,18 @@ def _codes(view: View, most: int) -> str:
     return f"{view.codes[0]}, {left} more" if left else view.codes[0]
 
 
-def _next_line(said: Words, width: int, more: str) -> Text:
+def _next_line(name: str, step: str, width: int, more: str) -> Text:
     """What to do next, whole: a command on lines of its own, else the first sentence."""
-    offered = _COMMAND.fullmatch(said.next)
+    offered = _COMMAND.fullmatch(step)
     if offered is None:
-        first = re.split(r"(?<=[.]) (?=[A-Z])", said.next, maxsplit=1)[0]
-        return _row("Next", minus(first), width, most=None) if first else Text("")
+        first = re.split(r"(?<=[.]) (?=[A-Z])", step, maxsplit=1)[0]
+        return _row(name, minus(first), width, most=None) if first else Text("")
     command = command_lines(offered["command"], width)
     promise = f"{offered['question']} Then {offered['promise'].rstrip('.')}:"
     if len(textwrap.wrap(promise, width - _LABEL)) + len(command) > _NEXT_LINES:
         promise = f"If a yes answers its question ({more}):"
     line = Text.assemble(
-        _row("Next", minus(promise), width, most=None), "".join(f"\n{part}" for part in command)
+        _row(name, minus(promise), width, most=None), "".join(f"\n{part}" for part in command)
     )
     line.no_wrap, line.overflow = True, "ignore"  # what is copied has no line breaks but its own
     return line

@@ -5,7 +5,7 @@ from html import escape
 
 from parity.report.candidates import deciding, safest_first
 from parity.report.number_words import mean_words
-from parity.report.picture.forest import GapAxis, axis_of, estimate_of
+from parity.report.picture.forest import DrawnGap, GapAxis, axis_of, estimate_of
 from parity.report.picture.scene import MANY
 from parity.report.picture.svg_parts import shape
 from parity.report.view import AnyDocument, View, views_of
@@ -22,6 +22,7 @@ def candidates_table(documents: Sequence[AnyDocument], selected: int = 0) -> str
     estimates = [estimate_of(view) for view in ordered]
     axis = axis_of([estimate for estimate in estimates if estimate])
     gaps = [minus(mean_words(view)) for view in ordered]
+    axis_words = _axis_words(estimates, axis)
     places = max(len(gap.partition(".")[2]) for gap in gaps)
     gaps = [gap + _filler(gap, places) for gap in gaps]
     rows = []
@@ -43,8 +44,8 @@ def candidates_table(documents: Sequence[AnyDocument], selected: int = 0) -> str
     title = f"{len(ordered)} candidates, safest first" if dense else "Candidate"
     verdict = "" if dense else '<th class="st">Verdict</th>'
     head = (
-        f'<tr><th><span class="vh">Mark</span></th><th>{title}</th><th class="mid">against the '
-        'margin</th><th class="n">Gap, nats</th>'
+        f'<tr><th><span class="vh">Mark</span></th><th>{title}</th><th class="mid">{axis_words}'
+        '</th><th class="n">Gap, nats</th>'
         f"{verdict}</tr>"
     )
     crowd = " crowd" if dense else ""
@@ -57,6 +58,16 @@ def candidates_table(documents: Sequence[AnyDocument], selected: int = 0) -> str
         f'<section class="cand{crowd}" aria-label="Candidates" data-decides="{decides}">'
         f"{table}</section>"
     )
+
+
+def _axis_words(estimates: Sequence[DrawnGap | None], axis: GapAxis | None) -> str:
+    """What the lines of the intervals' axis are, and the arrows at its ends."""
+    if axis is None:
+        return ""
+    lines = "line: 0" + (" · dashed: margin" if axis.margin else "")
+    means = [estimate.mean for estimate in estimates if estimate]
+    is_beyond = any(not axis.low <= mean <= axis.high for mean in means)
+    return f"{lines} · › beyond" if is_beyond else lines
 
 
 def _filler(gap: str, places: int) -> str:

@@ -17,7 +17,8 @@ from parity.judging.document_types import VerdictDocument
 from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.evaluations.document_types import EvaluationDocument
 from parity.judging.verdict.path import with_evaluation_paths
-from parity.judging.verdict.sign_offs import SignOffDocument, accepted
+from parity.judging.verdict.sign_offs import SignOffDocument
+from parity.judging.verdict.sign_offs import accepted as accepted_now
 from parity.report.candidates import deciding, safest_first
 from parity.report.html.assets import verdict_script, verdict_style
 from parity.report.html.candidates_table import candidates_table
@@ -32,7 +33,7 @@ from parity.report.html.screen import DetailsRow, Screen, answer_of, screen_html
 from parity.report.picture.case_scene import case_scene
 from parity.report.picture.picture import picture
 from parity.report.picture.scene import Scene, scene_of
-from parity.report.sign_off_words import NOT_A_PASS, accepted_words
+from parity.report.sign_off_words import Accepted, accepted_words
 from parity.report.view import AnyDocument, view_of, views_of
 
 
@@ -88,8 +89,7 @@ def evaluation_report(case: EvaluationCase, documents: Sequence[EvaluationDocume
 def job_report(job: ConcludedJob, url: str) -> str:
     """The report of a concluded job, without a script; `url` is where the job's own page is."""
     documents = job["verdicts"]
-    holding = accepted(documents, job["policy"], job.get("sign_offs", ()))
-    signed = "; ".join(f"{NOT_A_PASS}: {accepted_words(sign_off)}" for sign_off in holding.values())
+    holding = accepted_now(documents, job["policy"], job.get("sign_offs", ()))
     rows = [
         code_row("p", "Policy", "margin, confidence and checks of this job", job["policy"]),
         code_row("s", "Specification", "what was trained", job["spec"]),
@@ -103,7 +103,7 @@ def job_report(job: ConcludedJob, url: str) -> str:
     ]
     when = job["finished_at"][:16].replace("T", ", ")
     context = [job["name"], *_context(documents), f"{when} UTC", job["id"]]
-    return report_page(documents, scene_of(documents), context, rows, signed)
+    return report_page(documents, scene_of(documents), context, rows, holding)
 
 
 def _context(documents: Sequence[AnyDocument]) -> list[str]:
@@ -123,20 +123,22 @@ def report_page(
     scene: Scene,
     context: Sequence[str],
     rows: Sequence[DetailsRow] = (),
-    accepted_by: str = "",
+    accepted: Accepted | None = None,
     *,
     with_script: bool = False,
 ) -> str:
-    """The page of these verdicts: one file, details open. `rows` stand behind its own details."""
+    """The page of these verdicts: one file, details open. `rows` stand behind its own details,
+    `accepted` are the sign-offs that hold.
+    """
     ordered = safest_first(views_of(documents))
     selected = ordered.index(deciding(ordered))
-    answer = answer_of(documents, selected=selected)
+    answer = answer_of(documents, selected=selected, accepted=accepted)
     screen = Screen(
         context=context,
         answer=answer,
         picture=picture(replace(scene, selected=selected), with_points=with_script),
         table=candidates_table(documents, selected),
-        accepted=accepted_by,
+        accepted="; ".join(accepted_words(sign_off) for sign_off in (accepted or {}).values()),
         details=[
             reasons_row(ordered, answer.next),
             numbers_row(ordered, context[0]),

@@ -18,6 +18,7 @@ from parity.report.candidates import safest_first, tally
 from parity.report.forecast import Outlook, live_interval, live_lead, live_measure
 from parity.report.html.code_words import with_code
 from parity.report.picture.scene import MANY, TraceState, answer_in_words
+from parity.report.sign_off_words import NOT_A_PASS, Accepted
 from parity.report.strip import StripItem, candidate_items
 from parity.report.view import AnyDocument, View, views_of
 from parity.report.words import MARKS, words
@@ -53,6 +54,8 @@ class ScreenAnswer:
 
     `of_all` is the chip of all candidates together, where this is the answer of a selected one.
     `about` is whose the facts of the strip are, apart from the cost; "" of one candidate alone.
+    `next_open` is what to do about the candidates that are open, where another one decides; it is
+    not said while a candidate is selected.
     """
 
     state: TraceState
@@ -65,6 +68,7 @@ class ScreenAnswer:
     counts: Sequence[tuple[State, int]] = ()
     about: str = ""
     of_all: str = ""
+    next_open: str = ""
 
 
 @frozen
@@ -88,11 +92,15 @@ class Screen:
 
 
 def answer_of(
-    documents: Sequence[AnyDocument], cost: StripItem | None = None, selected: int = 0
+    documents: Sequence[AnyDocument],
+    cost: StripItem | None = None,
+    selected: int = 0,
+    accepted: Accepted | None = None,
 ) -> ScreenAnswer:
     """The answer of judged candidates; the strip is that of the selected one."""
     ordered = safest_first(views_of(documents))
-    answer, chosen = answer_in_words(answer_words(ordered, cost)), ordered[selected]
+    said, chosen = answer_words(ordered, cost, accepted), ordered[selected]
+    answer = answer_in_words(said)
     return ScreenAnswer(
         state=answer.state,
         chip=answer.chip,
@@ -101,6 +109,7 @@ def answer_of(
         interval=answer.interval,
         next=answer.next,
         strip=words(chosen, cost).strip,
+        next_open=minus(said.next_open),
         about=chosen.candidate.title if len(ordered) > 1 else "",
         counts=tally(ordered) if len(ordered) > MANY else (),
     )
@@ -127,15 +136,18 @@ def live_answer(
     planned_steps: int | None,
     strip: Sequence[StripItem],
     next_step: str = "",
+    margin_worth: str = "",
 ) -> ScreenAnswer:
-    """The answer of a forecast; `names` are the baseline's and the candidate's."""
+    """The answer of a forecast; `names` are the baseline's and the candidate's, `margin_worth` says
+    what the margin is of (`forecast.margin_basis`).
+    """
     share = f" · {100.0 * live.step / planned_steps:.0f} % OF THE STEPS" if planned_steps else ""
     return ScreenAnswer(
         state="live",
         chip=f"▸ NO VERDICT YET{share}",
         lead=live_lead(names[1], live),
         measure=minus(live_measure(names[0], live)),
-        interval=minus(live_interval(live, planned_steps)),
+        interval=minus(live_interval(live, margin_worth)),
         next=minus(next_step),
         strip=strip,
     )
@@ -157,7 +169,9 @@ def screen_html(screen: Screen) -> str:
 def _answer(screen: Screen) -> str:
     answer = screen.answer
     accepted = (
-        f'<p class="acc"><b>Accepted.</b> {escape(screen.accepted)}</p>' if screen.accepted else ""
+        f'<p class="acc"><b>{NOT_A_PASS}:</b> {escape(screen.accepted)}</p>'
+        if screen.accepted
+        else ""
     )
     counts = "".join(
         f'<span class="c-{state}">{MARKS[state]} {number} {state}</span>'
@@ -185,13 +199,24 @@ def _bold_number(measure: str) -> str:
 def _next(screen: Screen) -> str:
     if not (screen.answer.next or screen.buttons or screen.chances):
         return ""
-    step = f"<p>{with_code(screen.answer.next)}</p>" if screen.answer.next else ""
+    step = _steps(screen.answer)
     # what a button does is the same whichever candidate is selected
     whose = '<small class="whose">For the whole job:</small>' if screen.answer.about else ""
     acts = f'<div class="acts">{whose}{"".join(screen.buttons)}</div>' if screen.buttons else ""
     # buttons that advise nothing are no next step
     head = "<h2>Next</h2>" if step or 'class="btn"' in acts else ""
     return f'<section class="next" aria-label="Next">{screen.chances}{head}{step}{acts}</section>'
+
+
+def _steps(answer: ScreenAnswer) -> str:
+    """The next step, and below it that of the open candidates, in one box: the script keeps room
+    in it for the longest step of a candidate.
+    """
+    step = f"<p>{with_code(answer.next)}</p>" if answer.next else ""
+    if answer.next_open:
+        look = "also unsaid" if answer.of_all else "also"
+        step += f'<p class="{look}">{with_code(answer.next_open)}</p>'
+    return f'<div class="steps">{step}</div>' if step else ""
 
 
 def button(label: str, address: str, *, is_first: bool = True) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from parity.judging.bundles.evidence import Case
+from parity.judging.curves.curve import all_usable
 from parity.judging.document_types import VerdictDocument
 from parity.judging.live.gap_chart import BinnedGap, StepRange
 from parity.report.picture.buckets import loss_buckets
@@ -40,14 +41,15 @@ def dots_of(gap: BinnedGap) -> Dots:
 
 
 def losses_of(case: Case) -> list[Losses]:
-    """The losses of the first run of each arm, in buckets; arms without a finite loss are
-    left out.
+    """The losses of a run of each arm, in buckets: of the first with NaN, else of the first. Arms
+    without a finite loss are left out.
     """
     arms = [(case.baseline_name or "baseline", None, case.baseline)]
     arms += [(name, place, runs) for place, (name, runs) in enumerate(case.candidates.items())]  # type: ignore[misc]
     drawn = []
     for name, place, runs in arms:
-        steps, mean, _, _ = loss_buckets(runs[0])
+        broken = (run for run in runs if not all_usable(run.loss))
+        steps, mean, _, _ = loss_buckets(next(broken, runs[0]))
         if len(steps):
             drawn.append(
                 Losses(

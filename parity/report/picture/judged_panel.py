@@ -85,7 +85,7 @@ def judged_svg(scene: Scene, axes: Axes) -> str:
     """The judged intervals with their numbers, none over another."""
     several = not scene.is_dense and len(scene.traces) > 1
     with_notes = len(scene.traces) <= _NOTED or scene.is_dense
-    drawn = [place for place, trace in enumerate(scene.traces) if trace.judged]
+    drawn = [place for place, trace in enumerate(scene.traces) if has_label(trace)]
     places = judged_places(scene, axes, drawn)
     parts = [_rug(scene, axes)] if scene.is_dense else []
     for place, top in zip(drawn, places, strict=True):
@@ -102,23 +102,40 @@ def judged_svg(scene: Scene, axes: Axes) -> str:
             parts.append(
                 f'<g class="{look}" data-c="{place}">{_whisker(axes, interval, position)}{mark}</g>'
             )
+        if not intervals:
+            mark = f'<g class="k k{place if several else 0}">{shape(trace.state)}</g>'
+            chosen = " on" if place == scene.selected else ""
+            parts.append(
+                f'<g class="j c-{trace.state}{chosen}" data-c="{place}">{placed(top, mark)}</g>'
+            )
         parts.append(_judged_label(scene, place, top, several=several, with_notes=with_notes))
     return "".join(parts)
 
 
+def has_label(trace: Trace) -> bool:
+    """Whether the panel says something of a candidate: its judged gap or forecast, or that its
+    verdict has none.
+    """
+    return bool(trace.judged) or trace.state != "live"
+
+
 def judged_places(scene: Scene, axes: Axes, drawn: Sequence[int]) -> list[float]:
-    """Where the numbers of these candidates stand, % of the height, none over another."""
-    tops = [
-        axes.y(scene.traces[place].judged[0].mean)
-        if math.isfinite(scene.traces[place].judged[0].mean)
-        else 50.0
-        for place in drawn
-    ]
+    """Where the numbers of these candidates stand, % of the height, none over another; a fail
+    without a gap stands at the top.
+    """
+    tops = [_height_of(scene.traces[place], axes) for place in drawn]
     if scene.is_dense or len(scene.traces) == 1:
         return [min(85.0, max(5.0, top)) for top in tops]
     if len(scene.traces) <= _NOTED:
         return spread(tops, 10.6, (5.0, 91.0))
     return spread(tops, 7.0, (5.0, 95.0))
+
+
+def _height_of(trace: Trace, axes: Axes) -> float:
+    if not trace.judged:
+        return 0.0 if trace.state == "fail" else 50.0
+    mean = trace.judged[0].mean
+    return axes.y(mean) if math.isfinite(mean) else 50.0
 
 
 def _whisker(axes: Axes, judged: JudgedInterval, position: int) -> str:
@@ -214,7 +231,7 @@ def loss_names_svg(scene: Scene, axes: Axes) -> str:
         parts.append(
             placed(
                 top,
-                f'<text class="num s">{escape(cut(arm.name, NAME_CHARACTERS))}</text>',
+                f'<text class="num s" x="8">{escape(cut(arm.name, NAME_CHARACTERS))}</text>',
                 f"jl {look} on",
             )
         )

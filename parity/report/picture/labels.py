@@ -15,6 +15,8 @@ _MARK_DISTANCE = 4.0  # % of the width, 6 px and more of any plot: nearer marks 
 
 # % of the height: above and below, a line's label and those at the edges would meet
 _HIGH, _LOW = 18.0, 86.0
+_LABEL_ROOM = 7.0  # % of the height that a line's label below it takes
+LEFT_HALF = 50.0  # % of the width: a label there stands on the right of its line
 _SHORT_NAME = 12  # characters of the baseline's name on a narrow screen
 _NEAR_EDGE = 8.0  # % of the width, where a label in the middle would stand out
 
@@ -35,6 +37,7 @@ def labels_svg(scene: Scene, axes: Axes) -> Iterator[str]:
         yield from _level_labels(scene, axes)
     else:
         yield from _loss_names(scene, axes)
+    yield from _broken_labels(scene, axes)
     if scene.window:
         yield _window_label(scene, axes, 34 if has_marks else 16)
     if scene.now is not None:
@@ -108,11 +111,8 @@ def _level_labels(scene: Scene, axes: Axes) -> Iterator[str]:
                 f'<text class="lab strong" x="6" y="{percent_text(axes.y(level))}" '
                 f'dy="-5">{words}{note}</text>'
             )
-        elif axes.y(level) - axes.y(0.0) > 12.0:
-            yield (
-                f'<text class="lab strong" x="6" y="{percent_text(axes.y(level))}" '
-                f'dy="14">{words}</text>'
-            )
+        else:
+            yield _lower_margin_label(axes, level, words)
     name = escape(cut(scene.baseline, NAME_CHARACTERS))
     if len(scene.baseline) > _SHORT_NAME:
         name = (
@@ -120,6 +120,41 @@ def _level_labels(scene: Scene, axes: Axes) -> Iterator[str]:
             f'class="short">{escape(cut(scene.baseline, _SHORT_NAME))}</tspan>'
         )
     yield f'<text class="lab z" x="6" y="{percent_text(axes.y(0.0))}" dy="14">{name} = 0</text>'
+
+
+def _lower_margin_label(axes: Axes, level: float, words: str) -> str:
+    """Below its line, above it at the edge; at the right end where zero's label is too near."""
+    y = axes.y(level)
+    below = y < 100.0 - _LABEL_ROOM
+    is_free = y - axes.y(0.0) > (_LABEL_ROOM if below else 2.0 * _LABEL_ROOM)
+    side = 'class="lab strong" x="6"' if is_free else 'class="lab strong end" x="100%" dx="-6"'
+    return f'<text {side} y="{percent_text(y)}" dy="{14 if below else -5}">{words}</text>'
+
+
+def _broken_labels(scene: Scene, axes: Axes) -> Iterator[str]:
+    """Where the losses of a candidate that has no gap are NaN, or its baseline's."""
+    for place, trace in enumerate(scene.traces):
+        if not trace.broken:
+            continue
+        share = axes.x(trace.broken[0])
+        x, chosen = percent_text(share), " on" if place == scene.selected else ""
+        side = 'stays" dx="6"' if share < LEFT_HALF else 'stays end" dx="-6"'
+        words, more = broken_words(trace.broken)
+        yield (
+            f'<g class="broken c-{trace.state}{chosen}" data-c="{place}"><line class="cross moves" '
+            f'x1="{x}" x2="{x}" y1="0" y2="100%"/><text class="lab strong moves {side} x="{x}" '
+            f'y="22%">{words}<tspan class="minor">{more}</tspan></text></g>'
+        )
+
+
+def broken_words(steps: Sequence[int]) -> tuple[str, str]:
+    """At which steps losses are NaN: "NaN from step 1,460", and " to 1,499", for which a narrow
+    screen has no room.
+    """
+    first, last = steps[0], steps[-1]
+    if first == last:
+        return f"NaN at step {first:,}", ""
+    return f"NaN from step {first:,}", f" to {last:,}"
 
 
 def _window_label(scene: Scene, axes: Axes, y: int) -> str:

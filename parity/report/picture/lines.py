@@ -59,6 +59,8 @@ def _trace_lines(scene: Scene, axes: Axes, place: int) -> str:
             if is_whole
             else []
         ),
+        _broken(trace, axes),
+        _trend(scene, trace, axes),
         _fan(scene, trace, axes),
         _dots([(point["step"], point["mean"]) for point in path], axes, "pts")
         if len(path) <= POINTS_SEEN
@@ -100,6 +102,26 @@ def _dots(points: Points, axes: Axes, look: str) -> str:
     return f'<path class="{look}" d="{drawn}"/>'
 
 
+def _trend(scene: Scene, trace: Trace, axes: Axes) -> str:
+    """The straight line through the judged steps, where the growth of the gap is a reason: the
+    line of the picture is a mean over as many steps, and shows less of it.
+    """
+    if trace.trend is None or scene.window is None:
+        return ""
+    return _line(list(zip(scene.window, trace.trend, strict=True)), axes, "line trend")
+
+
+def _broken(trace: Trace, axes: Axes) -> str:
+    """The steps between the first and the last NaN of a candidate that has no gap, shaded."""
+    if not trace.broken:
+        return ""
+    left, right = (10.0 * axes.x(step) for step in (trace.broken[0], trace.broken[-1]))
+    return (
+        f'<rect class="nan" x="{short_number(left)}" y="0" '
+        f'width="{short_number(right - left)}" height="1000"/>'
+    )
+
+
 def _fan(scene: Scene, trace: Trace, axes: Axes) -> str:
     """The forecast from now to the end: where the gap ends with a chance of 90 % and of 50 %."""
     if scene.now is None or trace.gap is None or not trace.judged:
@@ -125,7 +147,7 @@ def _loss_lines(scene: Scene, axes: Axes) -> Iterator[str]:
             chosen, trace = " on" if arm.arm == scene.selected else "", scene.traces[arm.arm]
             yield (
                 f'<g class="cv c-{trace.state} d{trace.style}{chosen}" '
-                f'data-c="{arm.arm}">{_line(points, axes)}</g>'
+                f'data-c="{arm.arm}">{_broken(trace, axes)}{_line(points, axes)}</g>'
             )
 
 

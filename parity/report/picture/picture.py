@@ -40,6 +40,7 @@ def picture(scene: Scene, *, with_points: bool = True) -> str:
     ]
     looks += ["many"] if len(scene.traces) > 1 else []
     looks += ["crowd"] if scene.is_dense else []
+    looks += [] if scene.window else ["unjudged"]
     if with_points and is_gap:
         keys = " Arrow keys move the cursor, plus and minus zoom, 0 shows the whole run."
     else:
@@ -85,7 +86,9 @@ def _caption(scene: Scene) -> str:
         ]
         noun = "Loss" if len(drawn) == 1 else "Losses"
         what = f'<span class="what">{noun} of {" and ".join(drawn)}, nats per token</span>'
-        return f'<figcaption>{what}<span class="r">{escape(scene.legend)}</span></figcaption>'
+        return (
+            f'<figcaption>{what}<span class="r">{escape(legend_words(scene))}</span></figcaption>'
+        )
     name = escape(cut(selected.name, NAME_CHARACTERS))
     if len(scene.traces) > 1:
         named = f'<b class="c-{selected.state} tinted name">{name}</b>: gap'
@@ -100,4 +103,6 @@ def legend_words(scene: Scene) -> str:
     marks = [trace.marks for trace in scene.traces]
     keys = [" · ▲ spike"] if any(any(trace_marks.spikes) for trace_marks in marks) else []
     keys += [" · △ NaN"] if any(any(trace_marks.nonfinite) for trace_marks in marks) else []
+    if scene.traces[scene.selected].trend:
+        keys.insert(0, " · dashed: trend")
     return f"{scene.legend}{''.join(keys)}"

@@ -11,12 +11,20 @@ from dataclasses import replace
 from typing import Literal
 
 from parity.frozen import frozen
+from parity.judging.codes import BASELINE_INVALID, GAP_GROWING, NONFINITE_CAND
 from parity.judging.document_types import MarginDocument, PathPointDocument, State
 from parity.report.answer import answer_words
 from parity.report.candidates import safest_first
 from parity.report.number_words import ends_words, mean_words
 from parity.report.strip import StripItem, candidate_items
-from parity.report.view import AnyDocument, EvaluationView, View, number, views_of
+from parity.report.view import (
+    AnyDocument,
+    EvaluationView,
+    TrainingView,
+    View,
+    number,
+    views_of,
+)
 from parity.report.words import Words, words
 from parity.wording import (
     DECIMALS,
@@ -36,6 +44,7 @@ _SHORT_NAME = 12  # characters of a baseline's name before an interval
 
 Points = Sequence[tuple[float, float]]
 TraceState = State | Literal["live"]
+_BROKEN_SIDE = {BASELINE_INVALID.code: "baseline", NONFINITE_CAND.code: "candidate"}
 OWN_BASELINE = "own baseline"  # of each candidate, where they are judged against different arms
 _NOTE = (
     "Each point is the judge’s gap and interval for the runs cut there; the last one is the "
@@ -97,7 +106,9 @@ class Trace:
     `judged` for the forecast's 90 % and its `gap` so far, from which the forecast starts.
     `decimals` are those of its nats, `facts` what the strip says of it alone, `answer` what the
     page says once it is selected, where there are several; `arm` is its arm's name, `style` the
-    place of its line among the lines that tell candidates apart.
+    place of its line among the lines that tell candidates apart. `trend` is the gap at both ends of
+    the judged steps on a straight line through them, where its growth decides;
+    `broken` are the first and the last step of NaN or infinite losses that left no gap to judge.
     """
 
     name: str
@@ -116,6 +127,8 @@ class Trace:
     answer: Answer | None = None
     arm: str = ""
     style: int = 0
+    trend: tuple[float, float] | None = None
+    broken: tuple[int, int] | None = None
 
 
 @frozen
@@ -245,7 +258,7 @@ def _trace(view: View, dots: Dots, *, several: bool, mixed: bool) -> Trace:
         name=view.candidate.title,
         state=view.state,
         judged=_judged(view),
-        label=minus(mean_words(view)),
+        label=minus(mean_words(view)) if view.gap else _label_without_gap(view),
         notes=[
             minus(f"to {cut(view.baseline.name, _SHORT_NAME)}: {note}" if mixed else note)
             for note in _notes(view, several=several)
@@ -257,11 +270,40 @@ def _trace(view: View, dots: Dots, *, several: bool, mixed: bool) -> Trace:
         decimals=view.decimals,
         path=inner,
         outer=outer,
+        trend=_trend(view),
+        broken=_broken(view, dots),
         dots=dots.points,
         marks=Marks(
             spikes=(spikes[0], spikes[1]) if spikes else ((), ()), nonfinite=dots.nonfinite
         ),
     )
+
+
+def _trend(view: View) -> tuple[float, float] | None:
+    if not isinstance(view, TrainingView) or not view.gap or view.code != GAP_GROWING.code:
+        return None
+    drift = view.document.get("drift")
+    if not drift:
+        return None
+    return view.gap.mean - drift["change"] / 2.0, view.gap.mean + drift["change"] / 2.0
+
+
+def _broken(view: View, dots: Dots) -> tuple[int, int] | None:
+    """The losses that decided as NaN: to the end of what was judged where a run ends with one, else
+    as far as they are marked.
+    """
+    side = _BROKEN_SIDE.get(view.code)
+    if side is None or not isinstance(view, TrainingView):
+        return None
+    found = view.document["nonfinite"][side]
+    first = found["first_step"]
+    marked = dots.nonfinite[side == "candidate"]
+    last = view.document["window"]["last"] if found["at_end"] else first
+    return first, max(first, last, *marked)
+
+
+def _label_without_gap(view: View) -> str:
+    return "NaN" if view.code in _BROKEN_SIDE else "no gap"
 
 
 def _judged(view: View) -> list[JudgedInterval]:

@@ -70,12 +70,7 @@ function tell([state, chip, lead, measure, interval, next], name) {
   head.replaceChildren(Object.assign(document.createElement("span"), { textContent: name === null ? chip : `${chip} · ${name}` }));
   if (name !== null) head.append(Object.assign(document.createElement("a"), { className: "of-all", href: "?", textContent: `${data.answer[1]} in all` }));
   sayAnswer(place, lead, measure, interval);
-  let step = screen.querySelector(".next > p:not(.said)");
-  if (!step && next) {
-    step = document.createElement("p");
-    screen.querySelector(".next > h2:last-of-type")?.after(step);
-  }
-  step?.replaceChildren(...withCode(next));
+  sayStep(screen.querySelector(".next .steps"), next, name !== null);
 }
 
 /** A sentence with its commands, which stand between backticks, as code. */
@@ -93,6 +88,12 @@ function sayAnswer(place, lead, measure, interval) {
   if (told) told.textContent = interval;
 }
 
+/** Say a next step; that of the open candidates is not said while one is selected. */
+function sayStep(steps, next, isOfOne) {
+  steps?.querySelector("p:not(.also)")?.replaceChildren(...withCode(next));
+  steps?.querySelector(".also")?.classList.toggle("unsaid", isOfOne);
+}
+
 /** Room for the longest answer, so that another choice moves nothing below it. */
 function keepRoom() {
   const place = document.querySelector(".v .ans");
@@ -107,16 +108,18 @@ function keepRoom() {
   }
   like.remove();
   place.style.minHeight = `${most}px`;
-  const step = document.querySelector(".v .screen .next > p:not(.said)");
-  if (!step) return;
-  step.style.minHeight = "";
-  const shown = [...step.childNodes];
-  const heights = [step.offsetHeight, ...data.candidates.map(({ answer }) => {
-    step.replaceChildren(...withCode(answer?.[5] ?? ""));
-    return step.offsetHeight;
+  const steps = document.querySelector(".v .screen .next .steps");
+  if (!steps) return;
+  steps.style.minHeight = "";
+  const trial = steps.cloneNode(true);
+  steps.after(trial);
+  sayStep(trial, data.answer[5], false);
+  const heights = [trial.offsetHeight, ...data.candidates.map(({ answer }) => {
+    sayStep(trial, answer?.[5] ?? "", true);
+    return trial.offsetHeight;
   })];
-  step.replaceChildren(...shown);
-  step.style.minHeight = `${Math.max(...heights)}px`;
+  trial.remove();
+  steps.style.minHeight = `${Math.max(...heights)}px`;
 }
 
 /** Mark the candidate of this place in table and picture. */

@@ -4,9 +4,10 @@ neither, with one picture and the strip.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import cast
+from typing import Any, cast
 
 from markupsafe import Markup
 from sqlalchemy.orm import Session
@@ -16,8 +17,10 @@ from parity.judging.document_types import PathPointDocument, VerdictDocument
 from parity.judging.live.gap_chart import StepRange
 from parity.judging.live.pair_sums import BLOCKS
 from parity.judging.live.rules import Forecast
+from parity.judging.policy import policy_from_mapping
 from parity.judging.verdict.sign_offs import SignOffDocument
 from parity.report.candidates import deciding, safest_first
+from parity.report.forecast import margin_basis
 from parity.report.html.candidates_table import candidates_table
 from parity.report.html.screen import (
     Screen,
@@ -106,12 +109,28 @@ def verdict_dots(cache: Cache, session: Session, job: Job) -> Mapping[str, Dots]
     return dots
 
 
+def verdict_losses(
+    cache: Cache, session: Session, job: Job, verdicts: Sequence[Mapping[str, Any]]
+) -> Sequence[Losses]:
+    """The losses of a concluded job whose verdicts have no gap, as of NaN; none of any other."""
+    if any(view.gap for view in views_of(verdicts)):
+        return ()
+    return _losses_of(cache, session, job)
+
+
 def live_curves(cache: Cache, session: Session, job: Job) -> LiveCurves:
     """What there is to draw of a job without a verdict."""
     paths = live_paths(job)
     if any(live_path.path or live_path.dots.points for live_path in paths.values()):
         return LiveCurves(paths=paths)
-    begun = [(arm, arm.runs[0]) for arm in job.arms if arm.runs and arm.runs[0].steps_done]
+    return LiveCurves(paths=paths, losses=_losses_of(cache, session, job))
+
+
+def _losses_of(cache: Cache, session: Session, job: Job) -> list[Losses]:
+    """The losses of a run of each arm that has begun: of the first that ended in NaN, else of the
+    first.
+    """
+    begun = [(arm, _drawn_run(arm.runs)) for arm in job.arms if arm.runs]
     losses = [
         Losses(
             name=arm.name,
@@ -119,8 +138,14 @@ def live_curves(cache: Cache, session: Session, job: Job) -> LiveCurves:
             points=_loss_points(cache, session, run, job.planned_steps or run.steps_done),
         )
         for arm, run in begun
+        if run.steps_done
     ]
-    return LiveCurves(paths=paths, losses=[arm for arm in losses if arm.points])
+    return [arm for arm in losses if arm.points]
+
+
+def _drawn_run(runs: Sequence[Run]) -> Run:
+    broken = (run for run in runs if run.last_loss and not math.isfinite(float(run.last_loss)))
+    return next(broken, runs[0])
 
 
 def _loss_points(cache: Cache, session: Session, run: Run, planned: int) -> Points:
@@ -172,12 +197,14 @@ def first_screen(
     candidate: str,
     sign_offs: Sequence[SignOffEntry],
     buttons: Sequence[str],
+    losses: Sequence[Losses] = (),
 ) -> Markup:
     """The screen as HTML; `drawn` holds the dots of a judged job by candidate, else what is live;
-    `candidate` is the one that the picture highlights, by default the one that decides.
+    `candidate` is the one that the picture highlights, by default the one that decides. `losses`
+    are drawn where no verdict has a gap.
     """
     if not isinstance(drawn, LiveCurves):
-        made = _judged(job, drawn, candidate, sign_offs, buttons)
+        made = _judged(job, drawn, candidate, sign_offs, buttons, losses)
     else:
         made = _unjudged(job, drawn, candidate, buttons)
     return Markup(screen_html(made))  # noqa: S704
@@ -189,15 +216,20 @@ def _judged(
     candidate: str,
     sign_offs: Sequence[SignOffEntry],
     buttons: Sequence[str],
+    losses: Sequence[Losses],
 ) -> Screen:
     # a job's answer holds them as JSON, which its schema does not describe
     documents = cast("Sequence[VerdictDocument]", job.verdicts)
     ordered = safest_first(views_of(documents))
     places = [view.candidate.name for view in ordered]
     selected = places.index(candidate if candidate in places else deciding(ordered).candidate.name)
-    scene = scene_of(documents, dots, end=job.planned_steps - 1 if job.planned_steps else None)
+    end = job.planned_steps - 1 if job.planned_steps else None
+    scene = scene_of(documents, dots, end=end, losses=losses)
     scene = replace(scene, selected=selected)
-    answer = answer_of(documents, cost_fact(job.cost), selected)
+    accepted = {
+        sign_off.candidate: cast("SignOffDocument", asdict(sign_off)) for sign_off in sign_offs
+    }
+    answer = answer_of(documents, cost_fact(job.cost), selected, accepted)
     if len(places) > 1 and candidate in places:
         answer = selected_answer(answer, ordered[selected])
     return Screen(
@@ -206,9 +238,7 @@ def _judged(
         picture=picture(scene),
         buttons=buttons,
         table=candidates_table(documents, selected),
-        accepted="; ".join(
-            accepted_words(cast("SignOffDocument", asdict(sign_off))) for sign_off in sign_offs
-        ),
+        accepted="; ".join(accepted_words(sign_off) for sign_off in accepted.values()),
         is_dense=scene.is_dense,
     )
 
@@ -227,6 +257,7 @@ def _unjudged(job: JobDocument, live: LiveCurves, candidate: str, buttons: Seque
             job.planned_steps,
             strip,
             _next_of(job, shown),
+            _margin_worth(job, outlook.margin),
         )
         answer = replace(
             answer,
@@ -275,7 +306,8 @@ def _live_scene(job: JobDocument, live: LiveCurves, shown: ArmDocument | None) -
     if outlook:
         legend = "line: gap over the last part so far · band: its interval · fan: forecast"
     else:
-        legend = "the first run of each arm so far" if losses else "the plan’s axes"
+        runs = "the first run of each arm" + ("" if has_ended else " so far")
+        legend = runs if losses else "the plan’s axes"
     if has_ended:
         note = ""
     elif any(trace.dots or trace.path for trace in traces):
@@ -292,7 +324,7 @@ def _live_scene(job: JobDocument, live: LiveCurves, shown: ArmDocument | None) -
         end=job.planned_steps - 1 if job.planned_steps else max([1, *steps]),
         window=None if has_ended else window,
         margin=margin,
-        margin_note="of today’s loss" if margin else "",
+        margin_note=_margin_worth(job, margin) if margin else "",
         legend=legend,
         note=f"A forecast is never a verdict. {note}" if outlook else note,
         selected=next((place for place, arm in enumerate(arms) if arm is shown), 0),
@@ -301,6 +333,10 @@ def _live_scene(job: JobDocument, live: LiveCurves, shown: ArmDocument | None) -
         limits=steady_limits(reach) if outlook and reach else None,
         nothing="no step was recorded" if has_ended else "no step yet",
     )
+
+
+def _margin_worth(job: JobDocument, margin: float) -> str:
+    return margin_basis(policy_from_mapping(job.policy), margin)
 
 
 def _window(job: JobDocument) -> tuple[int, int] | None:

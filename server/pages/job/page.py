@@ -22,7 +22,12 @@ from server.pages.job import forms
 from server.pages.job.arm_differences import compare, compared_by_plan
 from server.pages.job.buttons import Actions, buttons_of
 from server.pages.job.candidate_table import candidate_table
-from server.pages.job.first_screen import first_screen, live_curves, verdict_dots
+from server.pages.job.first_screen import (
+    first_screen,
+    live_curves,
+    verdict_dots,
+    verdict_losses,
+)
 from server.pages.job.pairs import pair_table
 from server.pages.job.parts import part_address, runs_values
 from server.pages.rendering import HERE, pages_router, templates
@@ -87,6 +92,11 @@ def show(
             if document.verdicts
             else live_curves(context.cache, session, job)
         )
+        losses = (
+            verdict_losses(context.cache, session, job, document.verdicts)
+            if document.verdicts
+            else ()
+        )
         forecast_count = forecasts.how_many(job)
         proposed, added_means, run_count = proposal(job), added_runs.meaning(job), len(job.runs)
     remarks = forms.values(request, context, document)
@@ -105,7 +115,7 @@ def show(
         "lab": added,
         "unstated": unstated,
         "modules": JOB_MODULES,
-        "screen": first_screen(document, drawn, candidate, signed, buttons),
+        "screen": first_screen(document, drawn, candidate, signed, buttons, losses),
         "table": candidate_table(document, candidate),
         "part_of": partial(part_address, document.id),
         "forecasts": forecast_count,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from parity.report.strip import StripItem
 from parity.wording import count
 from server.database.states import JOB_ENDED
@@ -37,12 +40,17 @@ def progress_strip(job: JobDocument) -> list[StripItem]:
             count(short_reruns, "short rerun") if short_reruns else "No short reruns",
             "used in the verdict, not in a forecast",
         ),
-        StripItem(
-            "Early stop",
-            str(job.policy.get("early_stop", "advise")),
-            "what a forecast of a fail does to the runs",
-        ),
+        _early_stop(job.policy),
     ]
+
+
+def _early_stop(policy: Mapping[str, Any]) -> StripItem:
+    """What a forecast of a fail does to the runs, as the policy says."""
+    if policy.get("early_stop", "advise") == "stop":
+        return StripItem(
+            "Early stop", "On", "runs of a candidate that will fail, or can hardly pass, are ended"
+        )
+    return StripItem("Early stop", "Off", "a forecast of a fail is shown and ends no run")
 
 
 def cost_fact(cost: CostDocument) -> StripItem:

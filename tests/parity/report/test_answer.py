@@ -65,6 +65,37 @@ def test_the_next_step_is_of_the_candidate_that_decides(documents: dict[str, Any
     assert answer_words(views).next.startswith("straddle: ")
 
 
+def test_where_a_fail_decides_the_nearest_of_the_open_ones_has_its_step_too(
+    documents: dict[str, Any],
+) -> None:
+    views = views_named(documents, "pass", "straddle", "fail")
+    step = words(views[1]).next
+    assert answer_words(views).next_open == f"straddle, which is open: {step}"
+    two = [*views, renamed(views[1], "other")]
+    assert answer_words(two).next_open.startswith(
+        "straddle, of the 2 that are open the nearest to a decision: "
+    )
+
+
+@pytest.mark.parametrize("names", [("pass", "fail"), ("pass", "straddle"), ("straddle",)])
+def test_nothing_is_added_where_no_other_candidate_is_open(
+    names: tuple[str, ...], documents: dict[str, Any]
+) -> None:
+    assert answer_words(views_named(documents, *names)).next_open == ""
+
+
+def test_an_accepted_verdict_tells_nobody_to_wait_and_keeps_its_state(
+    documents: dict[str, Any],
+) -> None:
+    views = views_named(documents, "straddle", "fail")
+    signed: Any = {"straddle": {"candidate": "straddle", "expires_at": "2026-12-13T17:00:00Z"}}
+    said = answer_words(views[:1], accepted=signed)
+    assert said.lead == "straddle is open, and accepted until 2026-12-13."
+    assert (said.verdict, said.next) == ("inconclusive", words(views[0]).next)
+    assert answer_words(views, accepted=signed).lead == answer_words(views).lead
+    assert answer_words(views[1:], accepted=signed).lead == "Do not switch to fail."
+
+
 def test_several_that_pass_as_of_a_step_say_so(documents: dict[str, Any]) -> None:
     (view,) = views_named(documents, "pass")
     early = [replace(renamed(view, name), finished=False) for name in ("a", "b")]

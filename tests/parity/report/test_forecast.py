@@ -1,11 +1,21 @@
 """A forecast in words says what the verdict will probably be."""
 
+import math
 from typing import Any
 
 import pytest
 
 from parity.judging.live.rules import State
-from parity.report.forecast import Outlook, change_words, course, live_lead, live_measure
+from parity.judging.policy import policy_from_mapping
+from parity.report.forecast import (
+    Outlook,
+    change_words,
+    course,
+    live_interval,
+    live_lead,
+    live_measure,
+    margin_basis,
+)
 
 
 class _Live:
@@ -58,6 +68,26 @@ def test_what_the_rules_say_stands_before_the_chances() -> None:
     assert course(_Live(0.0, 0.5, state="will_fail")) == "fail"
     assert course(_Live(0.0, 0.5)) == "open"
     assert live_lead("nvfp4", _Live(0.0, 0.5, state="futile")) == "nvfp4 can hardly pass any more."
+
+
+@pytest.mark.parametrize(
+    ("policy", "margin", "basis"),
+    [
+        ({"margin": "1 %"}, 0.0171, "1 % of today's loss"),
+        ({"profile": "fp8-grade"}, 0.0043, "0.25 % of today's loss"),
+        ({"margin": "1 %", "profile": "fp8-grade"}, 0.0043, "0.25 % of today's loss"),
+        ({"margin": "0.02 nats"}, 0.02, "stated"),
+        ({"margin": "0.02 nats", "profile": "fp8-grade"}, 0.0043, "0.25 % of today's loss"),
+        ({"margin": "5% tokens at 0.2 nats"}, 0.2 * math.log1p(0.05), "5 % tokens at 0.2 nats"),
+        ({"profile": "noise-floor"}, 0.003, "the noise floor so far"),
+    ],
+)
+def test_the_margin_of_a_forecast_says_what_it_is_worth(
+    policy: dict[str, str], margin: float, basis: str
+) -> None:
+    assert margin_basis(policy_from_mapping(policy), margin) == basis
+    said = live_interval(_Live(0.4, 0.3, margin=margin), basis)
+    assert f"({basis})." in said
 
 
 @pytest.mark.parametrize(

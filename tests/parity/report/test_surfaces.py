@@ -121,8 +121,14 @@ def test_terminal_comment_and_page_show_one_answer(
     head = f"### {said.chip}: {said.lead} {measure} {interval}".strip()
     assert comment.startswith(head)
     assert not said.next or f"**Next:** {joined(minus(said.next))}" in comment
+    also = said.next_open
+    is_open = any(document["verdict"] == "inconclusive" for document in documents)
+    assert bool(also) == (said.verdict == "fail" and is_open)
+    assert not also or f"**Open:** {joined(minus(also))}" in comment
 
     page = report_page(documents, scene_of(documents), ["parity compare"])
+    assert not also or part(page, r'class="also">(.*?)</p>') == minus(also).replace("`", "")
+    assert not also or f"Open {also.split('.')[0]}"[:60] in joined(terminal)
     assert part(page, r'class="chip">(.*?)</p>') == said.chip
     assert part(page, r"<h1[^>]*>(.*?)</h1>") == said.lead
     assert part(page, r'class="meas">(.*?)</p>') == measure

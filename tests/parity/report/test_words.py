@@ -78,7 +78,13 @@ def test_a_gap_is_told_in_three_sentences(
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("nan", "NaN, infinite or blank losses from step 0 on"),
+        (
+            "nan",
+            (
+                "cand has 2,000 NaN, infinite or blank losses, the first at step 0 and the last "
+                "at the end of its run."
+            ),
+        ),
         ("empty", "Run 1 of cand has no steps."),
     ],
 )

@@ -50,6 +50,15 @@ class TestNotBuilt:
         assert "make docs" in answer.text
         assert api.get("/docs/tutorial-service/").status_code == 404
 
+    def test_their_header_is_that_of_the_other_pages(self, api):
+        links = re.compile(r'<nav aria-label="Pages">.*?</nav>', re.DOTALL)
+        names = [
+            re.findall(r"<a [^>]*>(.*?)</a>", links.search(api.get(path).text)[0])
+            for path in ("/jobs", "/docs/", "/docs/nothing/")
+        ]
+        assert names[0] == names[1] == names[2]
+        assert "Tokens" in names[0]
+
     def test_they_appear_without_a_restart(self, api, site):
         site.mkdir()
         (site / "index.html").write_text("built")

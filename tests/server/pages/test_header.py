@@ -72,6 +72,20 @@ def test_the_room_of_the_scrollbar_has_the_colour_of_the_page(barred: Page):
     assert barred.screenshot(clip={"x": 1430, "y": 600, "width": 8, "height": 8}) != outside
 
 
+def test_the_window_and_the_panel_beside_it_have_one_shade(barred: Page, database, recorded):
+    job_id = recorded({"nvfp4": 0.05})
+    conclude(database, job_id)
+    for scheme in ("dark", "light"):
+        barred.emulate_media(color_scheme=scheme)
+        for path in (f"/jobs/{job_id}", "/public/gb200-continued"):
+            barred.goto(path)
+            shades = barred.evaluate(
+                """[getComputedStyle(document.querySelector(".pic .win")).fill,
+                getComputedStyle(document.querySelector(".pic .jud")).backgroundColor]"""
+            )
+            assert shades[0] == shades[1], (scheme, path)
+
+
 def test_a_verdict_has_the_colour_of_its_page(barred: Page, database, recorded):
     job_id = recorded({"nvfp4": 0.05})
     conclude(database, job_id)

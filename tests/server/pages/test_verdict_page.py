@@ -66,7 +66,7 @@ GEOMETRY = r"""() => {
     interval: document.querySelector(".int").textContent, table: document.querySelector(".cand tr.on .v-gap")?.textContent ?? null,
     mark: value(middle(first + ".j.on .mk")), hi: value(whisker.top), lo: value(whisker.bottom),
     band: [Math.min(...ends), Math.max(...ends)], px: Math.abs(value(1) - value(0)),
-    bottom: Math.max(...[".ans", ".screen > .pic", ".strip"].map((name) => box(name).bottom)),
+    bottom: Math.max(...[".ans", ".screen > .pic", innerWidth < 700 ? ".next" : ".strip"].filter((name) => document.querySelector(name)).map((name) => box(name).bottom)),
     sideways: document.documentElement.scrollWidth - innerWidth,
     inside: boxes.every((one) => one.right <= box(first + ".jud").right + 4 && one.bottom <= box(first + ".jud").bottom + 4),
     apart: boxes.every((one, at) => boxes.slice(at + 1).every((other) => apart(one, other))),

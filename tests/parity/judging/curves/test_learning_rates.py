@@ -228,6 +228,37 @@ def test_a_replicate_with_other_rates_counts_too(make_run: MakeRun, judge_pair: 
     assert judge_pair(runs[0], runs[1:]).codes[0] == "LEARNING_RATES_DIFFER"
 
 
+def test_the_arms_whose_rates_differ_are_named(make_run: MakeRun, judge_pair: JudgePair) -> None:
+    for factors, sentence in (
+        ((1.0, 0.5), "at step 1 cand has 0.0005 and base 0.001"),
+        ((0.5, 1.0), "at step 1 cand has 0.001 and base 0.0005"),
+    ):
+        rates = (factor * np.full(N, 1e-3) for factor in factors)
+        verdict = judged(judge_pair, make_run, *rates, baseline_name="base")
+        assert verdict.document()["reasons"][0]["sentence"] == (
+            f"The learning rates differ: {sentence}. They differ at {N - 1:,} of {N - 1:,} logged "
+            "steps."
+        )
+
+
+def test_of_runs_of_one_arm_the_ones_that_differ_are_named(
+    make_run: MakeRun, judge_pair: JudgePair
+) -> None:
+    def arm(*factors: float) -> list[Curve]:
+        return [
+            make_run(N, seed=seed, columns={"learning_rate": factor * np.full(N, 1e-3)})
+            for seed, factor in enumerate(factors, 1)
+        ]
+
+    for base, cand, words in (
+        (arm(1.0, 1.0), arm(1.0, 1.2), "run 2 of cand has 0.0012 and run 1 of base 0.001"),
+        (arm(1.0, 1.2), arm(1.0, 1.0), "run 2 of base has 0.0012 and its run 1 0.001"),
+    ):
+        verdict = judge_pair(base, cand, baseline_name="base")
+        said = verdict.document()["reasons"][0]["sentence"]
+        assert f"at step 1 {words}. " in said
+
+
 @pytest.mark.parametrize("arm", [0, 1])
 def test_rates_of_one_arm_are_a_warning(arm: int, make_run: MakeRun, judge_pair: JudgePair) -> None:
     base, cand = (SCHEDULES["cosine to 0"] if number == arm else None for number in (0, 1))

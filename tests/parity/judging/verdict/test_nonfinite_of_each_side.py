@@ -48,3 +48,44 @@ def test_one_percent_of_a_side_decides_and_less_does_not(
 ) -> None:
     assert code in codes_of(side, LIMIT, judge_pair, make_run)
     assert code not in codes_of(side, LIMIT - 2, judge_pair, make_run)
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "runs", "sentence"),
+    [
+        (1999, 1999, 1, "cand has 1 NaN, infinite or blank loss: the last one, at step 1,999."),
+        (
+            1990,
+            1999,
+            1,
+            (
+                "cand has 10 NaN, infinite or blank losses, the first at step 1,990 and the last "
+                "at the end of its run."
+            ),
+        ),
+        (
+            1999,
+            1999,
+            2,
+            "cand has 1 NaN, infinite or blank loss at step 1,999; 1 of its 2 runs ends with one.",
+        ),
+        (
+            500,
+            599,
+            1,
+            (
+                "cand has 100 NaN, infinite or blank losses, the first at step 500; they are up "
+                "to 5.0 % of a run's steps."
+            ),
+        ),
+    ],
+)
+def test_it_is_said_where_they_are_and_which_runs_end_with_one(
+    first: int, last: int, runs: int, sentence: str, judge_pair: JudgePair, make_run: MakeRun
+) -> None:
+    arms = [[make_run(seed=seed) for seed in range(start, start + runs)] for start in (0, 0)]
+    loss = arms[1][0].loss.copy()
+    loss[first : last + 1] = np.nan
+    arms[1][0] = replace(arms[1][0], loss=loss)
+    verdict = judge_pair(*arms)
+    assert verdict.document()["reasons"][0]["sentence"] == sentence

@@ -10,6 +10,7 @@ import re
 import urllib.parse
 from html import unescape
 from html.parser import HTMLParser
+from typing import Any
 
 import pytest
 
@@ -30,6 +31,7 @@ from parity.report.html.screen import (
     chances_html,
     live_answer,
     screen_html,
+    selected_answer,
 )
 from parity.report.number_words import mean_words
 from parity.report.picture.case_scene import case_scene
@@ -174,8 +176,39 @@ def test_details_open_by_their_letters_and_are_open_in_a_report(three):
 
 def test_who_accepted_a_verdict_stands_under_the_lead(three):
     _, documents = three
-    html = report_page(documents, scene_of(documents), ["parity"], accepted_by="Ada until <Friday>")
-    assert html.index("</h1>") < html.index("Ada until &lt;Friday&gt;") < html.index('class="meas"')
+    signed: Any = {
+        "nvfp4-wgrad16": {
+            "candidate": "nvfp4-wgrad16",
+            "who": "<Ada>",
+            "expires_at": "2026-12-13T17:00:00Z",
+            "reason": "out on Friday",
+        }
+    }
+    html = report_page(documents, scene_of(documents), ["parity"], accepted=signed)
+    words = "<b>Accepted, not a pass:</b> &lt;Ada&gt; signed off the inconclusive verdict"
+    assert html.index("</h1>") < html.index(words) < html.index('class="meas"')
+    assert "Accepted, not a pass" not in report_page(documents, scene_of(documents), ["parity"])
+
+
+def test_the_step_of_an_open_candidate_stands_below_that_of_the_fail(three):
+    _, documents = three
+    everyone = answer_of(documents)
+    html = screen_html(Screen(context=["job"], answer=everyone, picture=""))
+    assert everyone.next_open.startswith("nvfp4-wgrad16, which is open: ")
+    assert html.index('<div class="steps"><p>') < html.index('<p class="also">')
+    views = safest_first(views_of(documents))
+    selected = selected_answer(everyone, views[0])
+    html = screen_html(Screen(context=["job"], answer=selected, picture=""))
+    assert '<p class="also unsaid">' in html
+
+
+def test_the_axis_of_the_candidates_says_what_its_lines_are():
+    for gaps, words in (
+        ({"a": 0.0, "b": 0.05}, "line: 0 · dashed: margin"),
+        ({"a": 0.0, "b": 0.5}, "line: 0 · dashed: margin · › beyond"),
+    ):
+        table = candidates_table(case_of(gaps).documents())
+        assert re.findall(r'<th class="mid">(.*?)</th>', table) == [words]
 
 
 def test_the_answer_of_a_forecast_has_its_words_and_chances():

@@ -175,6 +175,42 @@ def test_the_lower_margin_is_drawn_only_where_an_interval_crosses_it(low, lines)
     assert len(drawn.all("div[@class='jud']//path[@class='mar']")) == lines
 
 
+@pytest.mark.parametrize(("low", "side"), [(-0.05, None), (-0.2, "end")])
+def test_the_lower_margin_has_its_name_wherever_it_is_drawn(low, side):
+    """On the right where zero's own label is near."""
+    trace = bare("a", [JudgedInterval(mean=0.0, lo=low, hi=0.02 - 2.0 * low)])
+    drawn = Drawn(picture(scene_with([trace], margin=0.03), with_points=False))
+    (label,) = [
+        each for each in drawn.of("strong", "text") if (each.text or "").startswith("margin −0.03")
+    ]
+    assert ("end" in label.get("class").split()) == (side == "end")
+
+
+def test_the_trend_is_drawn_through_the_judged_steps_where_the_gap_grows():
+    path = [{"step": step, "mean": 0.02, "lo": 0.01, "hi": 0.03} for step in range(20, 400, 20)]
+    judged = [JudgedInterval(mean=0.02, lo=0.01, hi=0.03)]
+    flat = bare("a", judged, path=path)
+    scene = scene_with([replace(flat, trend=(0.015, 0.025))], margin=0.03, window=(320, 399))
+    drawn = Drawn(picture(scene, with_points=False))
+    (line,) = drawn.of("trend")
+    (left, first), (right, last) = points(line)
+    assert (left, right) == pytest.approx((1000.0 * 320 / 399, 1000.0), abs=0.1)
+    assert [drawn.nats(y / 10.0) for y in (first, last)] == pytest.approx([0.015, 0.025], abs=1e-4)
+    assert "dashed: trend" in drawn.of("r")[0].text
+    still = Drawn(picture(scene_with([flat], margin=0.03, window=(320, 399)), with_points=False))
+    assert still.of("trend") == []
+    assert still.of("r")[0].text is None
+
+
+def test_only_a_gap_whose_growth_decides_has_a_trend(three):
+    documents, _ = three
+    grows: Any = {**documents[0], "codes": ["GAP_GROWING"], "drift": {"change": 0.01}}
+    mean = documents[0]["gap"]["mean"]
+    assert scene_of([grows]).traces[0].trend == pytest.approx((mean - 0.005, mean + 0.005))
+    secondary: Any = {**grows, "codes": ["CI_STRADDLES_MARGIN", "GAP_GROWING"]}
+    assert scene_of([secondary]).traces[0].trend is None
+
+
 def test_of_many_candidates_one_whisker_and_all_at_the_edge():
     case = case_of({f"policy-{place}": 0.004 * place for place in range(12)})
     scene = case_scene(case, with_path(case.verdicts()))
@@ -228,6 +264,59 @@ def test_without_a_gap_both_losses_are_drawn():
     assert {each.find("text").text for each in drawn.of("jl")} == {"fp8", "nvfp4"}
     assert drawn.of("zero") == []
     assert len(drawn.of("tri")) == 1
+    assert "NaN" in drawn.of("r")[0].text
+    (shade,) = drawn.of("nan")
+    assert float(shade.get("x")) == pytest.approx(1000.0 * 301 / 399, abs=0.1)
+    (label,) = drawn.of("broken")
+    assert "".join(label.itertext()) == "NaN from step 301 to 399"
+    assert "end" in label.find("text").get("class").split()
+
+
+def test_of_several_candidates_one_with_nan_has_its_verdict_in_the_panel():
+    broken = synthetic(STEPS, seed=11)
+    loss = np.where(broken.steps > 350, np.nan, broken.loss)
+    case = case_of(
+        {}, candidates={"a": [synthetic(STEPS, seed=10)], "b": [replace(broken, loss=loss)]}
+    )
+    scene = case_scene(case, with_path(case.verdicts()))
+    drawn = Drawn(picture(scene, with_points=False))
+    labels = ["".join(each.itertext()) for each in drawn.of("num", "text")]
+    assert [label for label in labels if label.endswith(" b")] == ["NaN b"]
+    (mark,) = [each for each in drawn.of("j") if each.get("data-c") == "1"]
+    assert mark.find(".//rect") is not None, "the square of a fail"
+    (shade,) = drawn.of("nan")
+    assert float(shade.get("x")) == pytest.approx(1000.0 * 351 / 399, abs=0.1)
+
+
+def test_a_pass_with_one_nan_in_its_middle_is_not_shaded():
+    once = synthetic(STEPS, seed=10)
+    loss = np.where(once.steps == 100, np.nan, once.loss)
+    case = case_of({}, candidates={"a": [replace(once, loss=loss)]})
+    drawn = Drawn(picture(case_scene(case, with_path(case.verdicts())), with_points=False))
+    assert drawn.of("nan") == drawn.of("broken") == []
+    assert len(drawn.of("tri")) == 1
+
+
+def test_of_several_runs_the_one_with_nan_is_drawn():
+    fine, broken = synthetic(STEPS, seed=10), synthetic(STEPS, seed=11)
+    loss = np.where(broken.steps > 200, np.nan, broken.loss)
+    case = case_of(
+        {},
+        baseline=[synthetic(STEPS), replace(synthetic(STEPS, seed=1), seed=1)],
+        candidates={"a": [fine, replace(broken, loss=loss, seed=1)]},
+    )
+    scene = case_scene(case, with_path(case.verdicts()))
+    drawn = {arm.name: arm.points for arm in scene.losses}
+    assert drawn["a"][-1][0] <= 200 < drawn["fp8"][-1][0]
+
+
+def test_without_a_window_the_panel_has_no_shade():
+    trace = live_trace("nvfp4", None)
+    shaded = [
+        "unjudged" in Drawn(picture(scene_with([trace], window=window))).root.get("class").split()
+        for window in (None, (320, 399))
+    ]
+    assert shaded == [True, False]
 
 
 class Forecast:
@@ -366,6 +455,7 @@ def test_nothing_odd_breaks_the_picture(rows, margin, has_losses, now):
                 dots=[(1.0, 0.1)],
                 marks=marks,
                 gap=0.1,
+                broken=None if judged_list else (3, 399),
             )
         )
     losses = [Losses(name="fp8", arm=None, points=[(0.0, 3.0), (399.0, 2.0)])] if has_losses else []

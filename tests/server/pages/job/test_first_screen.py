@@ -6,12 +6,14 @@ import os
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
 
 from parity.report.view import view_of
 from parity.report.words import words
 from parity.wording import minus
+from server.database.metrics import store
 from server.database.states import JOB_ENDED
 from server.database.tables import Job, Run
 from server.jobs import forecasts, sign_offs
@@ -76,6 +78,8 @@ def test_a_job_in_training_has_the_axes_of_the_plan_a_forecast_and_its_chances(
     expect(page.locator(".meas")).to_have_text(
         re.compile(r"^Its final gap is forecast at 0\.\d{4,} nats above fp8_current\.$")
     )
+    expect(page.locator(".int")).to_contain_text(" (1 % of today's loss). At step 599 the gap is")
+    expect(page.locator(".screen > .pic .plot")).to_contain_text("(1 % of today's loss)")
     expect(page.locator(".chances")).to_have_count(1)
     expect(page.locator(".screen > .pic .xax")).to_contain_text("1,499")
     expect(page.locator(".chip").first).to_contain_text("NO VERDICT YET · 40 % OF THE STEPS")
@@ -140,8 +144,13 @@ def test_an_accepted_verdict_names_who_and_until_when_and_stays_inconclusive(
         )
     page.goto(f"/jobs/{job_id}")
     expect(page.locator(".chip").first).to_have_text("◇ INCONCLUSIVE")
-    expect(page.locator(".ans .acc")).to_contain_text(
-        "signed off the inconclusive verdict on nvfp4 until"
+    expect(page.locator("h1")).to_have_text(
+        re.compile(r"^nvfp4 is open, and accepted until \d{4}-\d\d-\d\d\.$")
+    )
+    expect(page.locator(".ans .acc")).to_have_text(
+        re.compile(
+            r"^Accepted, not a pass: \S.* signed off the inconclusive verdict on nvfp4 until "
+        )
     )
     _seen(page, "accepted")
 
@@ -173,6 +182,66 @@ def test_a_forecast_says_what_it_has_not_seen(page: Page, database, recorded):
     page.goto(f"/jobs/{job_id}")
     expect(page.locator(".int")).to_contain_text("Run-to-run noise is not measured here")
     expect(page.locator(".int")).not_to_contain_text("The gap has")
+
+
+def test_on_a_phone_the_next_step_stands_below_the_answer(page: Page, database, recorded):
+    judged = recorded({"nvfp4": 0.05})
+    conclude(database, judged)
+    failed = recorded({"nvfp4": 0.0}, done=300, state="failed")
+    with database.write() as session:
+        job = session.get_one(Job, failed)
+        job.status, job.code = "failed", "WORKER_CRASHED"
+    live = recorded({"nvfp4": 0.02}, done=300, state="running")
+    forecasts.watch(database, live)
+    page.set_viewport_size({"width": 390, "height": 844})
+    for job_id in (judged, failed, live):
+        page.goto(f"/jobs/{job_id}")
+        expect(page.locator(".next .steps")).to_be_visible()
+        page.evaluate("scrollTo(0, 0)")
+        step, picture, strip = (
+            page.locator(part).bounding_box() or {}
+            for part in (".next .steps", ".screen > .pic", ".strip")
+        )
+        assert step["y"] + step["height"] < picture["y"] < strip["y"], job_id
+        assert picture["y"] + picture["height"] < 844, job_id
+
+
+def test_losses_with_nan_are_drawn_with_the_steps_at_which_they_are(page: Page, database, recorded):
+    job_id = recorded({"nvfp4": 0.0}, done=1380)
+    with database.write() as session:
+        for run in session.get_one(Job, job_id).runs:
+            at = np.arange(1380, 1500)
+            is_broken = run.arm.position == 1 and run.replicate == 1
+            loss = np.where(is_broken & (at >= 1460), np.nan, 1.4 + 0.01 * np.sin(at))
+            store.append(session, run.id, "train", 1, at, {"lm_loss": loss})
+            run.steps_done, run.last_loss = 1500, repr(float(loss[-1]))
+    conclude(database, job_id)
+    page.goto(f"/jobs/{job_id}")
+    expect(page.locator("h1")).to_have_text("Do not switch to nvfp4.")
+    expect(page.locator(".meas")).to_have_text(
+        "nvfp4 has 40 NaN, infinite or blank losses, the first at step 1,460; 1 of its 2 runs ends "
+        "with one."
+    )
+    picture = page.locator(".screen > .pic")
+    expect(picture.locator(".what")).to_have_text("Losses of fp8_current and nvfp4, nats per token")
+    expect(picture.locator(".broken text")).to_have_text("NaN from step 1,460 to 1,499")
+    assert picture.locator("rect.nan").count() == 1
+
+
+@pytest.mark.parametrize(
+    ("early_stop", "value"), [("advise", "Off"), ("stop", "On"), (None, "Off")]
+)
+def test_the_strip_of_a_live_job_says_what_a_forecast_of_a_fail_does(
+    early_stop: str | None, value: str, page: Page, database, recorded
+):
+    job_id = recorded({"nvfp4": 0.02}, done=300, state="running")
+    with database.write() as session:
+        job = session.get_one(Job, job_id)
+        job.policy = {**job.policy, **({"early_stop": early_stop} if early_stop else {})}
+    page.goto(f"/jobs/{job_id}")
+    expect(page.locator(".strip dd").last).to_contain_text(value)
+    does = "are ended" if value == "On" else "ends no run"
+    expect(page.locator(".strip dd").last).to_contain_text(does)
 
 
 def test_only_a_job_in_training_has_steps_to_be_judged(page: Page, database, recorded):
