@@ -33,8 +33,8 @@ def _shows(page: Page, said, name: str) -> None:
     expect(page.locator(".screen > .pic figcaption .name")).to_have_text(name)
     expect(page.locator(".strip .own .of").last).to_have_text(f" \u00b7 {name}")
     if said.next:
-        expect(page.locator(".next > p")).to_have_text(minus(said.next).replace("`", ""))
-        assert page.locator(".next > p code").all_text_contents() == re.findall(
+        expect(page.locator(".next .steps p:not(.also)")).to_have_text(minus(said.next).replace("`", ""))
+        assert page.locator(".next .steps p:not(.also) code").all_text_contents() == re.findall(
             "`([^`]+)`", minus(said.next)
         )
 
@@ -128,11 +128,11 @@ def test_commands_in_a_next_step_look_like_code_whoever_is_chosen(
     assert "`" in said.next
     page.goto(f"/jobs/{job_id}?candidate=mxfp8")  # as the server draws it
     _shows(page, said, "mxfp8")
-    drawn = page.locator(".next > p").inner_html()
+    drawn = page.locator(".next .steps p:not(.also)").inner_html()
     page.locator(".cand tr[data-c]", has_text="nvfp4").click()
     page.locator(".cand tr[data-c]", has_text="mxfp8").click()  # as the script does
     _shows(page, said, "mxfp8")
-    assert page.locator(".next > p").inner_html() == drawn
+    assert page.locator(".next .steps p:not(.also)").inner_html() == drawn
 
 
 def test_buttons_of_several_candidates_are_said_to_be_the_jobs(page: Page, database, recorded):
