@@ -153,7 +153,8 @@ def job_id(database, recorded):
         for reason, loss in (("a release", GOLDEN), ("image 26.06", HONEST)):
             asked = Asked(facts=RunFacts(recipe="bf16"))
             request = Request(reason=reason, date="2026-11-29")
-            goldens.take(session, "llama", curve(loss, label="run.csv"), asked, request, "local")
+            run = curve(loss, label="run.csv")
+            goldens.take(session, "llama", run, asked, request, "local", overrules=True)
         run = session.get_one(Job, made).arms[1].runs[0]
         store.append(
             session,

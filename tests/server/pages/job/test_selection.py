@@ -33,10 +33,9 @@ def _shows(page: Page, said, name: str) -> None:
     expect(page.locator(".screen > .pic figcaption .name")).to_have_text(name)
     expect(page.locator(".strip .own .of").last).to_have_text(f" \u00b7 {name}")
     if said.next:
-        expect(page.locator(".next .steps p:not(.also)")).to_have_text(minus(said.next).replace("`", ""))
-        assert page.locator(".next .steps p:not(.also) code").all_text_contents() == re.findall(
-            "`([^`]+)`", minus(said.next)
-        )
+        step = page.locator(".next .steps p:not(.also)")
+        expect(step).to_have_text(minus(said.next).replace("`", ""))
+        assert step.locator("code").all_text_contents() == re.findall("`([^`]+)`", minus(said.next))
 
 
 def test_a_choice_changes_all_parts_and_the_address_leads_to_it_again(
