@@ -265,12 +265,15 @@ def check_batch(engine: str, batch_size: int, pieces: int, devices: int) -> None
         )
 
 
-def check_keep_checkpoints(engine: str, steps: Sequence[int], planned: int) -> None:
-    """Raises SpecError for a checkpoint that a run of this engine and length cannot keep."""
+def kept_checkpoints(engine: str, kept: Sequence[float], planned: int) -> tuple[int, ...]:
+    """The numbers of steps after which a run keeps a checkpoint, from such numbers and from shares
+    of its `planned` steps. Raises SpecError for one that a run of this engine cannot keep.
+    """
+    steps = [round(at * planned) if 0 < at < 1 else at for at in kept]
     if steps and engine not in _OUR_TRAINER:
         raise SpecError(
             "keep_checkpoints",
-            list(steps),
+            list(kept),
             f"nothing under engine {engine}",
             "its trainer writes its own checkpoints",
         )
@@ -281,14 +284,16 @@ def check_keep_checkpoints(engine: str, steps: Sequence[int], planned: int) -> N
             f"at most {MOST_KEPT}",
             "each takes 12 bytes per parameter and run",
         )
-    for before, step in zip((0, *steps), steps, strict=False):
-        if not before < step <= planned:
+    for before, step, stated in zip((0, *steps), steps, kept, strict=False):
+        if not before < step <= planned or step != int(step):
             raise SpecError(
                 "keep_checkpoints",
-                step,
-                f"increasing numbers of steps from 1 to schedule.steps = {planned}",
-                f"such as [{round(0.6 * planned)}], to fork at 60 % of the steps",
+                stated,
+                f"increasing numbers of steps from 1 to schedule.steps = {planned}, or shares of "
+                "them between 0 and 1",
+                f"such as [{round(0.6 * planned)}] or [0.6], to fork at 60 % of the steps",
             )
+    return tuple(int(step) for step in steps)
 
 
 def check_rounded(engine: str, steps: int, tensors: int) -> None:

@@ -494,8 +494,8 @@ class JobSpec(Strict):
     recomputes activations instead of storing them. Both trade time for memory. `devices` share each
     batch. `maxtext` has options for engine maxtext only. `family` names reruns that were imported
     or are public, from which all arms borrow their run-to-run noise instead of from the record.
-    `keep_checkpoints` are the numbers of steps after which the weights of every full run are kept:
-    forks start from them.
+    `keep_checkpoints` are the numbers of steps, or the shares of them, after which the state of
+    every full run is kept: forks start from it.
     """
 
     name: str
@@ -516,12 +516,14 @@ class JobSpec(Strict):
     maxtext: MaxTextOptions = NO_OPTIONS
     short_reruns: ShortReruns | None = None
     family: str | None = None
-    keep_checkpoints: tuple[int, ...] = field(default=(), metadata=rules.max_items(rules.MOST_KEPT))
+    keep_checkpoints: tuple[int | float, ...] = field(
+        default=(), metadata=rules.max_items(rules.MOST_KEPT)
+    )
     command: Command | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "keep_checkpoints", tuple(self.keep_checkpoints))
-        rules.check_keep_checkpoints(self.engine, self.keep_checkpoints, self.schedule.steps)
+        kept = rules.kept_checkpoints(self.engine, self.keep_checkpoints, self.schedule.steps)
+        object.__setattr__(self, "keep_checkpoints", kept)
         rules.check_printable("name", self.name)
         if self.family is not None:
             rules.check_printable(

