@@ -119,11 +119,14 @@ def trained_tables(*, are_long: bool) -> Iterator[str]:
     yield table(trained_rates.trained_faults())
     for recipe in ("bf16", "fp8_delayed"):
         yield f"{recipe}:\n" + table(trained_rates.resumes(recipe))
+    yield table(trained_rates.killed_resumes())
+    yield table(trained_rates.accumulated())
     if are_long:
-        for steps, seeds in ((400, range(3)), (5_000, range(1))):
-            pairs = trained_rates.long_pairs(steps, seeds)
+        for steps, seeds, sequences in ((400, range(3), 8), (5_000, range(2), 32)):
+            pairs = trained_rates.long_pairs(steps, seeds, sequences)
             fine = sum(answer_of(pair) in FINE for pair in pairs)
-            yield f"{steps:,} steps: {fine} of {len(pairs)} honest reruns fine\n" + table(
+            of_what = f"{steps:,} steps of {64 * sequences:,} tokens"
+            yield f"{of_what}: {fine} of {len(pairs)} honest reruns fine\n" + table(
                 planted_rows(pairs, steps)
             )
 

@@ -6,7 +6,8 @@ other rounding of another machine; an honest resume goes on from a checkpoint on
 """
 
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from parity.judging.curves.curve import Curve, curve_from_arrays
 from training.forks import Fork
 from training.spec import Data, Model, RunSpec, Schedule
 from training.step_values import StepStats
+from training.trainer import step
 from training.trainer.checkpoint import Checkpointing, Checkpoints, read_kept
 from training.trainer.data import Corpus, load
 from training.trainer.identity import identity
@@ -152,6 +154,27 @@ def resumed_with_restarted_schedule(saved: Saved, text: Corpus) -> Curve:
     run.start_from(jax.tree.map(jnp.copy, saved.state))
     steps = (row for row in run.steps() if row.step < STEPS - SAVED)
     return curve_of(steps, saved.spec.recipe, first_step=1 + SAVED)
+
+
+@contextmanager
+def scaled_gradients(scale: float) -> Iterator[None]:
+    """Runs within it have gradients that are `scale` times too large, as where those of the parts
+    of a batch are summed.
+    """
+    honest = step.apply
+
+    def scaled(*arguments: Any) -> Any:
+        settings, parameters, moments, gradient, number = arguments
+        larger = jax.tree.map(lambda leaf: leaf * scale, gradient)
+        return honest(settings, parameters, moments, larger, number)
+
+    step.block.clear_cache()
+    step.apply = scaled
+    try:
+        yield
+    finally:
+        step.apply = honest
+        step.block.clear_cache()
 
 
 START_FAULTS: Mapping[str, Mapping[str, float]] = {

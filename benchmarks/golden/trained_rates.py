@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from benchmarks.golden import killed
 from benchmarks.golden.public_pairs import Pair
 from benchmarks.golden.resume_faults import HONEST_RESUMES, RESUME_FAULTS
 from benchmarks.golden.trained import (
@@ -15,10 +16,12 @@ from benchmarks.golden.trained import (
     START_FAULTS,
     corpus,
     saved_run,
+    scaled_gradients,
     spec_of,
     trained,
 )
 from parity.golden.answers import ANSWERS, FINE, Answer
+from parity.golden.check import RunFacts, check_restart
 from parity.golden.measured import Change, Stated
 from parity.golden.rule import judge
 from parity.judging.curves.curve import Curve, curve_from_arrays
@@ -26,6 +29,7 @@ from parity.recipes import rounds_to_nearest
 
 SEEDS, FAULTY_SEEDS, REPLICATES = range(5), range(3), range(1, 5)
 GAPS = ((0.0, 0.3), (0.3, 1.0), (1.0, 2.0), (2.0, np.inf))
+PARTS = 4  # of a batch, whose gradients are added up
 GOLDENS = 5  # of a recipe that rounds stochastically: reruns, which show the noise of the test
 
 
@@ -88,12 +92,52 @@ def resumes(recipe: str) -> Iterator[list[str]]:
         yield [name, ", ".join(gaps), _together(by_loss), _together(by_all)]
 
 
-def long_pairs(steps: int, seeds: Sequence[int]) -> list[Pair]:
-    """Honest pairs of many steps, in bf16, for planting."""
+def killed_resumes() -> Iterator[list[str]]:
+    """A row per resume of a process that was killed, for three seeds: against the golden of an
+    uninterrupted run, and by the steps that the log repeats alone.
+    """
+    yield ["resume after SIGKILL", "by the loss alone", "by all", "by the repeated steps alone"]
+    text = corpus()
+    goldens = [trained(spec_of("bf16", seed), text) for seed in FAULTY_SEEDS]
+    for fault in killed.FAULTS:
+        by_loss, by_all, by_itself = [], [], []
+        for seed, golden in zip(FAULTY_SEEDS, goldens, strict=True):
+            log, saved = killed.killed_log(seed, fault)
+            stated = Stated(recipe="bf16", changed=_RESUME, saved=saved)
+            by_loss.append(_said([_loss_alone(golden)], killed.loss_alone(log), stated))
+            by_all.append(_said([golden], log, stated))
+            alone = check_restart(log, RunFacts(recipe="bf16")).words
+            by_itself.append(
+                alone.answer if alone.answer in FINE else f"{alone.answer} ({alone.line})"
+            )
+        yield [fault, *map(_together, (by_loss, by_all, by_itself))]
+
+
+def accumulated() -> Iterator[list[str]]:
+    """A row per way to add up the gradients of four parts of a batch, against the whole batch."""
+    yield ["gradients of four parts", "true gaps, %", "by the loss alone", "by all"]
+    text = corpus()
+    for name, scale in (("averaged", 1.0), ("summed", float(PARTS))):
+        gaps, by_loss, by_all = [], [], []
+        for seed in FAULTY_SEEDS:
+            golden = trained(spec_of("bf16", seed), text)
+            spec = replace(spec_of("bf16", seed), gradient_accumulation=PARTS)
+            with scaled_gradients(scale):
+                run = trained(spec, text)
+            stated = Stated(recipe="bf16")
+            gaps.append(f"{_true_gap(golden, run):+.2f}")
+            by_loss.append(_said([golden], _loss_alone(run), stated))
+            by_all.append(_said([golden], run, stated))
+        yield [name, ", ".join(gaps), _together(by_loss), _together(by_all)]
+
+
+def long_pairs(steps: int, seeds: Sequence[int], sequences: int) -> list[Pair]:
+    """Honest pairs of many steps, in bf16, for planting; with so many sequences a batch."""
     text = corpus()
     pairs = []
     for seed in seeds:
         spec = spec_of("bf16", seed, steps)
+        spec = replace(spec, data=replace(spec.data, batch_size=sequences))
         golden, *runs = (trained(replace(spec, replicate=number), text) for number in range(3))
         pairs += [
             Pair(

@@ -9,7 +9,7 @@ from typing import Any
 from parity.comparing.arms import read_one
 from parity.frozen import frozen
 from parity.golden.answers import ANSWERS, FINE, Answer
-from parity.golden.check import Check, RunFacts, check_golden, run_facts
+from parity.golden.check import Check, RunFacts, check_golden, run_facts, stated_change
 from parity.golden.golden_file import (
     Golden,
     GoldenError,
@@ -96,9 +96,15 @@ def taken_golden(
 
     Raises NotAcceptedError where the answer, or the sum of the gaps that were taken since a person
     last accepted one, is not accepted; GoldenError for a reason or an answer that is missing or
-    wrong; and what `check_golden` raises.
+    wrong, and for a run that is judged behind a resume alone: its first steps would become the
+    golden unseen; and what `check_golden` raises.
     """
     accept = stated_answer(request.accept)
+    if stated_change(changed, fork) == "resume":
+        raise GoldenError(
+            "the run is stated as one after a resume, of which only the steps behind it are "
+            "judged; expected a whole run for a golden: leave out the resume and its fork"
+        )
     if before is None:
         recipe = first_recipe(curve, facts.recipe, option)
         reason = stated_reason(request.reason or FIRST_REASON)

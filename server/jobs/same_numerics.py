@@ -10,11 +10,11 @@ operator pinned that (`on_same_numerics`, server.jobs.pinned_gates). Nothing is 
 - unless every run of the candidate has its reference, of the same seed, and with the same facts on
   record: another seed reads other batches.
 
-Of several pairs the worst counts.
+Of several pairs the worst counts. A fine answer is blocked, so that no gate takes it, where the
+rule's limit of the level is wider than the policy's margin.
 
 A commit may train in another precision than its recipe says, and nothing on record shows it. What
-the loss can show of that is in its first steps, before differences grow. So a fine answer is
-blocked, and no gate takes it,
+the loss can show of that is in its first steps, before differences grow. So it is blocked, too,
 
 - where the first loss, or the middle of the first eight differences, is beyond what the recipe's
   own rounding makes. In six seeds of the project's trainer, bf16 against itself is up to 0.0003
@@ -37,7 +37,7 @@ from parity.golden.answers import EXIT_CODES, FINE
 from parity.golden.check import Check, RunFacts, check_golden, run_facts
 from parity.golden.formats import document
 from parity.golden.golden_file import Golden, GoldenError
-from parity.golden.measured import FIRST_NATS
+from parity.golden.measured import FIRST_NATS, MIN_STEPS
 from parity.judging import codes
 from parity.judging.curves.context import is_compared
 from parity.judging.curves.curve import DATA_DIGEST, Curve
@@ -90,13 +90,34 @@ def numerics_of(session: Session, job: Job) -> dict[str, dict[str, Any]]:
             if {*row.read_document()["codes"]} <= OF_SHORT_RUNS:
                 checks = _checks(session, arm)
                 if checks:
-                    blocked = next(filter(None, map(_why_blocked, checks)), None)
+                    reasons = (_why_blocked(check, row.margin) for check in checks)
+                    blocked = next(filter(None, reasons), None)
                     found[row.candidate] = document(_worst(checks)) | {"blocked": blocked}
     return found
 
 
-def _why_blocked(check: Check) -> str | None:
-    """Why an answer may be that of another precision; None where nothing of that shows."""
+def _why_blocked(check: Check, margin: float | None) -> str | None:
+    """Why no gate takes a fine answer; None where nothing speaks against it."""
+    return _wider_than(margin, check) or _like_another_precision(check)
+
+
+def _wider_than(margin: float | None, check: Check) -> str | None:
+    """Why the rule is too coarse for the policy's margin (nats)."""
+    measured = check.measured
+    if margin is None or measured.rows < MIN_STEPS:
+        return "no margin is on record for these runs"
+    common = measured.judged[0]
+    limit = measured.gap_limit / 100.0 * float(common.golden[-measured.levels[0].rows :].mean())
+    if limit <= margin:
+        return None
+    return (
+        f"the rule allows the level to differ by {limit:.4f} nats, which is more than the margin "
+        f"of {margin:.4f}"
+    )
+
+
+def _like_another_precision(check: Check) -> str | None:
+    """Why the answer may be that of another precision."""
     limits = EARLY_LIMITS.get(width_of(check.recipe) or 0)
     if limits is None:
         return (
@@ -129,6 +150,8 @@ def _checks(session: Session, arm: Arm) -> list[Check]:
     if recipe in (None, UNSTATED) or recipe != arm.judged_against.stated_recipe:
         return []
     curves = judged_curves.curves(session, [run for pair in pairs for run in pair])
+    if not all(len(curve.steps) for curve in curves):
+        return []
     try:
         return [
             _check(reference, run, recipe)

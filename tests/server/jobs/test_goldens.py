@@ -118,6 +118,16 @@ def test_a_run_that_is_not_fine_is_taken_only_by_its_name(api, take):
     assert api.get(f"{URL}/llama").json()["version"] == 2
 
 
+@pytest.mark.parametrize("more", [{"changed": "resume"}, {"fork": 90}])
+def test_a_run_that_is_judged_behind_a_resume_alone_becomes_no_golden(take, more):
+    """Its first steps could be anything, and nobody would have seen them."""
+    take(GOLDEN, recipe="bf16")
+    hidden = np.where(np.arange(100) < 85, HONEST * 1.02, HONEST)
+    assert "whole run" in take(hidden, status=422, **more)["detail"]
+    assert take(hidden, status=200)["check"]["answer"] == "set-up changed"
+    assert take(HONEST, changed="code")["golden"]["version"] == 2
+
+
 def test_gaps_are_summed_over_versions(take):
     """Ten drifts of a quarter of a percent are no numerics, whoever takes them."""
     take(GOLDEN, recipe="bf16")

@@ -78,8 +78,8 @@ def client(application, api_settings, database, tmp_path):
 def rules_of(tmp_path):
     """A function that writes the operator's job file of a repository anew."""
 
-    def write(name, job):
-        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump({"job": job, "policy": POLICY}))
+    def write(name, job, policy=POLICY):
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump({"job": job, "policy": policy}))
 
     return write
 
@@ -91,8 +91,8 @@ def gated(client, database):
     """
     connected, tokens = client
 
-    def ask(name, curves, job=JOB, facts=None, columns=None):
-        sent = {"job": commits(job), "policy": POLICY, "revision": HEAD}
+    def ask(name, curves, job=JOB, facts=None, columns=None, policy=POLICY):
+        sent = {"job": commits(job), "policy": policy, "revision": HEAD}
         answer = connected.post("/api/v1/jobs:gate", json=sent, headers=tokens[name])
         assert answer.status_code == 202, answer.text
         job_id = answer.json()["job"]["id"]
@@ -273,6 +273,15 @@ def test_what_may_be_another_precision_in_the_code_is_taken_by_no_gate(
     document, left = gated("open", of(head), job=job)
     assert document["numerics"]["head"]["answer"] in ("identical", "numerics only")
     assert bool(document["numerics"]["head"]["blocked"]) is (code == 3)
+    assert left["exit_code"] == code
+
+
+@pytest.mark.parametrize(("margin", "code"), [("1.0%", 0), ("0.35%", 0), ("0.2%", 3)])
+def test_a_margin_that_is_finer_than_the_rule_is_not_met_by_it(gated, rules_of, margin, code):
+    rules_of("open", JOB, {"margin": margin})
+    document, left = gated("open", of(HONEST), policy={"margin": margin})
+    assert document["numerics"]["head"]["answer"] == "numerics only"
+    assert ("the margin" in (document["numerics"]["head"]["blocked"] or "")) is (code == 3)
     assert left["exit_code"] == code
 
 
