@@ -16,7 +16,7 @@ _SNR = "/snr_db"
 _LATE_SHARE = 0.2
 
 
-def snr_db(session: Session, arm: Arm) -> Mapping[tuple[str, str], float]:
+def snr_db(session: Session, arm: Arm) -> Mapping[tuple[str, ...], float]:
     """Signal-to-noise ratio of quantization by (layer, operand), dB: the median over the last fifth
     of the watched steps.
 
@@ -28,7 +28,7 @@ def snr_db(session: Session, arm: Arm) -> Mapping[tuple[str, str], float]:
         return {}
     steps, columns = store.read(session, run.id, "layers")
     late = slice(len(steps) - max(1, round(_LATE_SHARE * len(steps))), None)
-    snr = {}
+    snr: dict[tuple[str, ...], float] = {}
     for name, values in columns.items():
         # Infinite if quantization lost nothing; NaN if the operand stays in bf16.
         finite = values[late][np.isfinite(values[late])]

@@ -32,7 +32,8 @@ class Evidence(Options, panel=EVIDENCE):
     )
     layer_snr: list[str] = repeatable(
         "Read the quantization SNR per layer of a candidate, CSV or JSON with "
-        "layer,operand,snr_db; used for advice after a fail.",
+        "layer,operand,snr_db, or the statistics log of Transformer Engine's debug tool (file or "
+        "folder); used for advice after a fail.",
         "[NAME=]FILE",
     )
     family: list[str] = repeatable(

@@ -178,14 +178,20 @@ def multiplicity_of(value: object) -> Multiplicity | None:
 
 
 def layer_snrs(value: object) -> dict[str, LayerSnr]:
-    """SNR (dB) by candidate, then by layer and operand, from lists of [layer, operand, snr]."""
+    """Statistics by candidate, then by layer, operand and statistic, from lists of [layer, operand,
+    SNR in dB] and of [layer, operand, statistic, value].
+    """
     by_candidate: dict[str, LayerSnr] = {}
     for candidate, entries in typed(value, dict, "layer_snr_db", "an object by candidate").items():
         where = f"layer_snr_db[{shown(candidate)}]"
-        snrs: dict[tuple[str, str], float] = {}
+        snrs: dict[tuple[str, ...], float] = {}
         for entry in typed(entries, list, where, "a list of [layer, operand, SNR]"):
-            layer, operand, snr = typed(entry, list, where, "lists of layer, operand, SNR")
-            snrs[typed(layer, str, where), typed(operand, str, where)] = float(snr)
+            parts = typed(entry, list, where, "lists of layer, operand, SNR")
+            layer, operand, *statistic = parts[:-1]
+            if len(statistic) > 1:
+                raise ManifestError(f"{where} has {shown(entry)}; expected at most 4 values")
+            key = tuple(typed(word, str, where) for word in (layer, operand, *statistic))
+            snrs[key] = float(parts[-1])
         by_candidate[candidate] = snrs
     return by_candidate
 

@@ -3,26 +3,33 @@
 CSV:   layer,operand,snr_db, a row a layer and operand (fprop, wgrad, x, ...); with a `step` column
        the last step of each counts
 JSON:  a list of such rows, or {"layer": {"operand": 12.3}}, or {"layer": 12.3}
+log:   of Transformer Engine's debug tool, or the folder of such logs (`inspect_log`)
 """
 
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from parity.judging.verdict.advice import LayerSnr
 from parity.readers.errors import ReadError
 from parity.readers.files.text import read_text
+from parity.readers.secondary.inspect_log import is_inspect_log, read_inspect_logs
 from parity.readers.secondary.value_rows import rows_of
 
 ANY_OPERAND = "all"
 _EXPECTED = "expected the columns layer, operand, snr_db"
 
 
-def read_layer_snr(name: str) -> dict[tuple[str, str], float]:
+def read_layer_snr(name: str) -> LayerSnr:
     """SNR in dB by (layer, operand); raises ReadError with the file, the row and what was expected.
     NaN and infinity are kept.
     """
-    latest: dict[tuple[str, str], tuple[float, float]] = {}
-    for number, row in rows_of(read_text(name), name, _layer_rows):
+    text = None if Path(name).is_dir() else read_text(name)
+    if text is None or is_inspect_log(text):
+        return read_inspect_logs(name)
+    latest: dict[tuple[str, ...], tuple[float, float]] = {}
+    for number, row in rows_of(text, name, _layer_rows):
         where = f"{name}, row {number}"
         layer = row.get("layer")
         if layer in (None, ""):

@@ -203,6 +203,10 @@ def first_run(manifest: Manifest) -> Manifest:
         (lambda m: m.update(layer_snr_db=[]), "layer_snr_db is []"),
         (lambda m: m["layer_snr_db"].update(one=[["a", "b", "loud"]]), "loud"),
         (lambda m: m["layer_snr_db"].update(one=[["a"]]), "unpack"),
+        (
+            lambda m: m["layer_snr_db"].update(one=[["a", "b", "c", "d", 1.0]]),
+            "expected at most 4 values",
+        ),
         (lambda m: m.update(policy=None), "policy"),
         (lambda m: m["policy"].update(confidence=-1.0), "confidence"),
         (lambda m: m["policy"].update(run_noise_df=-4.0), "run_noise_df"),
