@@ -23,6 +23,7 @@ from server.api import (
     jobs,
     matrix,
     noise_tables,
+    push_evaluations,
     remarks,
     run_logs,
     runs,
@@ -134,6 +135,7 @@ def create_app(settings: Settings) -> FastAPI:
         run_logs.router,
         evaluations.router,
         goldens.router,
+        push_evaluations.router,
         noise_tables.router,
     )
     about_service = (

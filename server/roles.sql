@@ -24,6 +24,9 @@ grant insert, update (attempt_number, scheduler_id, state, reason, exit_status, 
 grant select, insert, delete on chunks to :api, :worker;
 grant select, insert on chunk_columns to :api, :worker;
 grant select, insert on verdicts to :api, :worker;
+-- Held-out losses that were sent; whoever judges their job again reads them.
+grant select on evaluation_bundles to :api, :worker;
+grant insert on evaluation_bundles to :api;
 grant select, insert on events to :api, :worker;
 grant select, update on duties to :api, :worker;
 grant select on alembic_version to :api;

@@ -14,6 +14,7 @@ from parity.client import DEFAULT_URL
 from parity.inert import inert_value
 
 _TIMEOUT_SECONDS, _CONNECT_SECONDS = 30.0, 5.0
+_JUDGING_SECONDS = 120.0  # of an answer that waits for the judge
 _PLAN_SECONDS = 10.0  # of an answer that the caller can do without
 _API = "/api/v1/"
 _LOOPBACK = ("127.", "localhost", "[::1]")
@@ -93,6 +94,17 @@ class Client:
         """
         return self._post(
             "jobs", {"job": job, "policy": policy, **(order or {})}, headers=_idempotent(key)
+        )
+
+    def push_evaluations(self, body: Mapping[str, Any], key: str) -> Document:
+        """Record held-out losses as a job that the server judges; the document of the job. With the
+        same `key` the same call gives the same job.
+        """
+        return self._post(
+            "jobs:evaluations",
+            dict(body),
+            headers=_idempotent(key),
+            timeout=httpx2.Timeout(_JUDGING_SECONDS, connect=_CONNECT_SECONDS),
         )
 
     def again(self, job_id: str, patch: Mapping[str, Any], key: str | None = None) -> Document:

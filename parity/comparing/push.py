@@ -16,14 +16,13 @@ from parity.client.rest import Client, ClientError, UnreachableError
 from parity.client.whole_run import send_run
 from parity.comparing.statements import InputError
 from parity.frozen import frozen
-from parity.judging.bundles.evidence import Case
+from parity.judging.bundles.evidence import AnyDocument, Case
 from parity.judging.curves.curve import Curve, series_digest
-from parity.judging.document_types import VerdictDocument
 from parity.recipes import OTHER, RECIPES, UNSTATED
 from parity.version import VERSION
 from parity.wording import count, cut
 
-_LONGEST_NAME, _LONGEST_TITLE = 64, 200
+_LONGEST_NAME, LONGEST_TITLE = 64, 200
 _ENGINE = "engine"  # in the manifest of a run the server writes it
 _WAIT_SECONDS, _LOOK_SECONDS = 60.0, 0.2
 _ENDED = ("concluded", "failed", "cancelled")
@@ -37,7 +36,7 @@ class Pushed:
 
     job: str
     page: str
-    verdicts: Mapping[str, VerdictDocument]
+    verdicts: Mapping[str, AnyDocument]
 
 
 def check_pushable(case: Case) -> None:
@@ -81,7 +80,7 @@ def push(client: Client, case: Case) -> Pushed:
     sent and how to go on.
     """
     check_pushable(case)
-    names = _names([case.baseline_name or "baseline", *case.candidates])
+    names = job_arm_names([case.baseline_name or "baseline", *case.candidates])
     spec = _job(case, names)
     policy = case.policy.document()
     job = _submitted(client, spec, policy, _key(spec, policy, case))
@@ -112,7 +111,7 @@ def push(client: Client, case: Case) -> Pushed:
     return Pushed(job=job["id"], page=client.page(job["id"]), verdicts=verdicts)
 
 
-def _names(arms: Sequence[str]) -> dict[str, str]:
+def job_arm_names(arms: Sequence[str]) -> dict[str, str]:
     """The names under which a job can have the arms, by name: letters, digits, `_`, `.` and `-`, at
     most 64, no two alike.
     """
@@ -138,7 +137,7 @@ def _job(case: Case, names: Mapping[str, str]) -> dict[str, Any]:
         )
     ]
     spec: dict[str, Any] = {
-        "name": _title([*case.candidates], case.baseline_name or "baseline"),
+        "name": job_title([*case.candidates], case.baseline_name or "baseline"),
         "engine": "external",
         "schedule": {"steps": case.planned_steps, "warmup_steps": 0},
         "baseline": arms[0],
@@ -149,7 +148,7 @@ def _job(case: Case, names: Mapping[str, str]) -> dict[str, Any]:
     return spec
 
 
-def _title(candidates: Sequence[str], baseline: str) -> str:
+def job_title(candidates: Sequence[str], baseline: str) -> str:
     """The job's name, "mxfp8, nvfp4 and 28 others against fp8": whole names of candidates as far as
     they fit, and the number of the others.
     """
@@ -161,7 +160,7 @@ def _title(candidates: Sequence[str], baseline: str) -> str:
     for shown in range(len(names), 0, -1):
         others = len(names) - shown
         first = ", ".join(names[:shown]) + (f" and {count(others, 'other')}" if others else "")
-        if len(title := f"{first} against {against}") <= _LONGEST_TITLE:
+        if len(title := f"{first} against {against}") <= LONGEST_TITLE:
             break
     return title
 

@@ -29,6 +29,7 @@ from server.database.lookups import find_job
 from server.database.states import JOB_ENDED, JOB_OPEN
 from server.database.tables import Arm, Job, Run, Verdict
 from server.errors import ConflictError, InvalidError, NotFoundError
+from server.jobs.evaluations import check_takes_runs
 from server.jobs.fingerprint import (
     Difference,
     job_spec,
@@ -223,7 +224,8 @@ def answer_of(session: Session, analysis: Analysis) -> AnalysisAnswer:
 
 
 def check_ended(job: Job) -> None:
-    """Raises ConflictError for a job that is still open."""
+    """Raises ConflictError for a job that is still open, and for one without runs."""
+    check_takes_runs(job, "explain a job that trained its arms")
     if job.status not in JOB_ENDED:
         raise ConflictError(
             f"job {job.id} is {job.status}, expected one that has ended; wait for its verdict"

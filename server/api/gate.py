@@ -22,6 +22,7 @@ from server.documents.jobs import JobDocument, job_document
 from server.documents.runs import seconds_since
 from server.errors import ForbiddenError, InvalidError
 from server.jobs.cost import price_of
+from server.jobs.evaluations import check_takes_runs
 from server.jobs.pinned_gates import PinnedDocument, pinned, pinned_job
 from server.jobs.pinned_question import asked_by
 from server.jobs.requesters import requesters_of
@@ -175,6 +176,7 @@ def gate_exit(job_id: str, context: InContext, asker: Sender) -> GateExitDocumen
         )
     with context.database.read() as session:
         job = find_job(session, job_id)
+        check_takes_runs(job, "ask with the job file of a training: `parity gate parity.yaml`")
         rules = pinned_job(context.settings.gate_rules, asker.repository, job)
         document = json_value(job_document(session, job, context.settings.lease_seconds))
     if document["status"] not in JOB_ENDED:

@@ -9,7 +9,7 @@ holds neither a database connection nor curves, and so does not keep other reque
 import os
 import threading
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from fastapi import APIRouter, Header, Query, Response
 from fastapi import Path as PathParameter
@@ -18,7 +18,10 @@ from sqlalchemy.orm import Session
 
 from parity.frozen import frozen
 from parity.judging.document_types import VerdictDocument
+from parity.judging.evaluations.document import EVALUATION_SCHEMA
+from parity.judging.evaluations.document_types import EvaluationDocument
 from parity.report.candidates import deciding
+from parity.report.figures.evaluation_figure import draw_evaluation_figure
 from parity.report.figures.verdict_figure import draw_figure
 from parity.report.number_words import mean_words
 from parity.report.view import views_of
@@ -128,11 +131,16 @@ def figure(settings: Settings, database: Database, job_id: str, candidate: str |
 
 
 def _draw(database: Database, job_id: str, document: VerdictDocument, path: Path) -> None:
-    with database.read() as session:
-        case = case_of(session, find_job(session, job_id))
+    case = None
+    if document["schema"] != EVALUATION_SCHEMA:
+        with database.read() as session:
+            case = case_of(session, find_job(session, job_id))
     path.parent.mkdir(parents=True, exist_ok=True)
     half_done = path.with_name(f"{os.getpid()}-{threading.get_ident()}-{path.name}")
-    draw_figure(str(half_done), document, case)
+    if case is None:
+        draw_evaluation_figure(str(half_done), cast("EvaluationDocument", document))
+    else:
+        draw_figure(str(half_done), document, case)
     half_done.replace(path)
 
 
@@ -159,7 +167,8 @@ def badge(session: Session, job_or_name: str) -> Badge:
     message, color = f"no verdict, {job.status}", _COLORS["none"]
     if documents:
         view = deciding(views_of(documents))
-        gap = f", gap {minus(mean_words(view))} nats" if view.gap else ""
+        unit = "nats of held-out loss" if job.has_evaluations else "nats"
+        gap = f", gap {minus(mean_words(view))} {unit}" if view.gap else ""
         message, color = (
             f"{MARKS[view.state]} {view.candidate.name} {view.state}{gap}",
             _COLORS[view.state],

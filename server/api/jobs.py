@@ -7,7 +7,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Response
 
 from parity.frozen import frozen
-from parity.judging.bundles.evidence import bundle_bytes
+from parity.judging.bundles.evidence import Case, bundle_bytes
+from parity.judging.evaluations.case import EvaluationCase
 from server.api.submit import notify_workers
 from server.concurrency.turns import Turns
 from server.database.lookups import find_job
@@ -18,7 +19,7 @@ from server.documents.jobs import JobDocument, job_document
 from server.documents.remarks import remarks_of
 from server.documents.runs import RunDocument
 from server.errors import NotFoundError
-from server.jobs import projects
+from server.jobs import evaluations, projects
 from server.jobs.added_runs import AddedRunRequest, add_runs
 from server.jobs.conclude import judge_again
 from server.jobs.cost import price_of
@@ -80,6 +81,8 @@ def runs(job_id: str, context: InContext) -> list[RunDocument]:
     """Every run of a job, arm by arm, with its attempts; an arm's short reruns follow its full
     runs.
     """
+    with context.database.read() as session:
+        evaluations.check_has_runs(find_job(session, job_id), "list of runs")
     return [
         run for arm in _document(context, job_id).arms for run in (*arm.runs, *arm.short_reruns)
     ]
@@ -114,6 +117,9 @@ def submit_run(
     the workers.
     """
     with context.database.write() as session:
+        evaluations.check_takes_runs(
+            find_job(session, job_id), "push the losses of all runs: `parity compare --push`"
+        )
         job = add_runs(session, job_id, request, sender.id)
         check_size(context.settings, job_spec(job))
         check_queue(session, context.settings, sender.id)
@@ -166,7 +172,11 @@ def evidence(job_id: str, context: InContext) -> Response:
                     f"job {job_id} is {job.status} and has no verdict, so it has no evidence"
                 )
             signed = [asdict(sign_off) for sign_off in remarks_of(session, job).sign_offs]
-            case = case_of(session, job)
+            case: Case | EvaluationCase
+            if job.has_evaluations:
+                case = evaluations.case_of(session, job)
+            else:
+                case = case_of(session, job)
         bundle = bundle_bytes(case, documents, signed)
     headers = {"Content-Disposition": f'attachment; filename="{job_id}-evidence.zip"'}
     return Response(bundle, media_type="application/zip", headers=headers)

@@ -9,6 +9,7 @@ from sqlalchemy.exc import DatabaseError, OperationalError, SQLAlchemyError
 
 from parity.wording import count
 from server.check.damage import Checked, Damage
+from server.check.evaluations import check_evaluations
 from server.check.goldens import check_goldens
 from server.check.listed_columns import check_listed_columns
 from server.check.steps import check_steps
@@ -24,6 +25,7 @@ _PARTS = (
     check_tables,
     check_stored_forms,
     check_verdicts,
+    check_evaluations,
     check_listed_columns,
     check_goldens,
     check_steps,

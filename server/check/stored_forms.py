@@ -27,7 +27,8 @@ def check_stored_forms(database: Database) -> Iterator[Checked]:
 
 
 def _damage_of(job: Job) -> Iterator[Damage]:
-    yield from _tried(lambda: job_spec(job), f"job {job.id}: its specification")
+    if not job.has_evaluations:  # whose losses `server.check.evaluations` reads
+        yield from _tried(lambda: job_spec(job), f"job {job.id}: its specification")
     yield from _tried(job.read_policy, f"job {job.id}: its policy")
     for arm in job.arms:
         place = f"job {job.id}, arm {arm.name}"

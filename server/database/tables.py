@@ -59,6 +59,8 @@ READINESS, HOUSEKEEPING, LISTENING, DEPLOYMENT = (
     "listening",
     "deployment",
 )
+# The engine of a job whose held-out losses were sent as they are: it has no run.
+EVALUATIONS = "evaluations"
 # The sender if the server requires no token.
 LOCAL_ID, LOCAL_NAME = "local", "this machine"
 _STATES = (JobStatus, RunState, AttemptState, DeliveryState, SubmissionState)
@@ -232,10 +234,15 @@ class Job(Base):
 
     @property
     def is_judged(self) -> bool:
-        """Whether the judge compares its runs; a job of the lab (`server.jobs.job_kinds`) has none
-        for it.
+        """Whether the judge compares its arms; a job of the lab (`server.jobs.job_kinds`) has
+        nothing for it.
         """
-        return any(arm.runs for arm in self.arms)
+        return self.has_evaluations or any(arm.runs for arm in self.arms)
+
+    @property
+    def has_evaluations(self) -> bool:
+        """Whether its arms have held-out losses (`EvaluationBundle`) in place of runs."""
+        return self.engine == EVALUATIONS
 
     def read_policy(self) -> Policy:
         """The policy that its verdicts follow. Raises StoredFormError if this version cannot read
@@ -545,6 +552,18 @@ class ChunkColumn(Base):
     name: Mapped[Key]
     payload: Mapped[bytes]
     checksum: Mapped[int | None]
+
+
+class EvaluationBundle(Base):
+    """What a job of engine evaluations compares: the held-out losses of all arms and the question,
+    as an evidence bundle without a verdict (`server.jobs.evaluations`).
+    """
+
+    __tablename__ = "evaluation_bundles"
+
+    job_id: Mapped[OfJob]
+    bundle: Mapped[bytes]
+    sha256: Mapped[Sha256]
 
 
 class Verdict(Base):

@@ -31,6 +31,7 @@ def facts(job: Job, judge: str | None) -> dict[str, Any]:
         "schedule": spec.get("schedule"),
         "layers": [spec.get(key) for key in _LAYERS],
         "baseline": arithmetic(spec["baseline"]),
+        "question": spec.get("question"),
         "policy": {
             key: value for key, value in job.policy.items() if key not in _FREE_POLICY_FIELDS
         },

@@ -124,12 +124,13 @@ class JobDocument:
     While it is queued, `missing` has a sentence for each thing that it lacks, or that nobody has
     tried: a worker, a tokenizer, its data, the engine on a GPU, and what it takes in device hours.
     `awaits_conclusion`: all runs of a project have ended; it takes further ones until somebody
-    concludes it. `failed_by` is the job whose fail on the same question stands against a pass of
-    this one. To each verdict as the judge wrote it are added `path`, the gap and its interval as of
-    steps on the way to its end, and `chances`, of what one more pair of runs would make of it.
-    Neither is part of the verdict's digest. `numerics` has, by candidate, what the rule of goldens
-    says of runs of one recipe at two revisions that are too short to judge: no verdict, and not
-    part of one.
+    concludes it. A job of engine `evaluations` has held-out losses in place of runs: its arms have
+    none, and its verdicts name what was sent. `failed_by` is the job whose fail on the same
+    question stands against a pass of this one. To each verdict as the judge wrote it are added
+    `path`, the gap and its interval as of steps on the way to its end, and `chances`, of what one
+    more pair of runs would make of it. Neither is part of the verdict's digest. `numerics` has, by
+    candidate, what the rule of goldens says of runs of one recipe at two revisions that are too
+    short to judge: no verdict, and not part of one.
     """
 
     id: str
@@ -175,6 +176,8 @@ class JobDocument:
     links: Mapping[str, str]
 
 
+# What a job without runs has not.
+_LINKS_OF_RUNS = ("gap", "cancel", "again")
 # Load options for several jobs with their specifications: three queries for all jobs instead of
 # three per job.
 WHOLE = (selectinload(Job.arms), selectinload(Job.runs), selectinload(Job.verdicts))
@@ -204,6 +207,8 @@ def job_document(
         "again": f"{address}:again",
         "page": f"/jobs/{job.id}",
     }
+    for name in _LINKS_OF_RUNS if job.has_evaluations else ():
+        del links[name]
     if kind := kind_of(job):
         links |= kind.links(session, job)
     waiting = why_waiting(job, slots, live)
@@ -218,14 +223,14 @@ def job_document(
         and len(job.arms) > 1
         and all(run.finished_at for run in job.runs),
         baseline=_named_baseline(session, job),
-        failed_by=None
-        if (failed := standing_fail_of(session, job, lease_seconds)) is None
-        else failed.id,
+        failed_by=_failed_by(session, job, lease_seconds),
         look=shared and from_attributes(LookDocument, shared, number=shared.look),
         # With a trainer of the user's own the specification need not have the model.
         tokens_per_step=tokens_per_step(job),
-        parameters=None if job.engine in OTHERS_TRAINERS else stored_model(job.spec).parameters,
-        share_done=share_done(job.runs),
+        parameters=None
+        if job.engine in OTHERS_TRAINERS or job.has_evaluations
+        else stored_model(job.spec).parameters,
+        share_done=1.0 if job.has_evaluations else share_done(job.runs),
         eta_seconds=last_end([_ends_in(run, times) for run in job.runs]),
         last_event=job.event_sequence,
         arms=[_arm_document(arm, times, slots, attempts, submitted) for arm in job.arms],
@@ -238,6 +243,14 @@ def job_document(
         statements=remarks.statements,
         links=links,
     )
+
+
+def _failed_by(session: Session, job: Job, lease_seconds: float) -> str | None:
+    """The id of the job whose fail stands against the pass of a job; held-out losses answer no
+    question of training.
+    """
+    failed = None if job.has_evaluations else standing_fail_of(session, job, lease_seconds)
+    return None if failed is None else failed.id
 
 
 def _load_runs(session: Session, job: Job) -> None:
@@ -278,7 +291,7 @@ def _arm_document(
         overrides=[phrase(override) for override in arm.overrides],
         steps_done=sum(run.steps_done for run in runs),
         planned_steps=None
-        if any(run.planned_steps is None for run in arm.runs)
+        if arm.job.has_evaluations or any(run.planned_steps is None for run in arm.runs)
         else sum(run.length for run in arm.runs),
         loss=begun[-1].loss if begun else None,
         steps_per_second=sum(speeds) if speeds else None,

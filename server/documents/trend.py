@@ -157,7 +157,9 @@ class _Entry:
     @classmethod
     def from_job(cls, job: Job, arm: Arm, by: By) -> _Entry:
         verdict = next((row for row in job.verdicts if row.candidate == arm.name), None)
-        document = verdict.read_document() if verdict else None
+        # a trend is of losses in training, whatever jobs of held-out losses are called
+        is_read = verdict is not None and not job.has_evaluations
+        document = verdict.read_document() if verdict and is_read else None
         compared = {
             **facts(job, document and document["engine_version"]),
             "recipe": arithmetic(arm.requested),
@@ -183,9 +185,12 @@ def _point(entry: _Entry, newest: _Entry) -> TrendPoint:
     missing = None
     if verdict is None:
         missing = job.message or f"the job {job.status} without a verdict"
+    elif job.has_evaluations:
+        missing = "its losses are of held-out data, and a trend compares those of training"
     elif entry.measured is None:
         missing = f"no gap was measured: {verdict.code}"
-    judged = verdict or Verdict()  # an empty row has no numbers
+    # an empty row has no numbers
+    judged = Verdict() if verdict is None or job.has_evaluations else verdict
     return from_attributes(
         TrendPoint,
         judged,

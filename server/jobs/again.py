@@ -11,6 +11,7 @@ from typing import Any
 from server.database.states import JOB_ENDED
 from server.database.tables import Job
 from server.errors import ConflictError
+from server.jobs.evaluations import check_takes_runs
 from server.jobs.job_kinds import kind_of
 
 _MOST_OF_PATCH = 3000  # characters of a patch in the new job's note
@@ -27,6 +28,7 @@ def request_of(job: Job) -> dict[str, Any]:
             f"job {job.id} is {job.status}; expected a job that has ended, whose specification a "
             "new one can take"
         )
+    check_takes_runs(job, "send other losses with `parity compare --push`")
     if kind_of(job) is not None or not job.is_judged:
         raise ConflictError(
             f"job {job.id} is an analysis, or never judged; expected a job that compares "

@@ -40,7 +40,7 @@ from server.database.states import (
 )
 from server.database.tables import Arm, Job, Run
 from server.errors import ConflictError, DamagedError
-from server.jobs import forecasts, lifecycle
+from server.jobs import evaluations, forecasts, lifecycle
 from server.jobs.job_kinds import JobOutcome, needed_kind
 from server.jobs.judge_claim import claimed, is_held
 from server.jobs.judge_input import case_of, noise_table_of
@@ -165,6 +165,8 @@ def decide(session: Session, job_id: str) -> JobOutcome:
     verdict.
     """
     job = session.get_one(Job, job_id)
+    if job.has_evaluations:
+        return evaluations.outcome_of(evaluations.case_of(session, job))
     if not job.is_judged:
         return needed_kind(job).conclude(session, job)
     for arm in job.arms:

@@ -10,6 +10,7 @@ one principal, everyone who can connect is trusted, and the sign-off says "this 
 
 from sqlalchemy.orm import Session
 
+from parity.judging.document_types import VerdictDocument
 from parity.judging.verdict.sign_offs import (
     LEAST_REASON,
     MOST_DAYS,
@@ -20,7 +21,7 @@ from parity.judging.verdict.sign_offs import (
 from server.database import clock
 from server.database.locks import hold_lock
 from server.database.lookups import find_job
-from server.database.tables import Job, SignOff, Verdict, is_id, new_id
+from server.database.tables import EVALUATIONS, Job, SignOff, Verdict, is_id, new_id
 from server.errors import InvalidError, NotFoundError, SignOffError
 from server.jobs.notes import plain_text
 
@@ -41,7 +42,7 @@ def sign_off(
     stated = plain_text("the reason", reason, MOST_REASON, LEAST_REASON)
     verdict = _verdict(job, candidate)
     document = verdict.read_document()
-    if (why_not := why_not_acceptable(document)) is not None:
+    if (why_not := why_not_signed(job.engine, document)) is not None:
         raise SignOffError(f"candidate {candidate} of job {job_id} cannot be signed off: {why_not}")
     now = clock.now(session)
     valid = next(
@@ -72,6 +73,15 @@ def sign_off(
     )
     session.flush()
     return job
+
+
+def why_not_signed(engine: str, document: VerdictDocument) -> str | None:
+    """Why nobody may sign off a verdict of a job of this engine, as the end of a sentence; None if
+    one can.
+    """
+    if engine == EVALUATIONS:
+        return "a sign-off lets a gate through, and no gate asks for held-out losses"
+    return why_not_acceptable(document)
 
 
 def revoke(session: Session, job_id: str, sign_off_id: str, who: str, reason: str) -> Job:

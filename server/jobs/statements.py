@@ -33,6 +33,7 @@ from server.database.states import JOB_ENDED
 from server.database.tables import Arm, Fact, Job, Run, Statement, new_id
 from server.errors import ConflictError, InvalidError
 from server.jobs.applied_statements import arm_facts, family, tokens_per_step, words
+from server.jobs.evaluations import check_takes_runs
 from server.jobs.imported_noise import named_noise_table
 from server.records import Body
 
@@ -76,6 +77,7 @@ def record_statement(session: Session, job_id: str, request: StatementRequest, w
     ConflictError where a fact is on record already, InvalidError for a value that it cannot have.
     """
     job, runs = lock_job_with_runs(session, job_id)
+    check_takes_runs(job, "state what is known where they are sent: `parity compare --push`")
     if job.engine != "external":
         raise InvalidError(
             f"job {job_id} has engine {job.engine}, whose runs record all of this; expected a job "

@@ -17,9 +17,7 @@ from parity.judging.policy import SLOPE_EXAMPLE, Policy
 from parity.version import JUDGE_VERSION
 from server.database import tables
 from server.database.events import emit
-from server.database.locks import hold_lock
-from server.database.lookups import find_job
-from server.database.tables import Arm, IdempotencyKey, Job, JobTag, Run, RunState
+from server.database.tables import Arm, Job, JobTag, Run, RunState
 from server.errors import InvalidError
 from server.jobs import ledger
 from server.jobs.baselines import BaselineChoice, NamedBaseline, resolve
@@ -27,6 +25,7 @@ from server.jobs.data_digests import place_of
 from server.jobs.fingerprint import columns_of_reused
 from server.jobs.fits import check_fits
 from server.jobs.imported_noise import named_noise_table
+from server.jobs.keys import job_of_key, keep_key
 from server.jobs.tags import checked_branch, checked_tags
 from server.json_digest import digest
 from training.command import ENGINE as COMMAND
@@ -115,16 +114,8 @@ def submit_job_once(
     body, or if no registered machine can hold the job; LookError for a look that is not registered.
     """
     body = _body_digest(submission)
-    if key is not None:
-        hold_lock(session, f"key {principal} {key}")
-        used = session.get(IdempotencyKey, (principal, key))
-        if used is not None and used.body_digest != body:
-            raise InvalidError(
-                f"Idempotency-Key {key!r} was already used for another job ({used.job_id}); use a "
-                "new key for a new job"
-            )
-        if used is not None:
-            return find_job(session, used.job_id), False
+    if (earlier := job_of_key(session, principal, key, body)) is not None:
+        return earlier, False
     job = submit_registered(
         session,
         submission,
@@ -133,16 +124,7 @@ def submit_job_once(
         outdated,
     )
     check_fits(session, job, lease_seconds)
-    if key is not None:
-        session.add(
-            IdempotencyKey(
-                principal=principal,
-                key=key,
-                body_digest=body,
-                job_id=job.id,
-                created_at=time.time(),
-            )
-        )
+    keep_key(session, principal, key, body, job.id)
     return job, True
 
 

@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 
 from parity.frozen import frozen
 from parity.judging.document_types import PathPointDocument, VerdictDocument
+from parity.judging.evaluations.document import EVALUATION_SCHEMA
 from parity.judging.gap.chances import chances_of
 from parity.judging.verdict.path import path_of
 from parity.judging.verdict.verdict import Verdict as JudgeVerdict
@@ -93,9 +94,13 @@ def shown(
     if owned is not None:
         steps = owner_steps(document, owned)
         shown_document = {**shown_document, "owner_steps": steps}
-    worded: VerdictDocument = with_words(
-        {**shown_document, "chances": chances_of(document), "gemm_time": modelled}
-    )
+    if document["schema"] != EVALUATION_SCHEMA:  # of evaluations nothing is forecast
+        shown_document = {
+            **shown_document,
+            "chances": chances_of(document),
+            "gemm_time": modelled,
+        }
+    worded: VerdictDocument = with_words(shown_document)
     return worded
 
 
@@ -103,7 +108,7 @@ def gemm_times(job: Job) -> Mapping[str, float]:
     """The modelled GEMM time of each candidate as a share of the baseline's; none where the model
     or a recipe is not known.
     """
-    if job.engine in OTHERS_TRAINERS:
+    if job.engine in OTHERS_TRAINERS or job.has_evaluations:
         return {}
     try:
         spec = job_spec(job)
@@ -214,6 +219,8 @@ def has_its_lead(job: Job) -> bool:
 def new_verdict_row(job_id: str, document: Mapping[str, Any], text: str, now: float) -> Verdict:
     """The row of a new verdict, with the columns that lists read."""
     gap, margin = document.get("gap") or {}, document.get("margin") or {}
+    if document["schema"] == EVALUATION_SCHEMA:
+        gap = gap["judged"] or {}
     interval = gap.get("deciding") or gap
     row = Verdict(
         id=new_id("v"),

@@ -21,6 +21,7 @@ from server.database.tables import (
     Attempt,
     Base,
     DataRead,
+    Event,
     IdempotencyKey,
     ImportedGroup,
     Job,
@@ -36,10 +37,12 @@ from server.database.tables import (
 )
 from server.jobs import baselines, goldens
 from server.jobs.conclude import conclude
+from server.jobs.evaluations import bundle_row
 from server.jobs.goldens import Asked
 from server.readiness import alembic_config
 from server.web.access import api_tokens, browser_sessions
 from tests.parity.golden.curves import GOLDEN, curve
+from tests.server.held_out import make_evaluations
 
 pytestmark = pytest.mark.both_databases
 
@@ -143,6 +146,7 @@ def record(database, recorded):
         asked = Asked(facts=RunFacts(recipe="bf16"))
         first_golden = Request(reason="the first", date="2026-11-29")
         goldens.take(session, "mine", curve(GOLDEN), asked, first_golden, "local")
+        session.add(bundle_row(old, b"losses"))
         session.add(AnalysisResult(run_id=reusing.id, key="instant/on", value=[1.0, 2.0]))
         session.add(
             Worker(
@@ -207,6 +211,7 @@ def test_the_record_of_a_database_before_the_first_release_stays(database, recor
         "submissions": 0,
         "new_questions": 0,
         "goldens": 0,
+        "evaluation_bundles": 0,
     }
     with database.read() as session:
         assert [(len(job.arms), len(job.runs)) for job in session.query(Job)] == [(2, 4), (2, 4)]
@@ -234,6 +239,22 @@ def test_all_the_way_down_and_up_again(database, record):
     assert inspect(database.engine).get_table_names() == ["alembic_version"]
     command.upgrade(config, "head")
     assert set(_rows(database)) == set(Base.metadata.tables)
+
+
+def test_jobs_of_held_out_losses_go_with_their_table_and_no_other_does(database, recorded):
+    trained, sent = recorded({"nvfp4": 0.01}, steps=300), make_evaluations(database, {"fp8": 0.0})
+    conclude(database, trained)
+    before = _rows(database)
+    command.downgrade(alembic_config(database.url), "0043")
+    command.upgrade(alembic_config(database.url), "head")
+    with database.read() as session:
+        assert [job.id for job in session.query(Job)] == [trained]
+        assert session.get_one(Job, trained).verdicts
+    gone = {"jobs": 1, "arms": 2, "verdicts": 1, "evaluation_bundles": 1}
+    after = _rows(database)
+    assert {name: before[name] - after[name] for name in gone} == gone
+    with database.read() as session:
+        assert session.query(Event).filter(Event.job_id == sent).all() == []
 
 
 def test_verdicts_of_before_have_neither_path_nor_lead_and_jobs_get_their_answers(database, record):

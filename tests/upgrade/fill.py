@@ -146,6 +146,9 @@ def fill(filler: Filler) -> None:
     )
     filler.train(stated, 300, finish=True)
     filler.send("statement", f"/jobs/{stated}/statements", {"family": "any"})
+    run = {"label": "seed 0", "seed": 0, "steps": [300, 400], "loss": [2.2, 2.1]}
+    losses = {"baseline": [run], "candidates": {"nvfp4": [{**run, "loss": [2.3, 2.2]}]}}
+    filler.send("held-out losses", "/jobs:evaluations", {**losses, "name": "v", "policy": POLICY})
     filler.send("token", "/tokens", {"name": "ci", "scopes": ["submit"], "days": 30})
     question = {"job": {**EXTERNAL, "name": "of a gate"}, filler.policy: POLICY}
     filler.send(

@@ -10,14 +10,18 @@ from parity.canonical_json import json_value
 from parity.cli.compare.comparisons import ComparisonRequest, Evidence, comparison_requests
 from parity.cli.compare.evaluations import (
     NOT_BY_SIZE,
-    NOT_PUSHED,
     Reports,
     holds_held_out_losses,
     judge_evaluations,
     refuse_evaluation_options,
     report_evaluations,
 )
-from parity.cli.compare.publishing import check_push, push_case, write_page
+from parity.cli.compare.publishing import (
+    check_evaluations_push,
+    check_push,
+    push_case,
+    write_page,
+)
 from parity.cli.compare.typed_numbers import NEEDS_NUMBERS, NEEDS_RUNS, number_arms, typed_numbers
 from parity.cli.inputs.arm_options import ArmOptions
 from parity.cli.inputs.arms import SHORT_RERUN, read_arms, read_layer_snrs, read_short_reruns
@@ -211,7 +215,7 @@ def judge(
         refuse(table.given("target"), "is a loss in nats; remove it, or convert the table")
     if held_out:
         held_out_request = replace(request, table=table)
-        return _judge_held_out(held_out_request, comparisons, policy, reports, command)
+        return _judge_held_out(held_out_request, comparisons, policy, reports, server, command)
     case = _case(comparisons[0], short_reruns, columns, policy, stated, evidence, look)
     if stated.loss_unit == BITS:
         case = case_in_nats(case)
@@ -238,6 +242,7 @@ def _judge_held_out(
     comparisons: Sequence[Sequence[Arm]],
     policy: Policy,
     reports: Reports,
+    server: Server,
     command: str,
 ) -> Sequence[AnyDocument]:
     """Judge arms of held-out losses, one comparison per size, print and write what is wanted."""
@@ -250,7 +255,6 @@ def _judge_held_out(
     )
     typed_options |= stated.given("control", "short_rerun")
     refuse(typed_options, "needs training curves; of held-out losses only the losses are compared")
-    refuse(reports.given("push"), NOT_PUSHED)
     if stated.loss_unit == BITS:
         comparisons = [[(arm, runs_in_nats(runs)) for arm, runs in arms] for arms in comparisons]
     paired = stated.seeds is not None or table.pair_by is not None
@@ -258,6 +262,8 @@ def _judge_held_out(
         judge_evaluations(arms, table, policy, stated.planned_steps, request.look, paired=paired)
         for arms in comparisons
     ]
+    if reports.push:
+        check_evaluations_push([case for case, _ in judged])
     report_evaluations(judged, reports, command)
     pages = [
         evaluation_report(case, typed(documents, without_page(command)))
@@ -270,7 +276,13 @@ def _judge_held_out(
             write_page(page, path, show=reports.open_page)
     elif reports.open_page:
         write_page(pages[0], None, show=True)
-    return [document for _, judged_documents in judged for document in judged_documents]
+    documents = [document for _, judged_documents in judged for document in judged_documents]
+    on_stdout = not (reports.as_json or reports.markdown)
+    recorded: list[AnyDocument] = []
+    if reports.push:
+        case = judged[0][0]
+        recorded = push_case(case, documents, server.server, server.token, on_stdout=on_stdout)
+    return [*documents, *recorded]
 
 
 def _case(

@@ -38,12 +38,6 @@ NOT_BY_SIZE = (
 )
 
 
-NOT_PUSHED = (
-    "records training curves, and a server judges them by the rules for those; held-out losses are "
-    "judged here alone. Write their page with --html FILE, or their evidence with --bundle FILE"
-)
-
-
 class Reports(Printing, panel=OUTPUT):
     """How a comparison is printed, and what else is written."""
 

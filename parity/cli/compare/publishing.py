@@ -9,7 +9,8 @@ from pathlib import Path
 
 from parity.cli.terminal.output import write_file
 from parity.judging.bundles.evidence import Case
-from parity.judging.document_types import VerdictDocument
+from parity.judging.evaluations.case import EvaluationCase
+from parity.report.view import AnyDocument
 
 # none of them set: a browser would have no screen, or take this terminal
 _DISPLAY_VARIABLES = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")
@@ -22,23 +23,34 @@ def check_push(case: Case) -> None:
     check_pushable(case)
 
 
+def check_evaluations_push(cases: Sequence[EvaluationCase]) -> None:
+    """Raise InputError where a job cannot hold the comparisons of held-out losses."""
+    from parity.comparing.push_evaluations import check_one_size  # noqa: PLC0415
+
+    check_one_size(cases)
+
+
 def push_case(
-    case: Case,
-    documents: Sequence[VerdictDocument],
+    case: Case | EvaluationCase,
+    documents: Sequence[AnyDocument],
     server: str,
     token: str | None,
     *,
     on_stdout: bool,
-) -> list[VerdictDocument]:
+) -> list[AnyDocument]:
     """Record the comparison on a server and print the address of its page; the server's verdicts.
 
     Raises InputError, ClientError and UnreachableError.
     """
     from parity.client.rest import Client  # noqa: PLC0415
     from parity.comparing.push import push  # noqa: PLC0415
+    from parity.comparing.push_evaluations import push_evaluations  # noqa: PLC0415
 
     with Client(server, token) as client:
-        pushed = push(client, case)
+        if isinstance(case, EvaluationCase):
+            pushed = push_evaluations(client, case)
+        else:
+            pushed = push(client, case)
     print(f"page: {pushed.page}", file=sys.stdout if on_stdout else sys.stderr)
     for document in documents:
         name = document["candidate"]["name"]

@@ -10,10 +10,13 @@ from parity.client.retry import is_transient
 from parity.wording import signed
 
 _GAP_BINS = 20
+AS_SENT = "held-out losses as they were sent"
 
 
 def state_line(client: Client, document: Document) -> str:
     """The state of a job and of its arms in one line."""
+    if has_no_runs(document):
+        return f"{document['status']}, {AS_SENT}"
     gaps = recent_gaps(client, document)
     arms = "; ".join(_line(arm, gaps) for arm in document["arms"])
     waiting = f". {why}" if (why := document["waiting"] or _lacks_candidate(document)) else ""
@@ -21,6 +24,11 @@ def state_line(client: Client, document: Document) -> str:
         f"{document['status']} {document['share_done']:.0%}, {_left(document['eta_seconds'])} "
         f"left: {arms}{waiting}"
     )
+
+
+def has_no_runs(document: Document) -> bool:
+    """Whether a job has held-out losses that were sent as they are, in place of runs."""
+    return bool(document["engine"] == "evaluations")
 
 
 def _lacks_candidate(document: Document) -> str:
@@ -56,6 +64,8 @@ def _line(arm: Document, gaps: Mapping[str, float]) -> str:
 
 def table(document: Document, gaps: Mapping[str, float]) -> Table:
     """One row per arm: bar, steps, loss, gap (nats, where known) and time left."""
+    if has_no_runs(document):
+        return Table(box=None, title_justify="left", title=AS_SENT, title_style="dim")
     shown = Table(
         box=None,
         pad_edge=False,

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from parity.cli.connection import ServerQuery
-from parity.cli.jobs.progress import recent_gaps, table
+from parity.cli.jobs.progress import AS_SENT, has_no_runs, recent_gaps, table
 from parity.cli.jobs.remarks import remark_words
 from parity.cli.jobs.watching import ENDED
 from parity.cli.terminal.options import Options, argument, flat, option, repeatable
@@ -94,13 +94,15 @@ def _show_job(document: Document, gaps: Mapping[str, float]) -> None:
     reason = (
         document["message"]
         or document["waiting"]
+        or (AS_SENT.capitalize() if has_no_runs(document) else "")
         or f"{document['share_done']:.0%} of the steps are done"
     )
     reason = conclusion_words(document) or reason
     console.print(
         f"{document['id']} {document['name']}: {document['status']}. {reason}", soft_wrap=True
     )
-    console.print(table(document, gaps))
+    if not has_no_runs(document):
+        console.print(table(document, gaps))
     rules = [
         f"{arm['name']}: {rule}" for arm in document["arms"] for rule in arm.get("overrides", ())
     ]

@@ -38,7 +38,12 @@ from parity.judging.bundles.manifest import (
     task_results,
 )
 from parity.judging.bundles.strict_json import JsonError, parse_json
-from parity.judging.bundles.zip_members import UNREADABLE, ArchiveError, read_members
+from parity.judging.bundles.zip_members import (
+    UNREADABLE,
+    ArchiveError,
+    members_of,
+    read_members,
+)
 from parity.judging.curves.context import Comparison
 from parity.judging.curves.curve import Curve
 from parity.judging.decision import WORST_FIRST, State
@@ -274,6 +279,14 @@ def case_of(path: str) -> Case | EvaluationCase:
     """
     files = _members(path)
     return _case(files, _json(files, MANIFEST, path))
+
+
+def case_in(bundle: bytes) -> Case | EvaluationCase:
+    """The case in the bytes of a bundle, without a check of its digests. Raises ValueError,
+    LookupError or TypeError for a manifest that describes none.
+    """
+    files = members_of(io.BytesIO(bundle))
+    return _case(files, _json(files, MANIFEST, "the bundle"))
 
 
 def _not_of_another_judge(

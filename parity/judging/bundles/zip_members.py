@@ -51,11 +51,16 @@ def read_members(path: str | Path) -> dict[str, bytes]:
     where it is no sound zip file.
     """
     with Path(path).open("rb") as stream:
-        file_bytes = _check_end(stream)
-        with zipfile.ZipFile(stream) as archive:
-            members = archive.infolist()
-            _check_directory(members, file_bytes)
-            return {info.filename: _inflate(archive, info) for info in members}
+        return members_of(stream)
+
+
+def members_of(stream: BinaryIO) -> dict[str, bytes]:
+    """The members of an open zip file, as `read_members`."""
+    file_bytes = _check_end(stream)
+    with zipfile.ZipFile(stream) as archive:
+        members = archive.infolist()
+        _check_directory(members, file_bytes)
+        return {info.filename: _inflate(archive, info) for info in members}
 
 
 def _check_end(stream: BinaryIO) -> int:

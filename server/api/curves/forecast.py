@@ -13,6 +13,7 @@ from server.api.curves.gap import Candidate, pair_of
 from server.database.lookups import find_job
 from server.database.states import JOB_ENDED
 from server.jobs import forecasts
+from server.jobs.evaluations import check_has_runs
 from server.records import from_attributes
 from server.web.context import InContext
 from server.web.requests.entity_tags import UNCHANGED, Tags
@@ -79,6 +80,7 @@ def live_forecast(
     """
     with context.database.read() as session:
         job = find_job(session, job_id)
+        check_has_runs(job, "forecast")
         tags.check(job, "live", candidate)
         baseline, chosen = pair_of(job, candidate)
         made, pairs = forecasts.forecasts(job, chosen.name), forecasts.pairs_of(job, chosen)

@@ -17,6 +17,7 @@ from server.errors import NotFoundError
 from server.gaps.candidate_gaps import candidate_gaps
 from server.gaps.chart_document import GapsDocument, PairDocument, gaps_of, pair_fields
 from server.gaps.recorded_extents import Extents, extents, identity, is_current
+from server.jobs.evaluations import check_has_runs
 from server.json_numbers import Number, number
 from server.web.context import Context, InContext
 from server.web.requests.entity_tags import UNCHANGED, Tags
@@ -73,6 +74,7 @@ def gap(
     """
     with context.database.read() as session:
         job = find_job(session, job_id)
+        check_has_runs(job, "chart of gaps over steps")
         tags.check(job, "gap", candidate, bins, first_step, last_step, spacing)
         baseline, chosen = pair_of(job, candidate)
         planned = job.planned_steps
@@ -109,6 +111,7 @@ def gaps(
     """
     with context.database.read() as session:
         job = find_job(session, job_id)
+        check_has_runs(job, "chart of gaps over steps")
         names = dict.fromkeys(name for name in candidates.split(",") if name)
         arms = [pair_of(job, name)[1] for name in names] or job.arms[1:]
         headers = tags.check(

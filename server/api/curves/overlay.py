@@ -18,6 +18,7 @@ from server.curves.training_time import TrainingTime, seconds_of
 from server.database.lookups import find_job
 from server.database.metrics import chunk_tables, store
 from server.database.tables import Run
+from server.jobs.evaluations import check_has_runs
 from server.records import from_attributes
 from server.web.context import Context, InContext
 from server.web.limits import LARGEST
@@ -82,6 +83,7 @@ def columns(job_id: str, context: InContext, tags: Tags) -> ColumnsDocument:
     """What can be charted: the names for `overlay`."""
     with context.database.read() as session:
         job = find_job(session, job_id)
+        check_has_runs(job, "columns of steps")
         tags.check(job, "columns")
         recorded = store.names_by_kind(session, [run.id for run in job.runs])
     return ColumnsDocument(
@@ -121,6 +123,7 @@ def overlaid(
     """
     with context.database.read() as session:
         job = find_job(session, job_id)
+        check_has_runs(job, "curves over steps")
         question = (
             name,
             arms,

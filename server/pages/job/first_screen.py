@@ -55,7 +55,7 @@ from server.api.curves.forecast import observed
 from server.concurrency.cache import Cache
 from server.curves import judged_curves
 from server.database.states import JOB_ENDED, JUDGED_IN_VAIN, JUDGING_AGAIN
-from server.database.tables import Job, Run
+from server.database.tables import EVALUATIONS, Job, Run
 from server.documents.jobs import ArmDocument, JobDocument
 from server.documents.remarks import SignOffEntry
 from server.errors import DamagedError
@@ -223,13 +223,15 @@ def _judged(
     ordered = safest_first(views_of(documents))
     places = [view.candidate.name for view in ordered]
     selected = places.index(candidate if candidate in places else deciding(ordered).candidate.name)
-    end = job.planned_steps - 1 if job.planned_steps else None
+    is_of_runs = job.engine != EVALUATIONS
+    end = job.planned_steps - 1 if is_of_runs and job.planned_steps else None
     scene = scene_of(documents, dots, end=end, losses=losses)
     scene = replace(scene, selected=selected)
     accepted = {
         sign_off.candidate: cast("SignOffDocument", asdict(sign_off)) for sign_off in sign_offs
     }
-    answer = answer_of(documents, cost_fact(job.cost), selected, accepted)
+    cost = cost_fact(job.cost) if is_of_runs else None
+    answer = answer_of(documents, cost, selected, accepted)
     if len(places) > 1 and candidate in places:
         answer = selected_answer(answer, ordered[selected])
     return Screen(
@@ -491,16 +493,19 @@ def _context(job: JobDocument) -> list[str]:
         question = f"{arms[0].name} against {job.arms[0].name}"
     else:
         question = f"{len(arms)} candidates against {job.arms[0].name}"
-    plan = f"{job.planned_steps:,} steps" if job.planned_steps else "length not stated"
-    plan += f" of {job.tokens_per_step:,} tokens" if job.tokens_per_step else ""
+    if job.engine == EVALUATIONS:
+        trained = ["held-out losses as sent"]
+    else:
+        plan = f"{job.planned_steps:,} steps" if job.planned_steps else "length not stated"
+        plan += f" of {job.tokens_per_step:,} tokens" if job.tokens_per_step else ""
+        trained = [plan, f"engine {job.engine}"]
     when = (job.finished_at or job.created_at)[:16].replace("T", ", ")
     facts = [
         job.name,
         question if arms and question != job.name else "",
         f"{size(job.parameters)} parameters" if job.parameters else "",
         f"layer policy {job.layer_policy}" if job.layer_policy else "",
-        plan,
-        f"engine {job.engine}",
+        *trained,
         f"baseline {version_words({'name': job.baseline.name, 'version': job.baseline.version})}"
         if job.baseline
         else "",

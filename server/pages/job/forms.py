@@ -10,7 +10,6 @@ from fastapi import Form, Request, Response
 from fastapi.responses import RedirectResponse
 from pydantic import TypeAdapter, ValidationError
 
-from parity.judging.verdict.sign_offs import why_not_acceptable
 from server.api.jobs import submit_run
 from server.api.submit import submit_again
 from server.documents.jobs import JobDocument
@@ -57,7 +56,10 @@ def values(request: Request, context: Context, job: JobDocument) -> Mapping[str,
         for verdict in job.verdicts
         if verdict["verdict"] == "inconclusive" and verdict["candidate"]["name"] not in signed
     ]
-    reasons = {verdict["candidate"]["name"]: why_not_acceptable(verdict) for verdict in undecided}  # type: ignore[arg-type]
+    reasons = {
+        verdict["candidate"]["name"]: sign_offs.why_not_signed(job.engine, verdict)  # type: ignore[arg-type]
+        for verdict in undecided
+    }
     return {
         "may": {
             name: _may(request, context, operation, job.id)

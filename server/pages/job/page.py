@@ -15,6 +15,7 @@ from server.database.metrics import store
 from server.documents.jobs import job_document
 from server.jobs import added_runs, forecasts, statements
 from server.jobs.cost import price_of
+from server.jobs.evaluations import check_has_runs
 from server.jobs.job_kinds import kind_of
 from server.jobs.proposal import proposal
 from server.pages.es_modules import CHARTS, imported_by
@@ -22,6 +23,7 @@ from server.pages.job import forms
 from server.pages.job.arm_differences import compare, compared_by_plan
 from server.pages.job.buttons import Actions, buttons_of
 from server.pages.job.candidate_table import candidate_table
+from server.pages.job.evaluation_page import evaluation_page
 from server.pages.job.first_screen import (
     first_screen,
     live_curves,
@@ -50,11 +52,10 @@ def compare_candidates(
     each other; `first` and `second` are the two that are shown in full.
     """
     with context.database.read() as session:
+        job = find_job(session, job_id)
+        check_has_runs(job, "table of runs side by side")
         document = job_document(
-            session,
-            find_job(session, job_id),
-            context.settings.lease_seconds,
-            price_of(context.settings),
+            session, job, context.settings.lease_seconds, price_of(context.settings)
         )
     table = candidate_table(document)
     judged = [row.arm.name for row in table.rows if row.verdict]
@@ -81,6 +82,11 @@ def show(
         kind = kind_of(job)
         if kind is not None:
             return RedirectResponse(kind.page(session, job), 303)
+        is_of_runs = not job.has_evaluations
+    if not is_of_runs:
+        return evaluation_page(request, context, job_id, candidate)
+    with context.database.read() as session:
+        job = find_job(session, job_id)
         added = additions().about_job(session, job)
         document = job_document(
             session, job, context.settings.lease_seconds, price_of(context.settings)

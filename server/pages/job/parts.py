@@ -14,6 +14,7 @@ from server.documents.jobs import JobDocument, job_document
 from server.errors import NotFoundError
 from server.jobs import forecasts
 from server.jobs.cost import price_of
+from server.jobs.evaluations import check_has_runs
 from server.pages.job.candidate_table import candidate_table
 from server.pages.rendering import pages_router, templates
 from server.web.context import InContext
@@ -51,6 +52,7 @@ def show_part(
     """One part of a job's page; the page puts it in its place when it is opened."""
     with context.database.read() as session:
         job = find_job(session, job_id)
+        check_has_runs(job, "part of that name")
         document = job_document(
             session, job, context.settings.lease_seconds, price_of(context.settings)
         )

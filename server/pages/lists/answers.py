@@ -19,7 +19,7 @@ from parity.report.view import NO_GAP_CODES
 from parity.report.words import code_in_brief
 from parity.wording import count
 from server.database.states import JOB_OPEN, JUDGING_AGAIN
-from server.database.tables import Job
+from server.database.tables import EVALUATIONS, Job
 from server.documents.job_lists.summaries import JobSummary
 from server.jobs.forecasts import latest
 from server.jobs.verdict_rows import VerdictSummary
@@ -139,7 +139,8 @@ def _outlook(live: Forecast) -> tuple[int, float]:
 
 def _about(job: JobSummary) -> str:
     who = job.candidates[0] if len(job.candidates) == 1 else count(len(job.candidates), "candidate")
-    return f"{who} against {job.baseline}"
+    kind = ", held-out losses" if job.engine == EVALUATIONS else ""
+    return f"{who} against {job.baseline}{kind}"
 
 
 def _belonging_words(belonging: Mapping[str, int]) -> str:

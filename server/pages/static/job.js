@@ -3,6 +3,7 @@ import { followCharts } from "./chart_loading.js";
 import { uPlot } from "./chart_parts.js";
 import { ColumnChart } from "./column_chart.js";
 import { bindControls } from "./controls.js";
+import { copyLinks } from "./copy_link.js";
 import "./forms.js";
 import { GapChart } from "./gap_chart.js";
 import { HeatMap } from "./heat_map.js";
@@ -95,21 +96,7 @@ article.addEventListener("click", (event) => {
   });
 });
 
-/** Copy the address, which has all that is shown; the button says that it has. */
-article.addEventListener("click", async (event) => {
-  const button = event.target.closest("[data-do=copy-link]");
-  if (!button) return;
-  view.write();
-  try {
-    await navigator.clipboard.writeText(location.href);
-    button.textContent = "Link copied";
-  } catch {
-    button.textContent = "Copy it from the address bar"; // a page without TLS may not
-  }
-});
-const offerCopy = () => document.querySelectorAll("[data-do=copy-link]").forEach((button) => { button.hidden = false; });
-document.addEventListener("parity:drawn", offerCopy);
-offerCopy();
+copyLinks(article, () => view.write());
 
 /** A candidate that is chosen in the screen, or none: the charts and the address follow. */
 document.addEventListener("parity:chosen", ({ detail }) => {

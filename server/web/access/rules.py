@@ -75,6 +75,7 @@ RULES: Mapping[str, Rule] = {
     # Jobs.
     "GET /api/v1/jobs": _READ,
     "POST /api/v1/jobs": _SUBMIT,
+    "POST /api/v1/jobs:evaluations": _SUBMIT,
     "POST /api/v1/jobs:gate": _SUBMIT,
     "POST /api/v1/jobs:plan": _READ,
     "GET /api/v1/jobs:compare": _READ,

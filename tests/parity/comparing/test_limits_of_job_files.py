@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from parity.comparing.policy_file import read_yaml
-from parity.comparing.push import _names
+from parity.comparing.push import job_arm_names
 from parity.comparing.statements import InputError
 
 
@@ -47,11 +47,11 @@ def test_a_number_of_a_job_file_has_1000_characters(
 
 def test_an_arm_is_pushed_under_64_characters_of_its_name() -> None:
     whole, cut = "x" * 64, "x" * 65
-    assert _names([whole, "y" * 65]) == {whole: whole, "y" * 65: "y" * 64}
-    assert _names([whole, cut]) == {whole: whole, cut: "x" * 61 + "-2"}
+    assert job_arm_names([whole, "y" * 65]) == {whole: whole, "y" * 65: "y" * 64}
+    assert job_arm_names([whole, cut]) == {whole: whole, cut: "x" * 61 + "-2"}
 
 
 def test_no_two_arms_are_pushed_under_one_name() -> None:
     arms = ["a_-3", "a?", "a!", *("x" * 64 + str(at) for at in range(62))]
-    names = _names(arms).values()
+    names = job_arm_names(arms).values()
     assert (len(names), len({*names}), max(map(len, names)) <= 64) == (65, 65, True)

@@ -34,7 +34,7 @@ RUN = CASE.baseline[0]
 def _sent(case):
     """The job that is submitted."""
     push.check_pushable(case)
-    names = push._names([case.baseline_name or "baseline", *case.candidates])
+    names = push.job_arm_names([case.baseline_name or "baseline", *case.candidates])
     return push._job(case, names)
 
 
@@ -182,13 +182,13 @@ def test_the_same_comparison_makes_the_same_job():
     ],
 )
 def test_a_pushed_job_is_called_by_its_arms(names, title):
-    assert push._title(names, "fp8") == title
+    assert push.job_title(names, "fp8") == title
 
 
 def test_the_name_of_many_arms_has_whole_names_and_how_many_others():
     names = [f"candidate{number:02d}" for number in range(30)]
-    title = push._title(names, "fp8")
+    title = push.job_title(names, "fp8")
     assert 150 < len(title) <= 200
     shown, others = title.removesuffix(" others against fp8").split(" and ")
     assert shown.split(", ") == names[: 30 - int(others)]
-    assert len(push._title(["x" * 500, "y" * 500], "z" * 500)) <= 200
+    assert len(push.job_title(["x" * 500, "y" * 500], "z" * 500)) <= 200

@@ -26,6 +26,7 @@ from server.jobs.submit import submit_job
 from server.web.access import api_tokens
 from tests.parity.golden.curves import GOLDEN, HONEST, curve
 from tests.server.analyses import make_explained, make_retired, measured
+from tests.server.held_out import make_evaluations
 from training.spec import ArmSpec, JobSpec
 
 expect.set_options(timeout=60_000)  # ms: what a page shows in the end, however slow the machine is
@@ -36,7 +37,7 @@ _LOOKS = {"light": ("light", 1440), "dark": ("dark", 1440), "narrow": ("light", 
 # The addresses to be tried, for each route of a page. Of the jobs, `{job}` has ended, `{many}` too,
 # with twelve candidates, `{live}` still trains, `{failed}` ended without a step, `{why}` is an
 # analysis with an answer, and `{begun}` one that has begun; `{retired}` measured for a question
-# that this version does not ask.
+# that this version does not ask; `{held_out}` has held-out losses of two candidates.
 PAGES = {
     "/jobs": ["/jobs", "/jobs?state=awaiting_data"],
     "/compare": ["/compare", "/compare?job={job}&job={live}"],
@@ -48,6 +49,8 @@ PAGES = {
         "/jobs/{live}",
         "/jobs/{failed}",
         "/jobs/{retired}",
+        "/jobs/{held_out}",
+        "/jobs/{held_out}?candidate=fp8",
     ],
     "/jobs/{job_id}/compare": ["/jobs/{job}/compare", "/jobs/{many}/compare"],
     "/jobs/{job_id}/parts/{part}": [
@@ -174,7 +177,8 @@ def job_id(database, recorded):
 @pytest.fixture
 def others(database, recorded, many_judged):
     """A job that trains, one that failed before its first step, one with twelve candidates, two
-    analyses: one with an answer, and one that has begun; and one of a question of the past.
+    analyses: one with an answer, and one that has begun; one of a question of the past, and one of
+    held-out losses.
     """
     live, failed = (
         recorded({"nvfp4": 0.0}, done=300, state="running"),
@@ -193,6 +197,7 @@ def others(database, recorded, many_judged):
     measured(database, analyses[1], {"0.down.wgrad": 0.02}, most=10)
     conclude(database, analyses[0])
     return {
+        "held_out": make_evaluations(database, {"fp8": 0.0, "nvfp4": 0.06}),
         "retired": make_retired(database, explained),
         "live": live,
         "failed": failed,

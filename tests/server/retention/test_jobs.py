@@ -19,6 +19,7 @@ from server.database.tables import (
     Baseline,
     BaselineRun,
     Chunk,
+    EvaluationBundle,
     IdempotencyKey,
     Job,
     JobNote,
@@ -35,6 +36,7 @@ from server.jobs.fingerprint import unsound
 from server.retention import curves, jobs
 from server.retention.keeper import delete_batch, plan
 from tests.server.analyses import make_explained
+from tests.server.held_out import make_evaluations
 
 pytestmark = pytest.mark.both_databases
 
@@ -52,6 +54,7 @@ KEPT = {
     "baselines",
     "browser_sessions",
     "duties",
+    "goldens",
     "imported_groups",
 }
 KEPT |= {"data_reads", "tokens", "webhooks", "workers"}
@@ -60,6 +63,7 @@ BELONGING = {
     "attempts",
     "chunk_columns",
     "chunks",
+    "evaluation_bundles",
     "events",
     "idempotency_keys",
     "jobs",
@@ -162,6 +166,18 @@ def _rows(database):
 
 def test_every_table_has_a_rule():
     assert {table.name for table in Base.metadata.sorted_tables} == KEPT | BELONGING
+
+
+def test_held_out_losses_go_with_their_job_and_can_be_sent_again(database, kept, age, deleted):
+    old = make_evaluations(database, {"fp8": 0.0}, "k")
+    young = make_evaluations(database, {"fp8": 0.001})
+    age(old)
+    assert [(what, job) for what, job, _ in deleted(kept)] == [("job", old)]
+    with database.read() as session:
+        assert session.scalars(select(EvaluationBundle.job_id)).all() == [young]
+        assert session.scalars(select(Job.id)).all() == [young]
+        assert session.scalars(select(IdempotencyKey.job_id)).all() == []
+    assert make_evaluations(database, {"fp8": 0.0}, "k") != old
 
 
 def test_an_old_job_goes_with_all_of_its_rows(database, kept, judged, deleted):

@@ -7,14 +7,11 @@ Run = Callable[..., tuple[int, str, str]]
 NUMBERS = ("compare", "bf16=2.242", "fp8=2.276", "--tokens", "23e9")
 
 
-def test_held_out_losses_are_not_pushed_and_the_refusal_says_what_is_written_instead(
-    tmp_path: Path, run: Run
-) -> None:
+def test_a_page_is_written_although_the_server_of_a_push_is_away(tmp_path: Path, run: Run) -> None:
     page = tmp_path / "page.html"
-    call = (*NUMBERS, "--html", str(page))
-    code, _, err = run(*call, "--push")
-    assert (code, "--html FILE" in err, page.exists()) == (2, True, False)
-    assert run(*call)[0] == 3
+    call = (*NUMBERS, "--html", str(page), "--push", "--server", "http://127.0.0.1:1")
+    code, _, err = run(*call)
+    assert (code, "http://127.0.0.1:1" in err, "not written" in err) == (4, True, False)
     assert "fp8" in page.read_text()
 
 

@@ -68,6 +68,7 @@ def mappings(least: int, most: int, value: object = "x") -> Limit:
 
 _ARM = {"recipe": "nvfp4"}
 _RUN = {"steps": [1], "loss": [2.0]}
+_POSITIVE = Limit((1e-9,), (0.0, -1.0, float("inf"), float("nan")))
 _WISH = {"name": "a", "override": {}}
 _OTHER = Limit(("x" * 64, "x" * 64 + "@" + "9" * 9), ("x" * 65, "x@" + "9" * 10, ""))
 _OF_A_GOLDENS_RUN = {
@@ -95,6 +96,19 @@ BODIES = {
     "EvaluationRequest.candidates.*": lists(0, 1000, _RUN),
     "EvaluationRequest.controls": lists(0, 1000, _RUN),
     "EvaluationRequest.planned_steps": numbers(1, EXACT),
+    "EvaluationsRequest.at": lists(0, 2000, 1),
+    "EvaluationsRequest.at[]": numbers(0, EXACT),
+    "EvaluationsRequest.baseline": lists(0, 1000, _RUN),
+    "EvaluationsRequest.baseline_name": texts(1, 64),
+    "EvaluationsRequest.branch": texts(0, 200),
+    "EvaluationsRequest.candidates": mappings(0, 64, [_RUN]),
+    "EvaluationsRequest.candidates.*": lists(0, 1000, _RUN),
+    "EvaluationsRequest.cluster": texts(1, 200),
+    "EvaluationsRequest.name": texts(1, 200),
+    "EvaluationsRequest.planned_steps": numbers(1, EXACT),
+    "EvaluationsRequest.tags": lists(0, 20),
+    "EvaluationsRequest.target": _POSITIVE,
+    "EvaluationsRequest.tokens_per_step": _POSITIVE,
     "ExpireRequest.reason": texts(1, 1000),
     "FinishRequest.attempt": numbers(1, EXACT),
     "FinishRequest.message": texts(0, 4000),
@@ -145,6 +159,11 @@ BODIES = {
     "RunBody.notes": lists(0, 1000),
     "RunBody.replicate": numbers(-EXACT, EXACT),
     "RunBody.seed": numbers(-EXACT, EXACT),
+    "RunTimesBody.arm": texts(1, 64),
+    "RunTimesBody.hardware": texts(0, 200),
+    "RunTimesBody.run": texts(0, 1000),
+    "RunTimesBody.seconds_to_target": _POSITIVE,
+    "RunTimesBody.step_seconds": _POSITIVE,
     "RunRequest.arm": texts(1, 64),
     "RunRequest.baseline": texts(1, 64),
     "RunRequest.planned_steps": numbers(1, EXACT),
@@ -278,6 +297,7 @@ PARAMETERS = {
     "POST /api/v1/goldens/{golden}/versions/{version}:remove": _GOLDEN_VERSION,
     "POST /api/v1/jobs": _KEY,
     "POST /api/v1/jobs/{job_id}:again": _KEY,
+    "POST /api/v1/jobs:evaluations": _KEY,
     "POST /api/v1/jobs:gate": _KEY,
     "POST /api/v1/runs": _KEY,
     "POST /api/v1/runs/{run_id}/steps": {"attempt": numbers(1, EXACT), "names": texts(0, 5000)},
