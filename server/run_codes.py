@@ -82,7 +82,7 @@ RUN_CODES: Mapping[str, RunCode] = {
     ),
     "DATA_TOO_SMALL": RunCode(
         "too few tokens for one batch or for the held-out part",
-        "use more data, or reduce `data.sequence_length` or `validation_fraction`",
+        "use more data, or reduce `data.sequence_length` or `data.validation_fraction`",
     ),
     "DEVICES_MISSING": RunCode(
         (
@@ -179,7 +179,7 @@ RUN_CODES: Mapping[str, RunCode] = {
             "MaxText ended without an error before its last step, mostly because the data ended; "
             "the run counts as finished"
         ),
-        "the judge answers as of its last step; use more data, or set `num_epoch`",
+        "the judge answers as of its last step; use more data, or set `maxtext.num_epoch`",
     ),
     "MAXTEXT_EVALUATION": RunCode(
         "the evaluation of a checkpoint gave no loss; the training curve is recorded",
@@ -239,8 +239,8 @@ RUN_CODES: Mapping[str, RunCode] = {
             "names nothing"
         ),
         (
-            "train the job again with its checkpoints on one kind of machine; `--anyway` accepts "
-            "the noise of reruns"
+            "train the job again with its checkpoints on one kind of machine; `parity why "
+            "JOB --anyway` accepts the noise of reruns"
         ),
     ),
     "NO_LOSS": RunCode(
@@ -327,8 +327,8 @@ RUN_CODES: Mapping[str, RunCode] = {
             "the service listened"
         ),
         (
-            "start the trainer again, or `parity resend` what is on disk, while the job is open; "
-            "afterwards submit it again"
+            "start the trainer again, or send what is on disk with `parity resend FILE`, while the "
+            "job is open; afterwards submit it again"
         ),
     ),
     "SPEC_UNREADABLE": RunCode(
