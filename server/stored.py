@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 from parity.typed_json import shown
 from server.errors import StoredFormError
 from server.wrong_values import sentence
+from training.spec import Model
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -38,6 +39,11 @@ def read_stored(kind: type[T], value: object, place: str) -> T:
             raise TypeError(f"it has {', '.join(unknown)}, which this version does not know")
         read: T = _adapter(kind).validate_python(dict(value))
         return read
+
+
+def stored_model(spec: Mapping[str, Any]) -> Model:
+    """The model of a specification as it is stored with a job."""
+    return read_stored(Model, spec["model"], f"the model of job {spec.get('name')!r}")
 
 
 @contextmanager

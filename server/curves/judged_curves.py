@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import numpy as np
 from sqlalchemy.orm import Session
 
 from parity.judged_loss import JUDGED_LOSS
-from parity.judging.curves.context import HOST
+from parity.judging.curves.context import HOST, PARAMETERS
 from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.document_types import ADDED, REUSED, STOPPED
 from parity.judging.secondary.conditions import UNIX_SECONDS
@@ -22,12 +23,16 @@ from server.database.metrics.chunk_tables import Recorded
 from server.database.metrics.many_runs import read_each
 from server.database.states import EARLY_STOP, ENDED_EARLY
 from server.database.tables import Arm, Run
+from server.errors import StoredFormError
+from server.stored import stored_model
 
 # What the judge reads in addition to the judged loss: the store's name -> the judge's.
 _COLUMNS = {"loss": "total_loss"} | {
     name: name
     for name in ("grad_norm", "clipped_grad_norm", "learning_rate", "step_seconds", "tokens")
 }
+# Engines with the model of the job; of engine emulated nothing is assumed, whatever its size.
+_OWN_MODELS = frozenset({"maxtext", "transformer_engine"})
 
 
 def curve(session: Session, run: Run) -> Curve:
@@ -68,10 +73,22 @@ def _judged(run: Run, recorded: Recorded, validation: Recorded, trained: Trained
         replicate=run.replicate,
         recipe=run.arm.stated_recipe,
         rounding=run.rounding,
-        context={key: str(value) for key, value in (run.manifest or {}).items()}
+        context=_known_size(run)
+        | {key: str(value) for key, value in (run.manifest or {}).items()}
         | ({HOST: trained.host} if trained.host else {}),
         notes=_notes(run),
     )
+
+
+def _known_size(run: Run) -> dict[str, str]:
+    """The size of a model that the service has built itself, which no manifest repeats: by it the
+    judge knows whether run-to-run noise may be assumed.
+    """
+    if run.job.engine not in _OWN_MODELS:
+        return {}
+    with suppress(StoredFormError):  # a job that only a newer version can read
+        return {PARAMETERS: str(stored_model(run.job.spec).parameters)}
+    return {}
 
 
 def losses(session: Session, run: Run) -> Curve:

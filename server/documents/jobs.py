@@ -21,7 +21,6 @@ from server.documents.runs import AttemptDocument, RunDocument, attempt_document
 from server.jobs import submissions
 from server.jobs.applied_statements import arm_facts, tokens_per_step
 from server.jobs.cost import CostDocument, Price, cost_of
-from server.jobs.fingerprint import stored_model
 from server.jobs.forecasts import last_change, latest
 from server.jobs.job_kinds import kind_of
 from server.jobs.missing import missing
@@ -32,6 +31,7 @@ from server.jobs.verdict_rows import shown_documents
 from server.jobs.workers import can_take, live_workers, why_waiting
 from server.json_numbers import Number
 from server.records import from_attributes
+from server.stored import stored_model
 from training.overrides import phrase
 from training.rules import OTHERS_TRAINERS
 

@@ -25,12 +25,12 @@ from server.curves import judged_curves
 from server.database.tables import Arm, Job, Run
 from server.jobs.workers import short
 from server.json_digest import digest
-from server.stored import read_stored, reading
+from server.stored import reading
 from training.command import ENGINE as COMMAND
 from training.later_recipe import for_digest, in_todays_form
 from training.overrides import phrase
 from training.rules import NAMED_DATA, OTHERS_TRAINERS
-from training.spec import JobSpec, Model, RunSpec
+from training.spec import JobSpec, RunSpec
 
 _JOB_SPEC = TypeAdapter(JobSpec)
 _LOOKED_AT = 20
@@ -59,11 +59,6 @@ def job_spec(job: Job) -> JobSpec:
     }
     with reading(f"job {job.id}: its specification"):
         return _job_spec(json.dumps({**spec, **arms}))
-
-
-def stored_model(spec: Mapping[str, Any]) -> Model:
-    """The model of a specification as it is stored with a job."""
-    return read_stored(Model, spec["model"], f"the model of job {spec.get('name')!r}")
 
 
 @lru_cache(maxsize=64)

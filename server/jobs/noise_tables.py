@@ -45,8 +45,8 @@ from parity.judging.policy import WINDOW_FRACTION
 from parity.recipes import rounds_to_nearest
 from server.database.metrics import store
 from server.database.tables import Job, Run
-from server.jobs.fingerprint import stored_model
 from server.json_digest import digest
+from server.stored import stored_model
 from training.spec import ArmSpec, Data, JobSpec, Schedule
 
 MOST_GROUPS = 100  # of a family, newest first
