@@ -16,13 +16,15 @@ SCHEMA = "parity.golden/1"
 
 
 def head_words(check: Check) -> str:
-    """What was compared: files, steps, how many more the run has, and what is on record of
-    container and hardware.
+    """What was compared: files, steps, how many the run has before and behind them, and what is on
+    record of container and hardware.
     """
     golden = check.goldens[0]
     parts = [golden.curve.label, f"{check.measured.rows:,} steps"]
     if len(check.goldens) > 1:
         parts[0] += f" and {len(check.goldens) - 1} more"
+    if before := check.measured.first_row:
+        parts.append(f"{count(before, 'step')} before the resume not judged")
     if check.measured.unjudged_steps:
         parts.append(
             f"{count(check.measured.unjudged_steps, 'step')} behind the golden's last not judged"

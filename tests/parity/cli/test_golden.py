@@ -163,11 +163,14 @@ def test_a_resume_is_judged_behind_its_fork(run: Run, golden: str):
     honest = Path("new.csv").read_text().splitlines()
     Path("resumed.csv").write_text("\n".join([*honest[:61], *lines[61:]]))
     call = ["golden", "check", "resumed.csv", golden, "--changed", "resume", "--json"]
-    assert json.loads(run(*call, "--fork", "60")[1])["first_step"] == 61
+    document = json.loads(run(*call, "--fork", "60")[1])
+    assert document["first_step"] == 61
+    assert "60 steps before the resume not judged" in document["compared"]
     Path("later.csv").write_text("\n".join([honest[0], *honest[51:]]))
     code, out, _ = run("golden", "check", "later.csv", golden, "--changed", "resume", "--json")
     document = json.loads(out)
     assert (code, document["answer"], document["first_step"]) == (0, "numerics only", 51)
+    assert "before the resume" not in document["compared"]  # it begins behind it
 
 
 def test_a_few_steps_behind_a_resume_are_told_in_words_too(run: Run, golden: str):
