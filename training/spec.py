@@ -30,6 +30,7 @@ from training.later_recipe import (
     later_recipe,
     needed_recipes,
 )
+from training.mixes import MIXES, backward_of, forward_of
 from training.model_shapes import DEFAULT, PRESETS, Preset
 from training.overrides import Override, arm_label, document, from_document
 from training.rules import Capability, Engine, LayerPolicy, Recipe, Source, SpecError, Strict
@@ -366,13 +367,17 @@ class ArmSpec(Strict):
     def __post_init__(self) -> None:
         object.__setattr__(self, "overrides", tuple(self.overrides))
         if not rules.is_stated(self.recipe):
-            rules.check_recipe("arm.recipe", self.recipe)
+            forward = forward_of(self.recipe)
+            rules.check_recipe("arm.recipe", forward)
             # raises an error for a switch that the recipe does not have
-            features(self.recipe, self.switches)
+            features(forward, self.switches)
         if not 1 <= self.replicates <= 64:
             raise SpecError("arm.replicates", self.replicates, "a whole number from 1 to 64")
         if not self.name:
-            name = arm_label(self.recipe, self.switches, ()).replace("+", ".").replace("=", "-")
+            name = arm_label(forward_of(self.recipe), self.switches, ())
+            if self.recipe in MIXES:
+                name = self.recipe + name.removeprefix(forward_of(self.recipe))
+            name = name.replace("+", ".").replace("=", "-")
             if self.then is not None:  # an arm is named after what it does
                 name += self.then.arm_name
             if rules.is_stated(self.recipe):
@@ -522,6 +527,9 @@ class JobSpec(Strict):
     command: Command | None = None
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "baseline", _written_out(self, self.baseline))
+        written = tuple(_written_out(self, arm) for arm in self.candidates)
+        object.__setattr__(self, "candidates", written)
         kept = rules.kept_checkpoints(self.engine, self.keep_checkpoints, self.schedule.steps)
         object.__setattr__(self, "keep_checkpoints", kept)
         rules.check_printable("name", self.name)
@@ -833,6 +841,27 @@ def _engine_fields(document: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in document.items() if name not in TRAINER_FIELDS} | {
         "schedule": schedule
     }
+
+
+def _written_out(spec: JobSpec, arm: ArmSpec) -> ArmSpec:
+    """An arm whose recipe is a mix as its forward recipe with an override; any other as it is."""
+    if arm.recipe not in MIXES:
+        return arm
+    if spec.engine != "emulated":
+        raise SpecError(
+            "arm.recipe",
+            arm.recipe,
+            f"a recipe of engine {spec.engine}",
+            "mixes need engine: emulated; a trainer of your own states other:NAME",
+        )
+    first, last = spec.keep_first, spec.model.n_layers - 1 - spec.keep_last
+    rules.check_kept(spec.engine, spec.keep_first, spec.keep_last, spec.model.n_layers)
+    all_blocks = not spec.keep_first and not spec.keep_last
+    quantized = spec.projections.quantized(spec.layer_policy)
+    backward = backward_of(arm.recipe, quantized, None if all_blocks else (first, last))
+    return replace(
+        arm, recipe=forward_of(arm.recipe), overrides=(backward, *arm.overrides), name=arm.name
+    )
 
 
 def _plan(spec: JobSpec | RunSpec, arm: ArmSpec | RunSpec) -> ArmPlan:

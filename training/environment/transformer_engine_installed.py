@@ -7,7 +7,9 @@ environment variables that would replace its kernels, and Transformer Engine's o
 recipe.
 
 NVFP4 trains on compute capability 10.0 and 10.3 only: stochastic rounding is an instruction of
-these two, and Transformer Engine compiles the kernel for no other. MXFP8 trains on 10.x and 11.x:
+these two. Transformer Engine's own test refuses no later GPU, and before its pull request 3281
+(August 2026, which rounds in software) all gradients became zero there without an error. Its
+rotation has no kernel from 12.0 on (pull request 3300, open). MXFP8 trains on 10.x and 11.x:
 from 12.0 on the matrix units take only one of the layouts that a backward pass needs (Transformer
 Engine 2.20.2, pytorch/quantization.py). Transformer Engine's JAX test only checks a minimum.
 
@@ -54,6 +56,13 @@ NATIVE_SM: Mapping[str, tuple[range | tuple[int, ...], str]] = {
     "nvfp4_no_rht": ((100, 103), "10.0 or 10.3"),
     "nvfp4_no_sr": ((100, 103), "10.0 or 10.3"),
 }
+# What is wrong on later GPUs, which Transformer Engine itself does not refuse.
+_ZEROS = "Transformer Engine before its pull request 3281 rounds all gradients to zero"
+_WITHOUT: Mapping[str, str] = {
+    "nvfp4": _ZEROS,
+    "nvfp4_no_rht": _ZEROS,
+    "nvfp4_no_sr": "Transformer Engine has no kernel for the rotation",
+}
 _CLASSES: Mapping[str, str] = {
     "fp8_current": "Float8CurrentScaling",
     "fp8_delayed": "DelayedScaling",
@@ -71,7 +80,10 @@ def sm_refusal(recipe: str, sm: int) -> str | None:
     able, words = NATIVE_SM[recipe]
     if sm in able:
         return None
-    return f"recipe {recipe} needs SM {words}; this GPU is SM {sm / 10:.1f}"
+    needs = f"recipe {recipe} needs SM {words}; this GPU is SM {sm / 10:.1f}"
+    if recipe.startswith("nvfp4") and sm > min(able):
+        return f"{needs}, where {_WITHOUT[recipe]}"
+    return needs
 
 
 def can_run(recipe: str, environment: Mapping[str, str] = os.environ) -> tuple[bool, str]:

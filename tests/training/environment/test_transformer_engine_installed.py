@@ -170,6 +170,12 @@ def test_compute_capabilities(recipe, able, unable):
         assert f"this GPU is SM {sm / 10:.1f}" in sm_refusal(recipe, sm)
 
 
+def test_a_later_gpu_is_told_what_would_go_wrong_there_without_an_error():
+    assert "rounds all gradients to zero" in sm_refusal("nvfp4", 120)
+    assert "no kernel for the rotation" in sm_refusal("nvfp4_no_sr", 120)
+    assert sm_refusal("nvfp4", 90).endswith("this GPU is SM 9.0")
+
+
 def test_the_driver_is_read_from_the_kernel(tmp_path):
     file = tmp_path / "version"
     assert driver(file) == "unknown"
