@@ -158,6 +158,7 @@ def _document(row: WebhookDelivery, base: str) -> dict[str, Any]:
         "job": {
             "id": job.id,
             "name": job.name,
+            "engine": job.engine,
             "status": job.status,
             "code": job.code,
             "finished_at": time_text(job.finished_at),

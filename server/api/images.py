@@ -31,7 +31,7 @@ from parity.wording import minus
 from server.concurrency.turns import Turns
 from server.database.lookups import find_job
 from server.database.sessions import Database
-from server.database.tables import Job, is_id
+from server.database.tables import EVALUATIONS, Job, is_id
 from server.errors import NotFoundError
 from server.jobs.judge_input import case_of
 from server.jobs.verdict_rows import shown_documents, verdict_documents
@@ -145,8 +145,8 @@ def _draw(database: Database, job_id: str, document: VerdictDocument, path: Path
 
 
 def badge(session: Session, job_or_name: str) -> Badge:
-    """The badge of a job, or of the newest concluded job of this name; the worst candidate
-    decides.
+    """The badge of a job, or of the newest concluded job of this name, of trainings where there are
+    any; the worst candidate decides.
     """
     if is_id("j", job_or_name):
         job: Job | None = find_job(session, job_or_name)
@@ -154,7 +154,8 @@ def badge(session: Session, job_or_name: str) -> Badge:
         newest = (
             select(Job)
             .where(Job.name == job_or_name, Job.status == "concluded")
-            .order_by(Job.id.desc())
+            # held-out losses take the place of no training of their name
+            .order_by(Job.engine == EVALUATIONS, Job.id.desc())
             .limit(1)
         )
         job = session.scalars(newest).first()

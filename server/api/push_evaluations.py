@@ -33,8 +33,9 @@ from server.web.context import InContext
 from server.web.requests.bodies import BodyRoute, StrictBody
 
 router = APIRouter(prefix="/api/v1", tags=["evaluations"], route_class=BodyRoute)
-# The judge makes an interval at each point: 20,000 take it a quarter of a minute.
-MOST_POINTS, MOST_LOSSES = 2_000, 20_000
+# The judge makes an interval at each point, and asks of every two runs that it compares whether one
+# is the other's copy: at these limits it takes half a minute.
+MOST_POINTS, MOST_LOSSES, MOST_PAIRS = 2_000, 20_000, 65_536
 _LONGEST_ARM = 64
 _judging = Turns("judging held-out losses")
 
@@ -205,6 +206,13 @@ def _check_sizes(arms: Mapping[str, tuple[str, Runs]]) -> None:
                     f"expected 1 to {MOST_POINTS:,}; push a curve over steps as a run, or fewer "
                     "points",
                 )
+    of_baseline, *of_candidates = (len(runs) for _, runs in arms.values())
+    pairs = sum((of_baseline + number) ** 2 for number in of_candidates)
+    if pairs > MOST_PAIRS:
+        raise InvalidError(
+            f"each candidate's runs and the baseline's are compared with each other, {pairs:,} "
+            f"pairs, expected at most {MOST_PAIRS:,}; send some of the candidates, or fewer runs"
+        )
     losses = sum(len(run.steps) for _, runs in arms.values() for run in runs)
     if losses > MOST_LOSSES:
         raise InvalidError(

@@ -17,6 +17,7 @@ from server.database.lookups import find_job
 from server.database.tables import Job, NewQuestion, new_id
 from server.errors import ConflictError
 from server.jobs import ledger
+from server.jobs.evaluations import check_takes_runs
 from server.jobs.notes import add_note, plain_text
 from server.jobs.sign_offs import MOST_REASON
 
@@ -85,6 +86,7 @@ def register_new_question(session: Session, job_id: str, who: str, reason: str) 
     ConflictError for a job without a verdict: its question has no answer yet.
     """
     job = find_job(session, job_id)
+    check_takes_runs(job, "nobody counts how often its question is asked")
     stated = plain_text("the reason", reason, MOST_REASON, LEAST_REASON)
     if job.status != "concluded" or not job.verdicts:
         raise ConflictError(

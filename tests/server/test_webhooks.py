@@ -219,7 +219,13 @@ def test_a_verdict_arrives_signed_and_once(
     for document in documents.values():
         assert (
             document["job"].items()
-            >= {"id": job, "name": "small", "status": "concluded", "code": None}.items()
+            >= {
+                "id": job,
+                "name": "small",
+                "engine": "emulated",
+                "status": "concluded",
+                "code": None,
+            }.items()
         )
         assert document["job"]["verdict"] == "fail"
         assert document["job"]["lead"].startswith("nvfp4_no_rht")

@@ -175,6 +175,32 @@ def test_all_losses_together_have_a_limit(api, runs, status, monkeypatch):
     assert push(api, request).status_code == status
 
 
+@pytest.mark.parametrize(("most", "status"), [(64, 201), (63, 422)])
+def test_the_pairs_of_runs_that_are_compared_have_a_limit(api, most, status, monkeypatch):
+    monkeypatch.setattr("server.api.push_evaluations.MOST_PAIRS", most)
+    answer = push(api, body({"fp8": 0.0}))
+    assert answer.status_code == status
+    assert status == 201 or "64 pairs, expected at most 63" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize(("candidates", "runs", "status"), [(8, 6, 201), (8, 32, 422)])
+def test_a_job_has_so_many_runs_as_a_bundle_of_them(api, candidates, runs, status):
+    request = body({f"c{number}": 0.0 for number in range(candidates)})
+    for arm in request["candidates"].values():
+        arm.extend((runs // 4 - 1) * arm.copy())
+    answer = push(api, request)
+    assert answer.status_code == status
+    assert status == 201 or "260 runs in all, expected at most 256" in answer.json()["detail"]
+
+
+def test_texts_that_no_bundle_holds_are_refused(api):
+    request = body({"fp8": 0.0})
+    request["baseline"][0]["notes"] = ["x" * 2**20] * 5
+    answer = push(api, request)
+    assert answer.status_code == 422
+    assert "manifest.json has" in answer.json()["detail"]
+
+
 def test_a_body_that_is_too_large_is_refused_unread(api, api_settings):
     request = body(GAPS, baseline=[{"steps": [1], "loss": [2.0], "label": "x" * 2**20}])
     assert push(api, request).status_code != 413  # one of 1 MiB is a curve's, and allowed
@@ -232,6 +258,7 @@ def test_its_document_links_to_nothing_that_it_has_not(api):
     ("action", "sent"),
     [
         (":again", {}),
+        (":new-question", {"reason": "a node was broken"}),
         (":add-run", {}),
         ("/statements", {"planned_steps": 2000}),
         ("/why", {}),
@@ -287,6 +314,21 @@ def test_a_badge_says_that_its_loss_is_held_out(api):
     message = api.get(f"/api/v1/badges/{job}.json").json()["message"]
     assert message.startswith("● fp8 pass, gap ")
     assert message.endswith(" nats of held-out loss")
+
+
+def test_a_badge_of_a_name_is_that_of_a_training_where_there_is_one(api, judged):
+    job_of(api, body({"fp8": 0.0}, name="small"))
+    assert "held-out" in api.get("/api/v1/badges/small.json").json()["message"]
+    judged({"nvfp4": 0.3})
+    job_of(api, body({"fp8": 0.0}, name="small"))
+    assert api.get("/api/v1/badges/small.json").json()["message"].startswith("■ nvfp4 fail")
+
+
+def test_a_job_file_cannot_name_the_engine(api, request_body):
+    request_body["job"]["engine"] = "evaluations"
+    answer = api.post("/api/v1/jobs", json=request_body)
+    assert answer.status_code == 422
+    assert "engine" in answer.json()["detail"]
 
 
 def test_a_trend_has_no_gap_of_it_and_says_why(api):

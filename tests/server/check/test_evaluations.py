@@ -80,6 +80,14 @@ def test_a_verdict_that_is_gone_is_found_and_judged_again(database, job_id):
     assert damage_of(database) == []
 
 
+def test_a_worker_may_judge_them_again(database, worker_database, job_id):
+    planted(database, "DELETE FROM verdicts")
+    with database.write() as session:
+        judge_again(session, job_id)
+    assert conclude(worker_database, job_id)
+    assert damage_of(database) == []
+
+
 def test_damaged_losses_end_in_no_verdict(database, job_id):
     planted(database, "DELETE FROM verdicts")
     planted(database, f"UPDATE evaluation_bundles SET sha256 = '{'0' * 64}'")

@@ -40,7 +40,7 @@ _LOOKS = {"light": ("light", 1440), "dark": ("dark", 1440), "narrow": ("light", 
 # that this version does not ask; `{held_out}` has held-out losses of two candidates.
 PAGES = {
     "/jobs": ["/jobs", "/jobs?state=awaiting_data"],
-    "/compare": ["/compare", "/compare?job={job}&job={live}"],
+    "/compare": ["/compare", "/compare?job={job}&job={live}&job={held_out}"],
     "/trend": ["/trend", "/trend?gate=small", "/trend?gate=unknown"],
     "/jobs/{job_id}": [
         "/jobs/{job}",
