@@ -78,7 +78,7 @@ test-maxtext: .venv/.installed .venv/.installed-dev ## a real bf16-versus-fp8 jo
 	$(UV) pip install --quiet --python .venv/maxtext/bin/python --require-hashes -r locks/maxtext.lock && \
 	touch .venv/maxtext/.installed; }
 	@$(BIN)/python -m tools.maxtext_check .venv/maxtext/bin/python
-	@PARITY_MAXTEXT_PYTHON=$(CURDIR)/.venv/maxtext/bin/python $(BIN)/python -m pytest -q tests/workers/commands/test_trainers.py tests/training/environment/test_maxtext_mesh.py
+	@PARITY_MAXTEXT_PYTHON=$(CURDIR)/.venv/maxtext/bin/python $(BIN)/python -m pytest -q tests/workers/commands/test_trainers.py tests/training/environment/test_maxtext_mesh.py tests/training/test_memory.py
 
 test-te: .venv/.installed ## Transformer Engine's compiled part without a GPU: it is built, imported, and the engine's layers are lowered for SM 9.0 and 10.0
 	@$(BIN)/python -m tools.gpu_evidence.extension .venv/transformer-engine --python $(TE_PYTHON)

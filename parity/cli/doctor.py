@@ -1,4 +1,6 @@
-"""The command `doctor`: the workers of a server, what each can train, and the jobs that wait."""
+"""The command `doctor`: the workers of a server, what each can train, and the jobs that wait; or
+whether one of them can hold a job that is still a file.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -7,9 +9,11 @@ import typer
 from rich.console import Console
 
 from parity.cli.connection import ServerQuery
+from parity.cli.jobs.job_file import UNSENDABLE, job_file, lines_named
 from parity.cli.terminal.option_words import OUTPUT
 from parity.cli.terminal.options import flat, option
 from parity.cli.terminal.output import WIDTH, print_json, print_lines
+from parity.cli.terminal.wrong_calls import UsageError
 from parity.client.rest import Client
 from parity.gate.exit_codes import EXIT_CODES
 from parity.wording import count
@@ -19,9 +23,15 @@ app = typer.Typer()
 _MOST_WAITING = 5
 
 
-@app.command(epilog="parity doctor --verbose")
+@app.command(epilog="parity doctor --job parity.yaml")
 @flat
 def doctor(
+    job: str | None = option(
+        None,
+        "Say what this job file would need of a device and of the disk; nothing is queued.",
+        "FILE",
+        "--job",
+    ),
     verbose: bool = option(
         False,
         "Also print versions, and why a worker cannot train the rest.",
@@ -35,9 +45,12 @@ def doctor(
 ) -> int:
     """List workers, what each can train, and the jobs that wait for one.
 
-    Exits 4 if no worker is alive.
+    Exits 4 if no worker is alive. With --job it tells of that job alone, and exits 2 if workers
+    with its devices are alive and none of them can hold it.
     """
     with at.client() as client:
+        if job is not None:
+            return _told_of(job, client, at)
         workers = client.workers()
         waiting = [] if at.as_json else _waiting(client)
     alive = [worker for worker in workers if worker["live"]]
@@ -56,6 +69,20 @@ def doctor(
     if alive:
         return 0
     return EXIT_CODES["infrastructure"]
+
+
+def _told_of(file: str, client: Client, at: ServerQuery) -> int:
+    """Print what a job file needs; raises UsageError where no registered worker can hold it."""
+    content = job_file(file)
+    try:
+        with lines_named(file):
+            plan = client.plan(content["job"], content["policy"], baseline=content.get("baseline"))
+    except (TypeError, ValueError):
+        raise UsageError(f"{file}: {UNSENDABLE}") from None
+    at.show({name: plan[name] for name in ("needs", "refused")}, plan["needs"])
+    if plan["refused"] is not None:
+        raise UsageError(f"{file}: {plan['refused']}")
+    return 0
 
 
 def _waiting(client: Client) -> Sequence[str]:

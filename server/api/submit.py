@@ -8,18 +8,23 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Response
 from pydantic import Field
+from sqlalchemy.orm import Session
 
 from parity.design.plan_document import plan_document
 from parity.design.plan_words import one_line
 from parity.frozen import frozen
+from parity.judging.policy import Policy
 from server.api.evaluations import policy_of
 from server.database.lookups import find_job
 from server.database.tables import Job
 from server.documents.jobs import JobDocument, job_document
 from server.errors import ForbiddenError
 from server.jobs.again import merged, origin_note, request_of
-from server.jobs.baselines import BaselineChoice, resolve
+from server.jobs.baselines import BaselineChoice, NamedBaseline, resolve
 from server.jobs.cost import price_of
+from server.jobs.device_hours import PEAKS, device_hours
+from server.jobs.fits import refusal, suited
+from server.jobs.needs import sentences
 from server.jobs.notes import add_note
 from server.jobs.outlook import Known, known_before, noise_families_for, planned
 from server.jobs.submission_limits import check_queue, check_size
@@ -30,7 +35,7 @@ from server.web.access.authorization import Sender
 from server.web.access.principals import Principal
 from server.web.context import Context, InContext
 from server.web.requests.bodies import BodyRoute, StrictBody, validated
-from training.spec import JobSpec
+from training.spec import JobSpec, capability
 
 router = APIRouter(prefix="/api/v1", tags=["jobs"], route_class=BodyRoute)
 
@@ -69,10 +74,15 @@ class CandidatePlan:
 class JobPlan:
     """What a job can decide, for its first 8 candidates; `known` has the loss (nats) and step time
     of an equal earlier run, or is null.
+
+    `needs` are sentences: memory of a device, checkpoints, device hours. `refused` is why no live
+    worker with the job's devices can hold it, or null.
     """
 
     known: Known | None
     candidates: list[CandidatePlan]
+    needs: list[str]
+    refused: str | None
 
 
 @router.post("/jobs", status_code=202)
@@ -176,6 +186,7 @@ def plan(request: StrictBody[JobRequest], context: InContext) -> JobPlan:
             noise_families_for(session, request.job),
         )
         controls = len(named.controls) if named else 0
+        needs, refused = _machines(session, request.job, policy, named, context)
     candidates = []
     for one in planned(request.job, policy, known, noise_families, controls):
         line = (
@@ -188,7 +199,27 @@ def plan(request: StrictBody[JobRequest], context: InContext) -> JobPlan:
                 plan=None if one.plan is None else plan_document(one.plan),
             )
         )
-    return JobPlan(known=known, candidates=candidates)
+    return JobPlan(known=known, candidates=candidates, needs=needs, refused=refused)
+
+
+def _machines(
+    session: Session,
+    spec: JobSpec,
+    policy: Policy,
+    named: NamedBaseline | None,
+    context: Context,
+) -> tuple[list[str], str | None]:
+    """What a job needs of machines, and why none that is registered can hold it, or None."""
+    kind = capability(spec)[0]
+    unsaved = Job(engine=spec.engine, spec=spec.document(), devices=spec.devices, capability=kind)
+    workers = suited(session, unsaved, context.settings.lease_seconds)
+    found = list(sentences(spec, workers))
+    if kind in PEAKS:
+        trained = [arm for arm, _ in spec.runs() if named is None or arm is not spec.baseline]
+        short = spec.short_steps / spec.schedule.steps
+        lengths = [1.0] * len(trained) + [short for _ in spec.early_runs()]
+        found += device_hours(session, spec, policy, kind, lengths)
+    return found, refusal(unsaved, spec, workers)
 
 
 def submission_fields(

@@ -7,18 +7,9 @@ What it answers: will this job train as it stands, and what will it take?
     tokenizer     MaxText's, which tokens are made with; it has no default that fits a model
     data          nothing on this server has read the place where its data lie
     GPU           no run of its engine has finished on a GPU here, and its authors have run none
-    device hours  as measured on an equal run, else modelled; and the job's limit of training time,
-                  if a run exceeds it
+    device hours  what its runs will take (`server.jobs.device_hours`)
 
-All but the first concern jobs for GPUs alone, where a failed attempt is dear. Model of the device
-hours, where nothing was measured:
-
-    seconds of a run = 6 parameters tokens / (0.4 peak devices)       the dense bf16 peak of an H100
-      or a B200
-
-The assumption that can fail: a large model reaches 40 % of that peak. An emulated or a small one
-does not, and low precision is meant to be faster; so the hours are an order of magnitude, and the
-sentence says that they are modelled.
+All but the first concern jobs for GPUs alone, where a failed attempt is dear.
 """
 
 from collections.abc import Iterator
@@ -26,16 +17,11 @@ from collections.abc import Iterator
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from parity.wording import count, short_percent, tokens_words
 from server.database.tables import DataRead, Job, Run
+from server.jobs.device_hours import PEAKS, device_hours
 from server.jobs.fingerprint import job_spec
-from server.jobs.outlook import equal_earlier_run
 from training.rules import OTHERS_TRAINERS
 from training.spec import JobSpec
-
-_PEAKS = {"sm90": ("an H100", 0.99e15), "sm100": ("a B200", 2.25e15)}
-_REACHED = 0.4
-_HOUR = 3600.0
 
 
 def missing(session: Session, job: Job, waiting: str | None) -> list[str]:
@@ -45,13 +31,20 @@ def missing(session: Session, job: Job, waiting: str | None) -> list[str]:
     if job.status != "queued" or job.engine in OTHERS_TRAINERS:
         return []
     found = [waiting] if waiting else []
-    if job.capability in _PEAKS:
+    if job.capability in PEAKS:
         spec = job_spec(job)
         found += [
             *_tokenizer(spec),
             *_data(session, job, spec),
             *_first_on_a_gpu(session, job),
-            *_hours(session, job, spec),
+            *device_hours(
+                session,
+                spec,
+                job.read_policy(),
+                job.capability,
+                [run.length / spec.schedule.steps for run in job.runs if run.state == "queued"],
+                job.max_run_seconds,
+            ),
         ]
     return found
 
@@ -88,39 +81,3 @@ def _first_on_a_gpu(session: Session, job: Job) -> Iterator[str]:
             f"Engine {job.engine} has not run on a GPU yet, neither where it was written nor on "
             "this server. Try a few steps first."
         )
-
-
-def _hours(session: Session, job: Job, spec: JobSpec) -> Iterator[str]:
-    earlier = equal_earlier_run(session, spec, job.read_policy())
-    device, peak = _PEAKS[job.capability]
-    if earlier is not None and earlier.step_seconds is not None:
-        seconds, how = (
-            earlier.step_seconds * spec.schedule.steps,
-            f"by the steps of run {earlier.run}",
-        )
-    else:
-        tokens = spec.schedule.steps * spec.data.tokens_per_step
-        seconds = 6.0 * spec.model.parameters * tokens / (_REACHED * peak * job.devices)
-        how = (
-            f"modelled: {tokens_words(tokens)} a run at {short_percent(_REACHED)} of {device}'s "
-            "bf16 peak"
-        )
-    lengths = [run.length / spec.schedule.steps for run in job.runs if run.state == "queued"]
-    longest, total = seconds / _HOUR, sum(lengths) * seconds * job.devices / _HOUR
-    runs = (
-        f"{count(len(lengths), 'run')} of up to {_hours_text(longest)} h on "
-        f"{count(job.devices, 'device')}"
-    )
-    yield f"About {_hours_text(total)} device hours: {runs} ({how})."
-    if job.max_run_seconds is not None and seconds > job.max_run_seconds:
-        yield (
-            f"A run would be failed after {_hours_text(job.max_run_seconds / _HOUR)} h, the limit "
-            "of its training time (max_run_seconds)."
-        )
-
-
-def _hours_text(hours: float) -> str:
-    """Three digits, without an exponent."""
-    if hours >= 100:
-        return f"{hours:,.0f}"
-    return f"{hours:.3g}"

@@ -211,7 +211,7 @@ def _answer(
         job = submit_registered(session, question, principal, named, outdated)
     except LookError as error:
         raise (LookError(f"{error}. {newest_outdated}") if newest_outdated else error) from None
-    check_fits(session, job, lease_seconds)
+    check_fits(session, job, question.spec, lease_seconds)
     return GateAnswer(job=job, found="new", reason=newest_outdated or reason)
 
 

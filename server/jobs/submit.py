@@ -123,7 +123,7 @@ def submit_job_once(
         resolve(session, submission.choice, submission.spec, lease_seconds),
         outdated,
     )
-    check_fits(session, job, lease_seconds)
+    check_fits(session, job, submission.spec, lease_seconds)
     keep_key(session, principal, key, body, job.id)
     return job, True
 

@@ -15,7 +15,7 @@ import jax
 from training import device
 from training.device import Device
 from training.engines import transformer_engine
-from training.gemm_time import weights
+from training.memory import memory
 from training.spec import RunSpec
 from training.step_values import StepStats
 from training.trainer import data
@@ -23,10 +23,6 @@ from training.trainer.checkpoint import Checkpointing, Checkpoints
 from training.trainer.data import Corpus
 from training.trainer.identity import identity
 from training.trainer.run import TrainingRun
-
-_BYTES_PER_PARAMETER = 16  # the weight, its gradient and two moments, in float32
-_BYTES_OF_A_MOMENT = 4  # Muon has one for the weights of linear layers
-_BYTES_PER_LOGIT = 8  # the logit and its gradient, in float32
 
 
 class RecipeRefusedError(Exception):
@@ -76,7 +72,7 @@ def train(
             f"devices is {spec.devices}, expected at most {jax.device_count()}, the number of "
             f"{machine.device_class} devices here"
         )
-    if _least_bytes(spec) > machine.memory_bytes:
+    if _least(spec) > machine.memory_bytes:
         raise _out_of_memory(spec, machine)
     corpus = data.load(spec.data, spec.model.vocab_size) if corpus is None else corpus
     data.check_vocabulary(corpus, spec.model.vocab_size)
@@ -97,30 +93,10 @@ def train(
             checkpoints.close()
 
 
-def _least_bytes(spec: RunSpec) -> int:
-    """Returns the least memory in bytes that a device needs. On CPUs XLA took 1.8 to 3.5 times as
-    much.
-    """
-    model, length = spec.model, spec.data.sequence_length
-    tokens = spec.data.tokens_per_step // (spec.gradient_accumulation * spec.devices)
-    # Bytes per token that a block keeps for its backward pass: bfloat16 activations and a row of
-    # attention weights for every head.
-    if spec.remat:
-        activations = 0
-    else:
-        activations = (
-            2 * (2 * (model.d_model + model.n_heads * model.head_size) + 3 * model.d_ff)
-            + 4 * model.n_heads * length
-        )
-    if spec.schedule.optimizer == "muon":
-        spared = _BYTES_OF_A_MOMENT * model.n_layers * sum(weights(model).values())
-    else:
-        spared = 0
-    return (
-        _BYTES_PER_PARAMETER * model.parameters
-        - spared
-        + (_BYTES_PER_LOGIT * model.vocab_size + activations * model.n_layers) * tokens
-    )
+def _least(spec: RunSpec) -> int:
+    taken = memory(spec)
+    assert taken is not None  # noqa: S101  # it is known of our own trainer
+    return taken.least
 
 
 def _out_of_memory(spec: RunSpec, machine: Device) -> OutOfMemoryError:
@@ -130,7 +106,7 @@ def _out_of_memory(spec: RunSpec, machine: Device) -> OutOfMemoryError:
         "not fit into the memory of "
         f"{machine.device_class} ({machine.memory_bytes / 2**30:.0f} GiB; weights, gradients, "
         "moments and activations need at least "
-        f"{_least_bytes(spec) / 2**30:.1f}); reduce data.batch_size, data.sequence_length or the "
+        f"{_least(spec) / 2**30:.1f}); reduce data.batch_size, data.sequence_length or the "
         "model"
         f"{remat}, or raise gradient_accumulation"
     )

@@ -76,7 +76,8 @@ def submit(
 ) -> int:
     """Queue a job on the server and print its id and the address of its page.
 
-    First prints on stderr what the job can decide, and then what it lacks.
+    First prints on stderr what the job can decide and what it needs of machines and disk, and then
+    what it lacks. A job that no registered worker with its devices can hold is refused.
     """
     content = with_short_reruns(job_file(file), noise.short_reruns, noise.stop_at)
     order = (
@@ -86,13 +87,13 @@ def submit(
     )
     with at.client() as client:
         progress = following.progress()
-        print_outlook(client, file, content, progress)
+        told = print_outlook(client, file, content, progress)
         try:
             with lines_named(file):
                 job = client.submit(content["job"], content["policy"], order=order)
         except (TypeError, ValueError):
             raise UsageError(f"{file}: {UNSENDABLE}") from None
-        print_missing(job, progress)
+        print_missing(job, progress, told)
         if look := job.get("look"):
             if look["candidates"] > 1:
                 shared = f", shared by {count(look['candidates'], 'candidate')}"

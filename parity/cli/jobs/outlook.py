@@ -1,38 +1,42 @@
-"""What a job can decide, printed before it trains: one line per candidate, from one request to the
-server.
+"""What a job can decide, printed before it trains: one line per candidate, and what it needs of
+machines, from one request to the server.
 """
 
 import shlex
+from collections.abc import Sequence
 
 from rich.console import Console
 
 from parity.client.rest import Client, ClientError, Document, UnreachableError
 
 
-def print_outlook(client: Client, file: str, content: Document, console: Console) -> None:
-    """Print the line of each candidate of a job file. Nothing where the server cannot say: an
-    invalid job is refused when it is submitted.
+def print_outlook(client: Client, file: str, content: Document, console: Console) -> Sequence[str]:
+    """Print the line of each candidate of a job file, and what it needs of machines; returns the
+    latter. Nothing where the server cannot say: an invalid job is refused when it is submitted.
     """
     if console.quiet:
-        return
+        return ()
     try:
         answer = client.plan(content["job"], content["policy"], baseline=content.get("baseline"))
         lines = [
             _outlook_line(file, one, alone=len(answer["candidates"]) == 1)
             for one in answer["candidates"]
         ]
+        needs: Sequence[str] = answer.get("needs", ())  # an earlier server has none
     except (ClientError, UnreachableError, TypeError, ValueError, KeyError):
-        return
-    for line in lines:
+        return ()
+    for line in (*lines, *needs):
         console.print(line, soft_wrap=True)
+    return needs
 
 
-def print_missing(job: Document, console: Console) -> None:
-    """Print what a job that was just queued lacks, such as a worker; an earlier server does not
-    say.
+def print_missing(job: Document, console: Console, told: Sequence[str] = ()) -> None:
+    """Print what a job that was just queued lacks, such as a worker, but for what was `told`
+    before; an earlier server does not say.
     """
     for sentence in job.get("missing", ()):
-        console.print(f"note: {sentence}", soft_wrap=True)
+        if sentence not in told:
+            console.print(f"note: {sentence}", soft_wrap=True)
 
 
 def _outlook_line(file: str, candidate: Document, *, alone: bool) -> str:

@@ -96,3 +96,27 @@ def test_a_machine_has_one_line_and_a_job_that_waits_is_named(monkeypatch, capsy
     )
     assert alive.startswith("1 alive")
     assert all(part in waiting for part in job.values())
+
+
+@pytest.mark.parametrize(
+    ("refused", "code"), [(None, 0), ("worker w has the 8 devices of this job: too small", 2)]
+)
+def test_a_job_file_is_told_what_it_needs(monkeypatch, capsys, tmp_path, refused, code):
+    plan = {"needs": ["A device needs 3 GiB."], "refused": refused, "known": None}
+    asked: list[Any] = []
+
+    def respond(_client: Client, job: Any, policy: Any, *, baseline: Any) -> dict[str, Any]:
+        asked.append((job, policy, baseline))
+        return plan
+
+    monkeypatch.setattr(Client, "plan", respond)
+    file = tmp_path / "parity.yaml"
+    file.write_text("job: {name: a}\npolicy: {margin: 1%}\n")
+    assert _left(["doctor", "--job", str(file)]) == code
+    told = capsys.readouterr()
+    assert told.out == "A device needs 3 GiB.\n"
+    assert (told.err == "") == (refused is None)
+    assert refused is None or f"{file}: {refused}" in " ".join(told.err.split())
+    assert asked == [({"name": "a"}, {"margin": "1%"}, None)]
+    assert _left(["doctor", "--json", "--job", str(file)]) == code
+    assert json.loads(capsys.readouterr().out) == {"needs": plan["needs"], "refused": refused}

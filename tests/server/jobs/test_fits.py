@@ -23,7 +23,7 @@ JOBS = {
 def machine(database):
     """A function that registers a worker with GPUs on nodes of these sizes."""
 
-    def register(*slices, name="w", silent=0.0):
+    def register(*slices, name="w", silent=0.0, gib=None):
         known = {
             "device_class": "gpu:sm100",
             "threads_per_run": 1,
@@ -31,7 +31,7 @@ def machine(database):
             "devices": sum(slices),
             "processes": len(slices),
             "slices": list(slices),
-        }
+        } | ({} if gib is None else {"memory_bytes": gib * 2**30})
         now = time.time()
         with database.write() as session:
             session.add(
@@ -51,13 +51,14 @@ def machine(database):
 
 @pytest.fixture
 def send(api):
-    """A function that submits or gates one of the large jobs, with other sizes of its mesh."""
+    """A function that submits, gates or plans one of the large jobs, with other options."""
 
     asked = count()
 
-    def ask(name, path="/api/v1/jobs", **options):
+    def ask(name, path="/api/v1/jobs", pieces=None, **options):
         job = JOBS[name]["job"]
         job = job | {"maxtext": job["maxtext"] | options}
+        job |= {} if pieces is None else {"gradient_accumulation": pieces}
         policy = JOBS[name]["policy"] | {"question": f"question {next(asked)}"}
         return api.post(path, json={"job": job, "policy": policy})
 
@@ -110,3 +111,88 @@ def test_a_job_waits_for_a_machine_that_may_hold_it(machine, send):
 def test_machines_that_are_gone_refuse_nothing(machine, send):
     machine(72, 56, silent=1e6)
     assert send("405b").status_code == 202
+
+
+@pytest.mark.parametrize("path", ["/api/v1/jobs", "/api/v1/jobs:gate"])
+def test_a_job_that_no_device_can_hold_is_refused_with_the_change_that_fits(machine, send, path):
+    machine(8, gib=100)
+    answer = send("8b", path, pieces=1)
+    assert answer.status_code == 422
+    assert answer.json()["detail"].startswith(
+        "worker w has the 8 devices of this job: a run takes at least 110 GiB of a device (weights "
+        "3.7, optimizer 7.5, gradients 3.7, kept for the backward pass 32.0, logits 62.6), which "
+        "has 100; gradient_accumulation: 4 would take about 63.9"
+    )
+    assert send("8b", path, pieces=4).status_code == 202
+
+
+def test_one_larger_machine_is_enough(machine, send):
+    machine(8, gib=100)
+    machine(8, gib=134, name="larger")
+    assert send("8b", pieces=1).status_code == 202
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"ici_fsdp_parallelism": 16}, "ici sizes multiply to 16, expected 8 devices of a node"),
+        (
+            {"ici_tensor_parallelism": 8, "dcn_fsdp_parallelism": 1},
+            "a run takes at least 980 GiB of a device",
+        ),
+    ],
+)
+def test_a_plan_says_the_same_before_anything_is_queued(machine, send, options, reason):
+    machine(*[8] * 16, gib=161)
+    plan = send("405b", "/api/v1/jobs:plan", **options).json()
+    assert reason in plan["refused"]
+    assert send("405b", **options).json()["detail"] == plan["refused"]
+
+
+def test_a_plan_states_memory_disk_and_hours(machine, send):
+    alone = send("8b", "/api/v1/jobs:plan").json()
+    assert alone["refused"] is None
+    memory, checkpoints, hours = alone["needs"]
+    assert memory == (
+        "8,030,261,248 parameters take about 42.3 GiB of each device (weights 3.7, optimizer 7.5, "
+        "gradients 7.5, kept for the backward pass 4.0, logits 7.8, at work 11.7)."
+    )
+    assert checkpoints == (
+        "Disk: a run keeps up to 4 checkpoints of 96.4 GB while it trains, 385 GB."
+    )
+    assert hours.startswith("About 936 device hours: 6 runs of up to ")
+    assert hours == send("8b").json()["missing"][-1]
+    machine(8, gib=45)
+    assert send("8b", "/api/v1/jobs:plan").json()["needs"][0] == memory + (
+        " A device of w has 45.0, which may be too little: gradient_accumulation: 16 would take "
+        "about 32.4."
+    )
+
+
+def test_a_larger_share_of_a_gpu_is_advised_where_it_is_enough(machine, send):
+    machine(*[8] * 16, gib=134)
+    memory, checkpoints, _ = send("405b", "/api/v1/jobs:plan").json()["needs"]
+    assert memory.endswith(
+        " A device of w has 134, which may be too little: XLA_PYTHON_CLIENT_MEM_FRACTION=0.9 at "
+        "the worker gives its runs as much, if jax had 0.75 of the GPU."
+    )
+    assert "4 checkpoints of 4.87 TB while it trains, 19.5 TB." in checkpoints
+
+
+def test_a_mesh_that_no_one_knows_yet_states_no_memory(send):
+    plan = send("405b", "/api/v1/jobs:plan", dcn_fsdp_parallelism=2).json()
+    assert plan["needs"][0].startswith("Disk: ")
+
+
+def test_a_small_job_on_processors_states_what_it_needs(api, request_body):
+    memory, checkpoints = api.post("/api/v1/jobs:plan", json=request_body).json()["needs"]
+    assert "parameters take about" in memory
+    assert "of the device (weights" in memory
+    assert checkpoints.startswith("Disk: a run keeps up to 3 checkpoints of ")
+
+
+def test_a_trainer_of_the_users_own_has_no_such_sentences(api):
+    content = yaml.safe_load((CHECKOUT / "examples" / "external.yaml").read_text())
+    body = {name: content[name] for name in ("job", "policy")}
+    plan = api.post("/api/v1/jobs:plan", json=body).json()
+    assert (plan["needs"], plan["refused"]) == ([], None)

@@ -15,11 +15,12 @@ import pytest
 from training import segments
 from training.arithmetic.layer_statistics import COLUMNS, OPERANDS
 from training.later_recipe import LaterRecipe
+from training.memory import memory
 from training.overrides import GEMMS, Override
 from training.spec import Data, Model, RunSpec, Schedule
 from training.step_values import PROJECTIONS, DivergedError, layer_names
 from training.switches import Switches
-from training.trainer import loop, model, run, step
+from training.trainer import model, run, step
 from training.trainer.data import Corpus, VocabularyTooSmallError
 from training.trainer.identity import manifest
 from training.trainer.loop import DevicesMissingError, OutOfMemoryError, RecipeRefusedError, train
@@ -426,7 +427,7 @@ def test_what_a_run_needs_at_the_least_is_below_what_xla_takes(monkeypatch):
     with pytest.raises(OutOfMemoryError):
         next(train(spec, CORPUS))
     taken = analyses[0].temp_size_in_bytes + analyses[0].argument_size_in_bytes
-    assert taken / 6 < loop._least_bytes(spec) < taken
+    assert taken / 6 < memory(spec).least < taken
 
 
 def test_what_cannot_run_is_refused_before_the_first_step():

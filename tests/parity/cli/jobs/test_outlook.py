@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from parity.cli.jobs.outlook import command, print_outlook
+from parity.cli.jobs.outlook import command, print_missing, print_outlook
 from parity.client.rest import Client, ClientError, UnreachableError
 from parity.design.experiment import Design
 from parity.design.plan import plan
@@ -67,6 +67,22 @@ def test_the_line_has_the_call_that_shows_what_would_decide(
         "`parity plan --policy parity.yaml --planned-steps 5000 --baseline-recipe fp8 "
         "--candidate-recipe nvfp4`" in line
     )
+
+
+def test_what_it_needs_of_machines_follows_the_candidates(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    needs = {"needs": ["A device needs 3 GiB.", "About 2 device hours."], "refused": None}
+    lines = printed(monkeypatch, answer(WIDE, NARROW) | needs)
+    assert lines[2:] == needs["needs"]
+    assert printed(monkeypatch, answer(WIDE) | needs, quiet=True) == []
+
+
+def test_a_note_does_not_repeat_what_was_told() -> None:
+    file = io.StringIO()
+    job = {"missing": ["About 2 device hours.", "No worker."]}
+    print_missing(job, Console(file=file), ["About 2 device hours."])
+    assert file.getvalue() == "note: No worker.\n"
 
 
 def test_a_job_that_decides_has_no_advice_and_several_candidates_a_line_each(
