@@ -31,6 +31,7 @@ def doctor(
         "Say what this job file would need of a device and of the disk; nothing is queued.",
         "FILE",
         "--job",
+        rich_help_panel="Job",
     ),
     verbose: bool = option(
         False,

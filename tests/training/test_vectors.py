@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import some_of
+from tools import vectors
 from tools.vectors import VectorFileError, compare, main
 from training.arithmetic import formats
 from training.arithmetic.known_answers import QUANTIZERS
@@ -115,6 +116,83 @@ def test_a_scale_on_a_rounding_tie_is_granted_with_its_codes(te_vectors):
     arrays["case/nvfp4_1d/row_scale_e4m3"][0, 0] += 1
     (row,) = compare(arrays)
     assert (row.scales_differ, row.granted) == (1, 0)
+
+
+LOST = np.float32(2e-39)  # bfloat16 has it, and XLA on CPUs takes it for zero
+SMALL = {"nvfp4_1d": ("e4m3", 7), "nvfp4_1d_4over6": ("e4m3", 7), "mxfp8_e4m3": ("e8m0", 126)}
+
+
+def _with_lost_elements(name):
+    """The answer of another implementation, which keeps them: it gives them the largest code, and
+    their block a scale, as the PyTorch reference does.
+    """
+    scale, largest = SMALL[name]
+    x = np.ones((32, 64), np.float32)
+    x[0, :32] = LOST
+    x[1, 0] = LOST
+    ours = jax.jit(quantize, static_argnums=(1, 2))(
+        jnp.asarray(x, jnp.bfloat16), 1, vectors.QUANTIZERS[name]
+    )
+    codes, scales = np.asarray(ours.codes).copy(), np.asarray(ours.scales).copy()
+    codes[0, :32] = codes[1, 0] = largest
+    scales[0, 0] += 1
+    return {
+        "case/x": x,
+        f"case/{name}/row_codes": codes,
+        f"case/{name}/row_scale_{scale}": scales,
+    }
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_elements_that_a_processor_takes_for_zero_are_granted_with_their_scales(name):
+    arrays = _with_lost_elements(name)
+    (row,) = compare(arrays)
+    assert row.passed
+    assert row.granted == 33 + 1
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_what_stands_beside_such_elements_is_not_granted(name):
+    arrays = _with_lost_elements(name)
+    codes, scales = (key for key in arrays if key != "case/x")
+    arrays[codes][1, 1] -= 1  # a larger element of a block with a lost one
+    arrays[scales][1, 0] += 1  # the scale of that block
+    (row,) = compare(arrays)
+    assert (row.codes_differ, row.scales_differ) == (1, 1)
+
+
+def test_an_amax_that_a_processor_takes_for_zero_is_granted_and_no_other():
+    base = "case/nvfp4_1d_row/row_"
+    amax = np.where(np.arange(16) == 3, LOST, 0).astype(np.float32)
+    arrays = {
+        "case/x": np.zeros((16, 16), np.float32),
+        f"{base}codes": np.zeros((16, 16), np.uint8),
+        f"{base}scale_e4m3": np.zeros((16, 1), np.uint8),
+        f"{base}amax": amax,
+    }
+    (row,) = compare(arrays)
+    assert (row.passed, row.granted) == (True, 1)
+    amax[4] = 1e-37
+    (row,) = compare(arrays)
+    assert row.scales_differ == 1
+
+
+@pytest.mark.parametrize("name", ["nvfp4_1d_4over6", "nvfp4_1d_4over6_mse", "nvfp4_1d_row_4over6"])
+def test_a_block_with_an_infinity_is_the_references_under_four_over_six(name):
+    """Codes and scale that the reference of Transformer Engine 2.20.2 gave: the infinity is the
+    largest code, the rest of its block is zero.
+    """
+    rest = np.linspace(-1.5, 1.5, 16, dtype=np.float32)
+    has_infinity = np.arange(16) == 4
+    x = np.where(has_infinity, np.inf, rest).astype(np.float32)
+    theirs = np.where(has_infinity, 7, np.where(rest < 0, 8, 0)).astype(np.uint8)
+    arrays = {
+        "inf/x": np.tile(x, (16, 1)),
+        f"inf/{name}/row_codes": np.tile(theirs, (16, 1)),
+        f"inf/{name}/row_scale_e4m3": np.full((16, 1), 126, np.uint8),
+    }
+    (row,) = compare(arrays)
+    assert (row.passed, row.granted) == (True, 0)
 
 
 def test_a_file_without_a_case_is_an_error(tmp_path, capsys):

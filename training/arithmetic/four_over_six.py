@@ -80,7 +80,8 @@ def block_scale(
 
 
 def constant_quotient(x: jax.Array, by: float) -> jax.Array:
-    """Returns x / by, rounded once, for normal float32 results; `by` is 6, 1536 or 2688.
+    """Returns x / by, rounded once, for normal float32 results and for infinity; `by` is 6, 1536 or
+    2688.
 
     The quotient is corrected by its remainder, which is exact: each of its subtractions is of two
     numbers within a factor of 2.
@@ -90,7 +91,7 @@ def constant_quotient(x: jax.Array, by: float) -> jax.Array:
     remainder = x
     for part in _PARTS[by]:
         remainder = remainder - np.float32(part) * quotient
-    return quotient + remainder * inverse
+    return jnp.where(jnp.isfinite(x), quotient + remainder * inverse, quotient)
 
 
 def _error(
