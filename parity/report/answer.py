@@ -27,7 +27,10 @@ def answer_words(
     if len(views) == 1:
         said = words(views[0], cost)
         sign_off = (accepted or {}).get(views[0].candidate.name)
-        return said if sign_off is None else replace(said, lead=accepted_lead(sign_off))
+        if sign_off is None:
+            return said
+        lead = accepted_lead(sign_off["candidate"], sign_off["expires_at"])
+        return replace(said, lead=lead)
     deciding_view = deciding(views)
     said = words(deciding_view, cost)
     advised = advising(views)

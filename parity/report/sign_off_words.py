@@ -21,11 +21,11 @@ def accepted_words(sign_off: SignOffDocument) -> str:
     )
 
 
-def accepted_lead(sign_off: SignOffDocument) -> str:
+def accepted_lead(candidate: str, expires_at: str) -> str:
     """The lead of an accepted verdict: nobody is told to wait for a decision that a person has
     made.
     """
-    return f"{sign_off['candidate']} is open, and accepted until {sign_off['expires_at'][:10]}."
+    return f"{candidate} is open, and accepted until {expires_at[:10]}."
 
 
 def lapsed_words(sign_off: SignOffDocument) -> str:

@@ -11,7 +11,10 @@ import pytest
 from parity.report.answer import answer_words
 from parity.report.view import views_of
 from parity.report.words import MARKS
+from parity.wording import minus
+from server.database.clock import time_text
 from server.database.tables import Job
+from server.jobs import sign_offs
 from server.webhooks import _document
 
 
@@ -19,6 +22,39 @@ def part(page: str, pattern: str) -> str:
     found = re.search(pattern, page, re.DOTALL)
     assert found, pattern
     return " ".join(html.unescape(re.sub(r"<[^>]+>", "", found[1])).split())
+
+
+def test_page_and_list_lead_with_the_acceptance_while_it_holds(api, database, judged):
+    job_id, _ = judged({"nvfp4": 0.0145})
+
+    def leads():
+        page, rows = api.get(f"/jobs/{job_id}").text, api.get("/jobs").text
+        (listed,) = api.get("/api/v1/jobs").json()["items"]
+        shown = (
+            part(page, r"<h1[^>]*>(.*?)</h1>"),
+            part(rows, rf'<a href="/jobs/{job_id}">(.*?)</a>'),
+        )
+        assert part(page, r'class="chip">(.*?)</p>') == "◇ INCONCLUSIVE"
+        return {*shown, listed["lead"]}
+
+    assert leads() == {"Do not decide on nvfp4 yet."}
+    with database.write() as session:
+        made = sign_offs.sign_off(session, job_id, "nvfp4", "local", "reruns are queued", 14.0)
+        (until,) = {time_text(row.expires_at)[:10] for row in made.sign_offs}
+        (signed,) = {row.id for row in made.sign_offs}
+    assert leads() == {f"nvfp4 is open, and accepted until {until}."}
+    with database.write() as session:
+        sign_offs.revoke(session, job_id, signed, "local", "the reruns failed")
+    assert leads() == {"Do not decide on nvfp4 yet."}
+
+
+def test_the_page_of_a_fail_says_what_to_do_about_the_open_candidate(api, judged):
+    job_id, _ = judged({"nvfp4": 0.05, "mxfp8": 0.0145})
+    said = answer_words(views_of(api.get(f"/api/v1/jobs/{job_id}").json()["verdicts"]))
+    assert said.next_open.startswith("mxfp8, which is open: ")
+    page = api.get(f"/jobs/{job_id}").text
+    assert part(page, r'class="also">(.*?)</p>') == minus(said.next_open).replace("`", "")
+    assert 'class="also"' not in api.get(f"/jobs/{job_id}?candidate=mxfp8").text
 
 
 @pytest.mark.parametrize(

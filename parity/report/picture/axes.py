@@ -18,6 +18,7 @@ _HUGE = 1e12  # nats; what is larger has no place on an axis
 
 # % of the width, which the numbers at the ends of the axis need
 _X_ROOM, _X_ROOM_OF_TOKENS = 13.0, 22.0
+_NARROW_PLOT, _LETTER = 190.0, 6.6  # px: a plot on a telephone, and a letter of its axis
 _PLAIN_POWERS = 4  # of ten: numbers of an axis beyond are written with an exponent
 _TICK_ROOM = 1.0  # % of the height, so near to an edge as a number may stand
 
@@ -217,10 +218,19 @@ def x_ticks(scene: Scene, axes: Axes) -> list[XTick]:
         for x, value in between
         if _X_ROOM < x < 100.0 - (_X_ROOM_OF_TOKENS if scene.tokens_per_step else _X_ROOM)
     ]
-    # the one that a narrow screen shows
-    middle = min((abs(x - 50.0) for x, _ in between), default=0.0)
-    for x, value in between:
-        is_minor = abs(x - 50.0) != middle
-        words = f"{value:,.{places}f}"
-        shown.append(XTick(x=x, words=words, anchor="center", is_minor=is_minor))
+    texts = [(x, f"{value:,.{places}f}") for x, value in between]
+    kept = min(
+        (x for x, words in texts if _has_narrow_room(x, words, first, last)),
+        key=lambda x: abs(x - 50.0),
+        default=None,
+    )
+    shown += [XTick(x=x, words=words, anchor="center", is_minor=x != kept) for x, words in texts]
     return shown
+
+
+def _has_narrow_room(x: float, words: str, first: str, last: str) -> bool:
+    """Whether a number at `x` % meets neither end of the axis on a narrow screen."""
+    middle, half = x / 100.0 * _NARROW_PLOT, _LETTER * len(words) / 2.0
+    return middle - half > _LETTER * (len(first) + 1) and middle + half < _NARROW_PLOT - _LETTER * (
+        len(last) + 1
+    )

@@ -4,6 +4,7 @@ const ZOOM_OF_A_KEY = 0.5;
 const ZOOM_OF_A_PIXEL = 1.002;
 const STEP_OF_A_KEY = 0.25;
 const SIDEWAYS_PIXELS = 8; // a drag that is shorter is a click
+const [NARROW_PLOT, LETTER] = [190, 6.6]; // px: a plot on a telephone, and a letter of its axis
 const TOGETHER = 0.04; // of the width: nearer marks become one, as in picture.py
 const EDGE = 0.08; // of the width, where a label in the middle would stand out
 const BINS = 150;
@@ -333,12 +334,17 @@ function axis() {
   const stride = Math.max(inSteps ? 1 : 0, [1, 2, 5, 10].map((factor) => factor * decade).find((size) => size >= rough * (1 - 1e-9)));
   const places = inSteps ? 0 : Math.max(2, -Math.floor(Math.log10(stride) + 1e-9));
   const words = (value) => value.toLocaleString("en", { minimumFractionDigits: places, maximumFractionDigits: places });
-  const texts = [`<text class="start" x="0" y="15">${inSteps ? "step " : ""}${words(low)}</text>`, `<text class="end" x="100%" y="15">${words(high)}${inSteps ? "" : ` ${data.unit}`}</text>`];
+  const [first, last] = [`${inSteps ? "step " : ""}${words(low)}`, `${words(high)}${inSteps ? "" : ` ${data.unit}`}`];
+  const texts = [`<text class="start" x="0" y="15">${first}</text>`, `<text class="end" x="100%" y="15">${last}</text>`];
   const between = [];
   for (let value = Math.ceil(low / stride) * stride; value <= high; value += stride) between.push([(value - low) / (high - low), value]);
   const room = inSteps ? 0.13 : 0.22;
   const seen = between.filter(([share]) => share > 0.13 && share < 1 - room);
-  const middle = Math.min(...seen.map(([share]) => Math.abs(share - 0.5)));
+  const hasNarrowRoom = ([share, value]) => { // on a narrow screen, as in axes.py
+    const [at, half] = [share * NARROW_PLOT, (LETTER * words(value).length) / 2];
+    return at - half > LETTER * (first.length + 1) && at + half < NARROW_PLOT - LETTER * (last.length + 1);
+  };
+  const middle = Math.min(...seen.filter(hasNarrowRoom).map(([share]) => Math.abs(share - 0.5)));
   for (const [share, value] of seen) texts.push(`<text${Math.abs(share - 0.5) === middle ? "" : ' class="minor"'} x="${percent(share)}" y="15">${words(value)}</text>`);
   return texts.join("");
 }

@@ -5,17 +5,21 @@ job's bytes.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import BindParameter, Row, bindparam, func, select
 from sqlalchemy.orm import Session
 
 from parity.frozen import frozen
-from server.database.tables import Arm, Job, JobStatus, JobTag, Run, Verdict, table_of
+from parity.report.sign_off_words import accepted_lead
+from server.database import clock
+from server.database.clock import time_text
+from server.database.tables import Arm, Job, JobStatus, JobTag, Run, SignOff, Verdict, table_of
 from server.documents.job_lists.parent_jobs import parent_jobs
 from server.documents.principals import principal_names
 from server.jobs.ledger import QUESTION_DIGITS
+from server.jobs.sign_offs import validity
 from server.jobs.verdict_rows import VerdictSummary, shown_lead, verdict_summary
 from server.json_digest import digest
 from server.records import from_attributes
@@ -135,7 +139,7 @@ def job_summaries(session: Session, ids: Sequence[str]) -> list[JobSummary]:
             (float(steps) / float(planned) if planned else 0.0),
             int(most),
         )
-    parents = parent_jobs(session, ids)
+    parents, signed = parent_jobs(session, ids), _sign_offs(session, ids)
     names = principal_names(session, {job.submitted_by for job in jobs.values()})
     summaries = []
     for job in (jobs[one] for one in ids if one in jobs):
@@ -153,11 +157,35 @@ def job_summaries(session: Session, ids: Sequence[str]) -> list[JobSummary]:
                 tags=tags[job.id],
                 share_done=done.get(job.id, 0.0),
                 submitted_by=names.get(job.submitted_by or ""),
-                lead=shown_lead(job.lead, verdicts[job.id]) if verdicts[job.id] else None,
+                lead=_lead(job.lead, verdicts[job.id], signed.get(job.id, [])),
                 verdicts=sorted(verdicts[job.id], key=lambda verdict: position[verdict.candidate]),
             )
         )
     return summaries
+
+
+def _sign_offs(session: Session, ids: Sequence[str]) -> Mapping[str, list[SignOff]]:
+    """The sign-offs that hold, by job; most pages of a list have none."""
+    rows = session.scalars(
+        select(SignOff).where(SignOff.job_id.in_(ids), SignOff.revoked_at.is_(None))
+    ).all()
+    now = clock.now(session) if rows else 0.0
+    holding = defaultdict(list)
+    for row in rows:
+        if validity(row, session.get_one(Job, row.job_id), now) == "valid":
+            holding[row.job_id].append(row)
+    return holding
+
+
+def _lead(
+    stored: str | None, verdicts: Sequence[VerdictSummary], signed: Sequence[SignOff]
+) -> str | None:
+    """The lead that the job's page has: of a single verdict that was signed off that it was."""
+    if not verdicts:
+        return None
+    if len(verdicts) == 1 and signed:
+        return accepted_lead(signed[0].candidate, time_text(signed[0].expires_at))
+    return shown_lead(stored, verdicts)
 
 
 def _group(

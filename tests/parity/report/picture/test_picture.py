@@ -22,7 +22,7 @@ from parity.judging.policy import policy_from_mapping
 from parity.judging.verdict.path import evaluation_path_of, with_path
 from parity.report.candidates import safest_first
 from parity.report.number_words import ends_words, mean_words
-from parity.report.picture.axes import steady_limits, ticks
+from parity.report.picture.axes import Axes, steady_limits, ticks, x_ticks
 from parity.report.picture.case_scene import case_scene
 from parity.report.picture.live_trace import live_trace
 from parity.report.picture.picture import picture
@@ -391,6 +391,15 @@ def test_there_are_some_ticks_on_every_axis(low, height):
     values, stride = ticks(low, low + height)
     assert 2 <= len(values) <= 12
     assert all(low - 1e-6 * stride <= value <= low + height + 1e-6 * stride for value in values)
+
+
+@pytest.mark.parametrize(
+    ("last", "kept"), [(1499, ["500"]), (399, ["200"]), (159_744, []), (20, ["10"])]
+)
+def test_on_a_narrow_screen_one_number_stands_between_the_ends_where_it_has_room(last, kept):
+    ticks_of = x_ticks(scene_with([]), Axes(first=0.0, last=float(last), low=0.0, high=1.0))
+    between = [tick.words for tick in ticks_of if tick.anchor == "center" and not tick.is_minor]
+    assert between == kept
 
 
 def bare(name: str, judged: list[JudgedInterval], **changes: object) -> Trace:
