@@ -476,6 +476,7 @@ def test_a_specification_without_overrides_has_the_document_of_earlier_versions(
         "schedule": plain.schedule.document(),
         "model": plain.model.document(),
         "data": plain.data.document(),
+        "maxtext": plain.maxtext.document(),
     }
     assert "overrides" not in json.dumps(JOB.document())
     spec = run(*OVERRIDES)
