@@ -124,7 +124,7 @@ def _axes(area: Any, scene: Scene, axes: Axes) -> None:
     """The window, the grid, and the numbers along both axes."""
     if scene.window:
         first, last = (axes.x(step) for step in scene.window)
-        area.axvspan(first, last, color="#141e2d", alpha=0.055, linewidth=0)
+        area.axvspan(first, last, color=PANEL, linewidth=0, zorder=0.2)
         what, steps = window_words(scene)
         area.text(first + 0.8, 1.5, f"{what}{steps}", color=INK, fontsize=TINY, va="top")
     for value, words in y_ticks(axes, is_signed=scene.has_gap):

@@ -110,6 +110,9 @@ def test_the_figure_is_the_picture_of_the_page(
     of_script = {"", "fp8"}  # a second, shorter name for narrow screens
     missing = {words for words in said - of_script if words not in printed}
     assert {words for words in missing if "nats per token" not in words} == set()
+    area, panel = figure.axes
+    shades = {patch.get_facecolor() for patch in area.patches}
+    assert panel.get_facecolor() in shades, "no seam between the window and the panel"
     if gap is not None:
         axes = axes_of(scene)
         last = document["path"][-1]
