@@ -501,7 +501,8 @@ NONFINITE_DROPPED = ReasonCode(
     "NONFINITE_DROPPED",
     "finite losses",
     means="single NaN or infinite losses were left out",
-    detail="two in a run of the candidate, where they are 1 % of its points, block a pass",
+    detail="two in a run of the candidate, where they are 1 % of its points, block a pass, as does "
+    "a log that says in words that a loss was NaN where no step has one",
     next_step="Look at the steps with NaN or infinite losses: few enough not to decide, but not "
     "normal.",
 )

@@ -108,7 +108,7 @@ def columns_of_text(
             return read_json(text, path, named_columns, run)
     reader = growing_reader(text, path, named_columns, run)
     if isinstance(reader, GrowingTable):
-        text = plain_table(text, path)
+        text = plain_table(text if "\n" in text else text.replace("\r", "\n"), path)
     try:
         return reader.read(text)
     except ReadError:

@@ -14,6 +14,7 @@ from parity.judging.curves.curve import (
     LOSS_MEANING,
     LOSS_NAME,
     OTHER_LOSSES,
+    SAID_NOT_FINITE,
     STEPS_WITHOUT_LOSS,
     Curve,
 )
@@ -86,6 +87,19 @@ def unread_lines(arms: Sequence[tuple[str, Sequence[Curve]]]) -> str | None:
                 return (
                     f"{count(unread, 'line')} in a log of {name} look like the {len(run.steps):,} "
                     "that were read, and were not read."
+                )
+    return None
+
+
+def said_not_finite(arms: Sequence[tuple[str, Sequence[Curve]]]) -> str | None:
+    """The sentence that a log says in words that a loss was not finite, where none was read."""
+    for name, runs in arms:
+        for run in runs:
+            lines = _number(run, SAID_NOT_FINITE)
+            if lines and bool(np.isfinite(run.loss).all()):
+                return (
+                    f"{count(lines, 'line')} in a log of {name} say that a loss was NaN or "
+                    "infinite, and no step has such a loss."
                 )
     return None
 

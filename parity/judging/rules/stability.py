@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from parity.judging.curves.arms import Arm
 from parity.judging.curves.curve import Curve
+from parity.judging.curves.reading import said_not_finite
 from parity.judging.curves.spikes import MAX_MASKED_SHARE, diverged_late
 from parity.judging.gap.margin import Margin
 from parity.judging.gap.window_statistics import WindowStatistics
@@ -200,7 +201,7 @@ def gap_growing(m: Measurements, s: WindowStatistics, margin: Margin) -> str | N
 def nonfinite_dropped(m: Measurements) -> str | None:
     bad, name = m.arms.candidate.nonfinite, m.arms.candidate.name
     if not bad.blocks:
-        return None
+        return said_not_finite([(arm.name, arm.runs) for arm in m.arms.both])
     return (
         f"A run of {name} has NaN or infinite losses at {percent(bad.worst_share)} of its points, "
         f"from step {bad.first_step:,} on."

@@ -287,12 +287,12 @@ def kinds_of_rows(
 
 def _beside_a_loss(steps: FloatArray, blank: BoolArray, written: BoolArray) -> BoolArray:
     """Which of (R,) rows have NaN written as the loss of a step that another row has a loss of,
-    where that is an exception: where half of the losses have such a row, their values are written
-    in two rows each.
+    where that is an exception: where nearly all losses have such a row, their values are
+    written in two rows each.
     """
     with_loss = np.unique(steps[~blank])
     beside: BoolArray = blank & written & np.isin(steps, with_loss)
-    if 2 * len(np.unique(steps[beside])) >= len(with_loss):
+    if len(np.unique(steps[beside])) >= ALWAYS_SHARE * len(with_loss):
         return np.zeros_like(blank)
     return beside
 

@@ -19,7 +19,8 @@ class RunColumns:
 
     `overwritten` counts rows that a later file of the same run replaced, `between` rows without a
     loss between the points of a loss that is logged less often (`parity.readers.columns.absence`),
-    `unread` lines that look like those that were read. `is_cut` is whether a last line was left
+    `unread` lines that look like those that were read. `said_not_finite` counts
+    lines that say in words that a loss was not finite. `is_cut` is whether a last line was left
     out whose loss may be any. In the rows of `absent` (T,) no loss is
     written; a file that grows may still have one there. `option` names a quantity's column on the
     command line. `planned_steps` is the length of the run that the file states, `config` what else
@@ -33,6 +34,7 @@ class RunColumns:
     overwritten: int = 0
     between: int = 0
     unread: int = 0
+    said_not_finite: int = 0
     is_cut: bool = False
     absent: BoolArray | None = None
     option: str = OPTION

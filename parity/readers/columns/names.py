@@ -51,7 +51,6 @@ KNOWN_NAMES: Mapping[str, tuple[str, ...]] = {
         *("iteration", "iter", "train/iteration", "iterations", "iters", "iter_num"),
         # a logger's own counter, then batches of which a step has several
         *("training_iteration", "iteration_number", "_step", "micro_step", "train/micro_step"),
-        *("batch_idx", "batch_index", "batch"),
     ),
     LOSS: (
         *(
@@ -178,9 +177,10 @@ _NO_COUNTERS = frozenset(
 could count.
 """
 _EPOCHS = ("epoch", "epochs")
+_BATCHES = ("batch_idx", "batch_index", "batch")
 _MICRO_STEPS = (
     *("micro_step", "train/micro_step", "micro_steps", "micro_batch", "microbatch", "micro_iter"),
-    *("micro_iteration", "micro_batch_idx", "mini_step", "batch_idx", "batch_index", "batch"),
+    *("micro_iteration", "micro_batch_idx", "mini_step", *_BATCHES),
 )
 _COUNTERS_OF_ROWS = ("_step", "training_iteration", "iteration_number")
 """Counters of what a logger was called with, which go on within a batch, too."""
@@ -283,7 +283,7 @@ def _counters(
     epoch, with which steps may restart, and of what may be micro batches.
     """
     if STEP not in columns:
-        return _numbered(names) if may_number and LOSS in columns else {}
+        return _rows_as_steps(names) if may_number and LOSS in columns else {}
     further: dict[str, str] = {}
     others = [name for name in names if name not in columns.values()]
     if may_number and (epoch := first_known_name(others, _EPOCHS)) is not None:
@@ -295,6 +295,14 @@ def _counters(
     behind = next((at for at, one in enumerate(counters) if canonical_name(one) == own), 0)
     second = first_known_name(others, (*_MICRO_STEPS, *reversed(counters[behind + 1 :])))
     return further | ({} if second is None else {MICRO_STEP: second})
+
+
+def _rows_as_steps(names: Sequence[str]) -> dict[str, str]:
+    """The batch of an epoch where there are both, else what stands for the step."""
+    batch, epoch = first_known_name(names, _BATCHES), first_known_name(names, _EPOCHS)
+    if batch is not None and epoch is not None:
+        return {STEP: batch, EPOCH: epoch}
+    return _numbered(names)
 
 
 def counts_micro_batches(name: str) -> bool:

@@ -17,6 +17,7 @@ from parity.judging.curves.curve import (
     MICRO_BATCHES,
     NUMBERED_BY,
     OTHER_LOSSES,
+    SAID_NOT_FINITE,
     STEPS_WITHOUT_LOSS,
     FloatArray,
 )
@@ -53,7 +54,11 @@ def loss_facts(taken: RunColumns, *, stated: bool) -> dict[str, str]:
     (`parity.judging.curves.curve.READ_FACTS`); `stated` is whether a person named its column.
     """
     facts = {LOSS_NAME: taken.names[LOSS], LOSS_MEANING: meaning_of(taken.names[LOSS])}
-    counts = {STEPS_WITHOUT_LOSS: taken.between, LINES_UNREAD: taken.unread}
+    counts = {
+        STEPS_WITHOUT_LOSS: taken.between,
+        LINES_UNREAD: taken.unread,
+        SAID_NOT_FINITE: taken.said_not_finite,
+    }
     facts |= {key: str(number) for key, number in counts.items() if number}
     if not stated and (others := other_losses(taken.found, taken.names[LOSS])):
         facts[OTHER_LOSSES] = "\n".join(others[:_MOST_LOSSES])

@@ -28,6 +28,7 @@ from parity.readers.errors import ReadError
 from parity.readers.files.growing import GrowingLog
 from parity.readers.logs.lines.line import COLOUR, looked_at, numbered_lines
 from parity.readers.logs.lines.look_alikes import LookAlikes
+from parity.readers.logs.lines.said import says_not_finite
 from parity.wording import did_you_mean
 
 PATTERN = "pattern"
@@ -118,7 +119,13 @@ class PatternLog(GrowingLog):
             series, series.__getitem__, {name: name for name in series}, self._source
         )
         names = {**columns.names, LOSS: _phrase(self._patterns)}
-        columns = dataclasses.replace(columns, found=(), names=names, unread=self._alike.unread)
+        columns = dataclasses.replace(
+            columns,
+            found=(),
+            names=names,
+            unread=self._alike.unread,
+            said_not_finite=self._alike.said_not_finite,
+        )
         if self._has_step:
             return columns.noted("lines found by a pattern: losses as printed")
         columns = dataclasses.replace(columns, names={**columns.names, STEP: NUMBERED_LINES})
@@ -154,6 +161,7 @@ def _found(
         has_loss = match is not None and match.groupdict().get(LOSS) is not None
         alike.count(line, int(has_loss), int(match is None))
         if match is None:
+            alike.said_not_finite += alike.has_read and says_not_finite(line)
             continue
         texts = {quantity: text for quantity, text in match.groupdict().items() if text is not None}
         values = {quantity: _number_of(text) for quantity, text in texts.items()}

@@ -226,7 +226,7 @@ def read_line(line: str) -> LogLine | None:
     epoch = pairs.epoch
     if count is None and not values and epoch is None:
         return None
-    if (micro := _micro_step(pairs.steps)) is not None:
+    if _TRAINING & values.keys() and (micro := _micro_step(pairs.steps)) is not None:
         values = {**values, MICRO_STEP: micro}
     places = {name: NumberPlace(*pair.span("number")) for name, pair in values.items()}
     fixed = [*pairs.fixed, *([] if rank is None else [rank.span(rank.lastindex or 0)])]

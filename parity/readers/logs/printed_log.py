@@ -122,5 +122,10 @@ class PrintedLog(GrowingLog):
             for trainer, name in _AVERAGED.items()
             if name in names
         ]
-        columns = dataclasses.replace(columns, found=names, unread=self._log.alike.unread)
+        columns = dataclasses.replace(
+            columns,
+            found=names,
+            unread=self._log.alike.unread,
+            said_not_finite=self._log.said_not_finite,
+        )
         return add_planned_length(columns, self._log.planned).noted(*notes)

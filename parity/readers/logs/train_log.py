@@ -125,6 +125,10 @@ class TrainLog(GrowingLog):
             notes.append(f"{count(without, 'step line')} without a loss left out")
         read = {**columns.names, LOSS: self._loss}
         columns = dataclasses.replace(
-            columns, names=read, found=(), unread=self._log.alike.unread
+            columns,
+            names=read,
+            found=(),
+            unread=self._log.alike.unread,
+            said_not_finite=self._log.said_not_finite,
         ).noted(*notes)
         return add_planned_length(columns, self._planned)

@@ -3,7 +3,7 @@
     Markdown, boxes     rows between bars, below names and a line of dashes; text around it is left
                         out, but a second table is refused
     comments            lines that begin with # before the names; the last one holds the names where
-                        the rows have none
+                        the rows have none; those among the rows that are no row themselves
     sep=;               the line by which a spreadsheet is told what separates the cells
     several headers     names in groups become "group/name"; a line of units is left out
 
@@ -34,7 +34,7 @@ def plain_table(text: str, source: str) -> str:
     drawn = _without_bars(text, source)
     if drawn is not None:
         return drawn
-    return _with_one_header(text)
+    return _without_remarks(_with_one_header(text))
 
 
 def _without_bars(text: str, source: str) -> str | None:
@@ -134,6 +134,20 @@ def _joined_names(
     if end < len(lines) and any(map(_NUMERAL.match, fields(lines[end], delimiter))):
         return joined, end
     return names, at + 1
+
+
+def _without_remarks(text: str) -> str:
+    """The text without remarks among its rows: lines that begin with # and hold no row."""
+    if "\n#" not in text:
+        return text
+    lines = text.split("\n")
+    first = next((line for line in lines if line.strip()), "")
+    delimiter = delimiter_of(first)
+    width = len(fields(first, delimiter))
+    return "\n".join(
+        "" if line.startswith("#") and len(fields(line, delimiter)) != width else line
+        for line in lines
+    )
 
 
 def _with_names(text: str, lines: Sequence[str], begin: int, end: int, names: Sequence[str]) -> str:

@@ -225,6 +225,8 @@ def _parse_slowly(
             continue
         cells = fields(line.rstrip("\r\n"), table.delimiter) or [""]
         where = f"{table.source}, line {number}"
+        if cells == table.first and table.has_header:
+            continue  # a restart wrote the names again
         if any(cell.strip() for cell in cells[width:]):
             raise ReadError(
                 f"{where}: {len(cells)} cells; expected {width}, as in line 1 (write decimals with "

@@ -41,6 +41,7 @@ from parity.readers.logs.json_log.records import Record
 LOG_HISTORY = "log_history"
 _EXPECTED_STATE = "expected trainer_state.json as the trainer wrote it"
 _EARLIEST = 1e9  # a time in seconds since 1970; no run has as many steps
+_MOST_OPEN = 8  # objects in each other at the end of a list that is cut
 _FOLDERS = ("runs", "logs", "log", "tb_logs", "lightning_logs", "tensorboard", "outputs")
 _AXES = frozenset("x")  # of a chart's points, as ClearML has them
 _VALUES = frozenset((VALUE, "values", "y"))
@@ -122,6 +123,25 @@ def document_of(text: str, source: str) -> Document | None:
         line = text.count("\n", 0, rest.end()) + 1
         raise ReadError(f"{source}, line {line}: not valid JSON; expected the end of the document")
     return _document(_objects_in_a_row(text, source), source)
+
+
+def cut_list(text: str, source: str) -> Document | None:
+    """The document of a list of objects whose end is missing, because its writer was killed, from
+    its whole objects; None for any other text.
+    """
+    if not re.match(r"\s*\[\s*\{\s*\"", text) or text.rstrip().endswith("]"):
+        return None
+    end = len(text)
+    for _ in range(_MOST_OPEN):
+        end = text.rfind("}", 0, end)
+        rest = text[end + 1 :]
+        if end < 0 or (rest.count("{") and rest.count("{") <= rest.count("}")):
+            return None  # whole objects would be left out
+        try:
+            return document_of(f"{text[: end + 1]}]", source)
+        except ReadError:
+            continue
+    return None
 
 
 def _is_list(text: str) -> bool:

@@ -36,6 +36,7 @@ from parity.readers.logs.json_log.documents import (
     ColumnRecords,
     Document,
     DocumentTable,
+    cut_list,
     document_of,
 )
 from parity.readers.logs.json_log.records import (
@@ -57,7 +58,13 @@ def read_json(
     """Columns of a JSON text."""
     if (columns := read_series_lines(text, source, named_columns, run)) is not None:
         return columns
-    document = document_of(text, source)
+    try:
+        document = document_of(text, source)
+    except ReadError:
+        if (document := cut_list(text, source)) is None:
+            raise
+        columns = _columns_of_document(document, named_columns, source, run)
+        return cut(add_planned_length(columns, document.planned))
     if document is None or not (document.tables or document.series):
         return JsonLines(source, named_columns, run).read(text)
     columns = _columns_of_document(document, named_columns, source, run)

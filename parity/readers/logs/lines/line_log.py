@@ -1,5 +1,6 @@
 """What the lines of a log say, rank by rank, by a rule that reads one line."""
 
+import math
 from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
@@ -11,6 +12,7 @@ from parity.readers.columns.track import Track
 from parity.readers.logs.lines.line import COLOUR, EPOCH, LogLine
 from parity.readers.logs.lines.line_block import LineBlock, LineShape, shape_of
 from parity.readers.logs.lines.look_alikes import MOST_SKELETONS, LookAlikes
+from parity.readers.logs.lines.said import says_not_finite
 
 _ENDS = (b"\n", b"\r")
 _PIECE = 1 << 20  # bytes that are looked at in one go: their arrays stay in the processor's cache
@@ -56,6 +58,8 @@ class LineLog:
         self._ranks: dict[str, _Rank] = {}
         self._shapes: dict[bytes, list[LineShape | None]] = {}
         self.alike = LookAlikes()
+        self._said: list[int] = []
+        """Keys of lines that say in words that a loss was not finite."""
         self._planned: set[int] = set()
         self._epochs: set[int] = set()
         self.counters: set[str] = set()
@@ -113,6 +117,13 @@ class LineLog:
         return max((float(planned.max()) for planned in bars), default=0.0)
 
     @property
+    def said_not_finite(self) -> int:
+        """How many lines behind the first training loss say in words that one was not finite."""
+        losses = [rank.losses.arrays()[0] for rank in self._ranks.values() if len(rank.losses)]
+        first = min((float(keys.min()) for keys in losses), default=math.inf)
+        return sum(key > first for key in self._said)
+
+    @property
     def is_numbered(self) -> bool:
         """Whether no line so far has a step, so that the lines with a loss are numbered from 1."""
         return not any(len(rank.steps) for rank in self._ranks.values())
@@ -159,9 +170,13 @@ class LineLog:
             by_rule += left
             if len(left) < len(rows):
                 self.alike.count(lines.text(rows[0]), read, len(rows) - len(left) - read)
+                if not read and says_not_finite(lines.text(rows[0])):
+                    self._said += [self._key + row for row in rows]
         for row in sorted(by_rule):
             has_loss = self._take_line(lines, row)
             self.alike.count(lines.text(row), int(has_loss), int(not has_loss))
+            if not has_loss and says_not_finite(lines.text(row)):
+                self._said.append(self._key + row)
         self._key += len(lines.begins)
         self._lines += data.count(b"\n")
 
@@ -184,6 +199,9 @@ class LineLog:
             rank.epochs.add(key, line.epoch)
         if line.has_loss:
             rank.losses.add(key, 0.0)
+            losses = [value for name, value in line.values.items() if name in _TRAINING]
+            if line.step is None and not np.isfinite(losses).any():
+                self._said.append(key)
         for name, value in line.values.items():
             if name in self._names:
                 rank.values.setdefault(name, Track()).add(key, value)
@@ -280,7 +298,8 @@ def _series(rank: _Rank, is_numbered: bool, longest: float) -> dict[str, Track]:
             else ~np.isnan(value_steps)
         )
         if name in _TRAINING and not is_numbered:
-            counts[_further(at, keys[places], keys, _sorted_track(rank.losses)[0])] = False
+            further = _further(at, keys[places], keys, _sorted_track(rank.losses)[0])
+            counts[further[np.isfinite(values[further])]] = False
         if len(bars):
             counts &= ~_is_stale(at, value_steps, values, bars)
         if counts.any():

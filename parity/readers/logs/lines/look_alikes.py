@@ -26,6 +26,13 @@ class LookAlikes:
     def __init__(self) -> None:
         self._read: dict[str, int] = {}
         self._others: dict[str, int] = {}
+        self.said_not_finite = 0
+        """Of lines that are taken in their order: how many say that a loss was not finite."""
+
+    @property
+    def has_read(self) -> bool:
+        """Whether a line with a training loss was read."""
+        return bool(self._read)
 
     def count(self, line: str, read: int, others: int) -> None:
         """Count lines that look alike: those that were `read` with a training loss, and the

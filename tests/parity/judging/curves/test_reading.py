@@ -12,10 +12,16 @@ from parity.judging.curves.curve import (
     LOSS_MEANING,
     LOSS_NAME,
     OTHER_LOSSES,
+    SAID_NOT_FINITE,
     Curve,
     curve_from_arrays,
 )
-from parity.judging.curves.reading import TRAINING_LOSS, cut_last_line, different_meanings
+from parity.judging.curves.reading import (
+    TRAINING_LOSS,
+    cut_last_line,
+    different_meanings,
+    said_not_finite,
+)
 
 
 def run(steps: int, *, is_cut: bool = False) -> Curve:
@@ -81,3 +87,14 @@ def test_two_columns_are_asked_about_where_one_file_has_both(
 )
 def test_names_of_two_trainers_are_one_quantity(baseline: Curve, candidate: Curve) -> None:
     assert different_meanings([("bf16", [baseline]), ("fp8", [candidate])]) is None
+
+
+@pytest.mark.parametrize("is_nan", [True, False])
+def test_words_of_a_loss_that_was_nan_count_where_no_step_has_one(is_nan: bool) -> None:
+    losses = np.full(100, 2.5)
+    losses[-1] = np.nan if is_nan else 2.5
+    curve = curve_from_arrays(np.arange(100), losses)
+    told = dataclasses.replace(curve, context={SAID_NOT_FINITE: "2"})
+    said = said_not_finite([("bf16", [run(100)]), ("fp8", [told])])
+    assert (said is None) == is_nan
+    assert is_nan or said.startswith("2 lines in a log of fp8 say that a loss was NaN")

@@ -124,6 +124,15 @@ def test_nan_that_is_written_counts_beside_another_loss_of_its_step() -> None:
     assert blank.is_record.sum() == 200
 
 
+def test_nan_beside_finite_losses_of_the_last_half_is_no_way_of_writing() -> None:
+    steps = np.concatenate([STEPS, STEPS[100:]])
+    order = np.argsort(steps, kind="stable")
+    loss = np.concatenate([np.where(STEPS < 100, 2.0, np.nan), np.full(100, 2.0)])
+    others = {"lr": np.ones(300, dtype=bool)}
+    rows = kinds_of_rows(steps[order], loss[order], others, written=np.ones(300, dtype=bool))
+    assert rows.nan == 100
+
+
 def test_of_steps_that_have_two_rows_each_the_one_without_the_loss_is_no_record() -> None:
     steps = np.repeat(STEPS, 2)
     loss = np.where(np.arange(400) % 2, 2.0, np.nan)

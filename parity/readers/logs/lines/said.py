@@ -1,0 +1,32 @@
+"""Lines in which a trainer says in words that a loss was not finite: it stopped, or left a batch
+out, and may print no step with that loss.
+"""
+
+import re
+
+from parity.readers.columns.names import HELD_OUT
+
+_NOT_FINITE = r"(?:nan|nans|inf|infinite|infinity|non-?finite|not finite)"
+_LOSS = r"\bloss(?:es)?\b(?![ _-]?scal)"
+_BETWEEN = r"[^\d|,;{}\n]{0,60}"  # words alone: in a row of numbers each has its own name
+_SAID = re.compile(
+    rf"{_LOSS}{_BETWEEN}\b{_NOT_FINITE}\b|\b{_NOT_FINITE}\b{_BETWEEN}{_LOSS}", re.IGNORECASE
+)
+_DENIED = re.compile(
+    rf"\b(?:no|without|zero|0|if|when|whether|on|for|checks?|checking)\s(?:a\s|any\s)?{_NOT_FINITE}\b"
+    rf"|\b{_NOT_FINITE}\b\W{{0,3}}\b0\b",
+    re.IGNORECASE,
+)
+"""What may be said of losses that are finite, or of what would be done."""
+
+
+def says_not_finite(line: str) -> bool:
+    """Whether a line without a training loss says that one was NaN or infinite."""
+    plain = line.lower()
+    if "nan" not in plain and "inf" not in plain and "finite" not in plain:
+        return False
+    return (
+        _SAID.search(line) is not None
+        and _DENIED.search(line) is None
+        and not HELD_OUT & set(re.findall("[a-z]+", plain))
+    )
