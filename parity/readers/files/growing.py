@@ -101,9 +101,7 @@ class GrowingLog(Growing):
         if hides_a_loss(last, self._before, self._losses_of):
             return cut(self.columns())
         if losses:
-            return self.columns().noted(
-                "the last line has a loss, but no end: left out, because it may be cut"
-            )
+            return left_out(self.columns())
         return self.columns()
 
     @abstractmethod
@@ -111,8 +109,26 @@ class GrowingLog(Growing):
         """The training losses of a last line without its end."""
 
 
+def left_out(columns: RunColumns) -> RunColumns:
+    """The columns of a file whose last line may be cut, and had an ordinary loss."""
+    if _ends_without_loss(columns):  # at a step of its own, or at that of the line that is cut
+        return cut(columns)
+    return columns.noted("the last line has a loss, but no end: left out, because it may be cut")
+
+
 def cut(columns: RunColumns) -> RunColumns:
-    """The columns of a file whose last line is cut, so that its loss may be any."""
+    """The columns of a file whose last line is cut, so that its loss may be any: that of the last
+    step, too, where none is written there.
+    """
+    steps, absent = columns.values[STEP], columns.absent
+    if absent is not None and _ends_without_loss(columns):
+        kept = ~(absent & (steps == steps[-1]))
+        values = {name: column[kept] for name, column in columns.values.items()}
+        columns = dataclasses.replace(columns, values=values, absent=absent[kept])
     return dataclasses.replace(columns, is_cut=True).noted(
         "the last line has no end, and its loss may be any: left out"
     )
+
+
+def _ends_without_loss(columns: RunColumns) -> bool:
+    return columns.absent is not None and bool(columns.absent[-1:].any())

@@ -23,7 +23,7 @@ from parity.readers.columns.several_runs import (
 )
 from parity.readers.curve.plausibility import check_unnamed
 from parity.readers.errors import ReadError
-from parity.readers.files.growing import Growing, cut
+from parity.readers.files.growing import Growing, cut, left_out
 from parity.readers.files.last_line import is_begin_of_larger, is_shorter, may_be_any
 from parity.readers.tables.delimited import DelimitedTable, as_table, fields
 from parity.readers.tables.rows import TableRows
@@ -74,14 +74,19 @@ class GrowingTable(Growing):
 
     def whole(self) -> RunColumns:
         last = "".join(self._torn)
-        if self._first is None or self._rows is None or not last.strip():
+        place = self._place_of_loss() if last.strip() else None
+        if self._first is None or place is None:
             return super().whole()
-        place, delimiter = self._rows.place_of_loss, self._first.delimiter
+        delimiter = self._first.delimiter
         cells = _plain_cells(last, delimiter)
         if len(cells) > place + 1:
             return super().whole()
         rows = [_plain_cells(line, delimiter) for line in self._before.splitlines()]
-        earlier = [row[place] for row in rows if len(row) > place and is_number(row[place])]
+        earlier = [
+            row[place]
+            for row in rows
+            if len(row) > place and is_number(row[place]) and _are_of_one_name(row, cells, place)
+        ]
         if len(earlier) < _FEWEST_ROWS:
             return super().whole()
         loss = cells[place] if len(cells) > place else ""
@@ -93,8 +98,22 @@ class GrowingTable(Growing):
         if may_be_any(loss, earlier):
             return cut(self.columns())
         if not has_all_cells:
-            return self.columns().noted("the last row is cut in its loss: left out")
+            return left_out(self.columns())
         return super().whole()
+
+    def _place_of_loss(self) -> int | None:
+        """Which cell of a row has the loss, or the value of a metric; None where none is known."""
+        if self._first is None:
+            return None
+        if self._rows is not None:
+            return self._rows.place_of_loss
+        names = self._first.first
+        if layout := long_layout(names, self._named_columns, self._source):
+            return names.index(layout.value)
+        try:
+            return names.index(find_columns(names, self._named_columns, self._source)[LOSS])
+        except ReadError:
+            return None
 
     @property
     def column_names(self) -> Sequence[str]:
@@ -152,6 +171,16 @@ def _plain_cells(line: str, delimiter: str | None) -> list[str]:
     """The cells of a row, with decimal points."""
     cells = fields(line.rstrip("\r\n"), delimiter)
     return cells if delimiter == "," else [cell.replace(",", ".") for cell in cells]
+
+
+def _are_of_one_name(row: Sequence[str], cells: Sequence[str], place: int) -> bool:
+    """Whether two rows have the same words before a place, such as the name of a metric; the last
+    one of a row that is cut may be half a word.
+    """
+    return all(
+        one == other or is_number(one) or (at == len(cells) - 1 and one.startswith(other))
+        for at, (one, other) in enumerate(zip(row[:place], cells, strict=False))
+    )
 
 
 def _column_of_runs(names: Sequence[str], run: str | None) -> str | None:

@@ -98,6 +98,8 @@ FORMS = {
     "a table": ("step,lr,loss", "{},1e-3,{}"),
     "a table that goes on": ("step,loss,lr", "{},{},1e-3"),
     "decimal commas": ("step;loss", "{};{}"),
+    "a long table": ("step,name,value", "{},loss,{}"),
+    "a column of runs": ("run,step,loss", "a,{},{}"),
     "JSON lines": ("", '{{"step": {}, "lr": 1e-3, "loss": {}}}'),
 }
 
@@ -124,6 +126,8 @@ def ended(folder: Path, form: str, last: str, loss: object = None) -> tuple[list
         *(("a table", f"12,1e-3,{loss}") for loss in ("2", "2.", "9")),
         *(("a table that goes on", f"12,{loss}") for loss in ("", "2.", "9", "9.0", "9.0213")),
         *(("decimal commas", f"12;{loss}") for loss in ("", "2", "2,", "9")),
+        *(("a long table", f"12{rest}") for rest in (",", ",lo", ",loss", ",loss,", ",loss,2.")),
+        *(("a column of runs", f"a,12{rest}") for rest in ("", ",", ",na", ",2", ",9")),
         *(("JSON lines", '{"step": 12, "lr": 1e-3, "loss": 9.02'[:end]) for end in (1, 15, 36, 39)),
     ],
 )
@@ -141,6 +145,8 @@ def test_a_cut_line_whose_loss_may_be_any_is_a_fact_of_the_run(
         *(("a table", loss, True) for loss in ("2.3", "9.02", "2.03125", "nan")),
         *(("a table that goes on", loss, True) for loss in ("2", "2.5", "nan")),
         *(("decimal commas", loss, True) for loss in ("2.3", "9.02")),
+        *(("a long table", loss, True) for loss in ("2.3", "9.02", "nan")),
+        *(("a column of runs", loss, True) for loss in ("2.3", "9.02", "nan")),
         *(("JSON lines", loss, True) for loss in ("2.3", "9.02", "2", "NaN")),
     ],
 )
@@ -163,3 +169,22 @@ def test_a_small_table_by_hand_is_read_whole(tmp_path: Path) -> None:
     path = tmp_path / "run.csv"
     path.write_text("step,loss\n1,2.513\n2,2.5\n3,2")
     assert read_run(str(path)).loss.tolist() == [2.513, 2.5, 2.0]
+
+
+@pytest.mark.parametrize(("last", "is_cut"), [("loss 9.0", True), ("loss 2.03", True), ("", False)])
+def test_a_step_whose_loss_follows_on_a_line_that_is_cut_is_no_nan(
+    last: str, is_cut: bool, tmp_path: Path
+) -> None:
+    pairs = "".join(f"step {at} lr 1e-3\nloss {loss:.5f}\n" for at, loss in enumerate(EARLIER))
+    path = tmp_path / "train.log"
+    path.write_text(f"{pairs}step 12 lr 1e-3\n{last}")
+    run = read_run(str(path))
+    assert (LAST_LINE_CUT in run.context) == is_cut
+    assert np.isnan(run.loss[-1]) == (not is_cut)
+
+
+def test_half_a_line_hides_no_nan_of_the_step_before(tmp_path: Path) -> None:
+    lines = [FORMS["a log"][1].format(*one) for one in enumerate([*EARLIER, "***"])]
+    path = tmp_path / "train.log"
+    path.write_text("\n".join([*lines, "step 13 lr 1e-3 loss 2.3"]))
+    assert LAST_LINE_CUT in read_run(str(path)).context

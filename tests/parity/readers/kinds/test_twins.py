@@ -71,7 +71,7 @@ REFUSED = {
         "3 cells",
     ),
     "a row of words between the rows": (
-        lines("{s},{x}", "step,loss\n") + "step,loss\n41,2.5\n",
+        lines("{s},{x}", "step,loss\n") + "step,objective\n41,2.5\n",
         "'step' in the step column",
     ),
     "steps with points between thousands or decimals": (
