@@ -13,11 +13,12 @@ _SAID = re.compile(
     rf"{_LOSS}{_BETWEEN}\b{_NOT_FINITE}\b|\b{_NOT_FINITE}\b{_BETWEEN}{_LOSS}", re.IGNORECASE
 )
 _DENIED = re.compile(
-    rf"\b(?:no|without|zero|0|if|when|whether|on|for|checks?|checking)\s(?:a\s|any\s)?{_NOT_FINITE}\b"
-    rf"|\b{_NOT_FINITE}\b\W{{0,3}}\b0\b",
+    rf"\b(?:no|without|zero|if|when|whether|on|for|checks?|checking)\s(?:a\s|any\s)?{_NOT_FINITE}\b",
     re.IGNORECASE,
 )
 """What may be said of losses that are finite, or of what would be done."""
+_NONE = re.compile(r"(?<![\d.:-])0(?![\d.:-])")
+_NEAR = 24  # characters around the words, in which they are counted
 
 
 def says_not_finite(line: str) -> bool:
@@ -25,8 +26,8 @@ def says_not_finite(line: str) -> bool:
     plain = line.lower()
     if "nan" not in plain and "inf" not in plain and "finite" not in plain:
         return False
-    return (
-        _SAID.search(line) is not None
-        and _DENIED.search(line) is None
-        and not HELD_OUT & set(re.findall("[a-z]+", plain))
-    )
+    said = _SAID.search(line)
+    if said is None or _DENIED.search(line) is not None:
+        return False
+    near = line[max(0, said.start() - _NEAR) : said.end() + _NEAR]
+    return _NONE.search(near) is None and not HELD_OUT & set(re.findall("[a-z]+", plain))

@@ -17,6 +17,7 @@ SAID = [
     "NaN loss detected",
     "found NaN in local forward loss calculation",
     "the loss is not finite",
+    "2026-11-29 10:00:00 WARNING skipped 10 batches with a nan loss",
     "RuntimeError: non-finite loss",
     "train loss: nan",
     "final train loss nan",
@@ -30,6 +31,8 @@ NOTHING = [
     "grad norm nan, loss scale 1024",
     "loss scale: 4294967296.0 | number of skipped iterations:   1 | number of nan iterations:   0",
     "val loss is nan",
+    "NaN losses: 0",
+    "skipped 0 batches with a nan loss",
     "step 12 grad_norm nan lr 1e-3",
     "information about the loss",
 ]
