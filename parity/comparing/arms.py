@@ -253,11 +253,9 @@ def refuse_mixed_units(arms: Sequence[Arm], controls: Sequence[Curve], option: s
                 )
 
 
-def refuse_unmatched_rows(arms: Sequence[Arm], option: str) -> None:
+def refuse_unmatched_rows(arms: Sequence[Arm]) -> None:
     """Raise InputError if runs of two arms have different numbers of rows and the rows of one are
     numbered because nothing counts its steps: a line that is missing moves all that follow it.
-
-    `option` names the column of the step.
     """
     (base, baseline), *candidates = arms
     for name, runs in candidates:
@@ -271,6 +269,5 @@ def refuse_unmatched_rows(arms: Sequence[Arm], option: str) -> None:
                         f"{base} ({other.label}) has {count(others, 'loss', 'losses')} and {name} "
                         f"({run.label}) has {rows:,}, and {why}, so it is unknown which losses "
                         "belong together; expected equal numbers of losses, or steps in both; log "
-                        f"the step, or name its column with {option}; if lines were removed, give "
-                        "the whole log"
+                        "the step; if lines were removed, give the whole log"
                     )

@@ -33,7 +33,7 @@ def complete_case(case: Case, *, step_option: str, noise_option: str) -> Case:
     ]
     early = [(name, list(runs)) for name, runs in case.short_reruns.items()]
     refuse_mixed_units([*arms, *early], (*case.controls, *case.shorter), step_option)
-    refuse_unmatched_rows(arms, step_option)
+    refuse_unmatched_rows(arms)
     for name, runs in early:
         check_short_reruns(len(runs), name, noise_option)
     refuse_mixed_recipes(arms)

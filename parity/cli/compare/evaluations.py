@@ -155,7 +155,7 @@ def judge_evaluations(
         )
     if (why := different_meanings(arms)) is not None:
         raise UsageError(f"{why} Name columns of one quantity (--column ARM:loss=NAME)")
-    refuse_unmatched_rows(arms, "--column step=NAME")
+    refuse_unmatched_rows(arms)
     (name, baseline), candidates = arms[0], dict(arms[1:])
     times = read_times(options, dict(arms)) if options.times else []
     try:

@@ -171,9 +171,7 @@ def _runs_of_files(
     columns = stated_columns(stated.column, stated.pattern)
     columns.refuse_unknown(files)
     curves = [read_run(file, columns=columns.of(file), recipe=stated.recipe) for file in files]
-    refuse_unmatched_rows(
-        [(run, [curve]) for run, curve in zip(as_run, curves, strict=True)], "--column step=COLUMN"
-    )
+    refuse_unmatched_rows([(run, [curve]) for run, curve in zip(as_run, curves, strict=True)])
     return [
         FinishedRun(run=run, file=file, curve=curve, context={**curve.context, **facts})
         for run, file, curve in zip(as_run, files, curves, strict=True)

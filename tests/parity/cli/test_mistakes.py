@@ -23,6 +23,8 @@ FILES = {
     "names.csv": "it,ce\n1,2\n2,2\n",
     "three.csv": "1,2,3\n4,5,6\n",
     "nul.csv": "step,loss\n1\0,2\n",
+    "rows.csv": "loss\n2.5\n2.4\n2.3\n",
+    "fewer.csv": "loss\n2.5\n2.4\n",
     "long.csv": "run_id,key,value,step,timestamp\na,loss,2.0,1,9\nb,loss,2.5,1,9\n",
     "many.csv": "run,step,loss\n"
     + "".join(f"r{run},{step},2.0\n" for run in range(12) for step in range(3)),
@@ -631,6 +633,15 @@ MISTAKES = [
         (
             "--as-run is missing; expected the id of the run in each file, or --arm-by and --job "
             "for a table of many runs"
+        ),
+    ),
+    (
+        "import rows.csv fewer.csv --as-run a --as-run b",
+        2,
+        (
+            "a (rows) has 3 losses and b (fewer) has 2, and neither has steps, so it is unknown "
+            "which losses belong together; expected equal numbers of losses, or steps in both; log "
+            "the step; if lines were removed, give the whole log"
         ),
     ),
     (

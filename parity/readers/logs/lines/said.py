@@ -13,7 +13,8 @@ _SAID = re.compile(
     rf"{_LOSS}{_BETWEEN}\b{_NOT_FINITE}\b|\b{_NOT_FINITE}\b{_BETWEEN}{_LOSS}", re.IGNORECASE
 )
 _DENIED = re.compile(
-    rf"\b(?:no|without|zero|if|when|whether|on|for|checks?|checking)\s(?:a\s|any\s)?{_NOT_FINITE}\b",
+    r"\b(?:no|without|zero|if|when|whether|on|for|checks?|checking|(?:to|will|would|may|can)\s\w+)"
+    rf"\s(?:a\s|any\s)?{_NOT_FINITE}\b",
     re.IGNORECASE,
 )
 """What may be said of losses that are finite, or of what would be done."""

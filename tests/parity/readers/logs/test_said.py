@@ -31,6 +31,7 @@ NOTHING = [
     "grad norm nan, loss scale 1024",
     "loss scale: 4294967296.0 | number of skipped iterations:   1 | number of nan iterations:   0",
     "val loss is nan",
+    "to inspect NaN values in the loss use --detect-anomaly",
     "NaN losses: 0",
     "skipped 0 batches with a nan loss",
     "step 12 grad_norm nan lr 1e-3",
