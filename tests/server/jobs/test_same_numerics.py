@@ -143,6 +143,16 @@ def test_too_short_runs_that_differ_by_rounding_have_their_own_answer_and_no_pas
     assert (left["result"], left["exit_code"]) == ("inconclusive", 3)
 
 
+@pytest.mark.parametrize("nats", [0.0, 0.0015])
+def test_the_jobs_page_says_that_it_is_no_verdict(gated, client, nats):
+    connected, tokens = client
+    document, _ = gated("open", of(tuple(loss + nats for loss in HONEST)))
+    page = connected.get(f"/jobs/{document['id']}", headers=tokens["open"])
+    assert page.status_code == 200
+    assert "Too short to judge" in page.text
+    assert ("no gate takes it" in page.text) is (nats > 0.0)
+
+
 def test_a_gate_takes_it_where_the_operator_pinned_that_and_says_so(gated):
     document, left = gated("open", of(HONEST))
     assert document["verdicts"][0]["verdict"] == "inconclusive"
