@@ -4,7 +4,8 @@ records at all.
 A blank, null or NaN as a loss can mean four things. The other columns of the row tell them apart,
 and the rhythm of the losses:
 
-    evaluation    it has a held-out value, as rows of the file have that hold no loss
+    evaluation    it has a held-out value, as rows of the file have that hold no loss; not where it
+                  also has what an update has, such as a learning rate, at a step without a loss
     other row     it has values of some columns, but none that comes with the losses: system
                   metrics, a logger's call for one metric
     not trained   nothing is in it, not even the times or rates that come with the losses and never
@@ -101,6 +102,10 @@ _UNFAILING = frozenset(
     )
 )
 """Words in the names of columns whose values a diverged step has, too."""
+
+_WIDE = 1.5  # of the gap before: the next loss is farther, so that one is missing
+_OF_UPDATES = frozenset(("lr", "learning", "rate", "grad", "gradient", "norm"))
+"""Words in the names of columns that a step of the optimizer has, and an evaluation does not."""
 
 
 @frozen(eq=False)
@@ -251,6 +256,9 @@ def kinds_of_rows(
     has_training = _any(
         [metrics[name] for name in companions if _is_of_training(name)], blank.shape
     )
+    if has_own_rows:
+        updates = [metrics[name] for name in companions if _words(name) & _OF_UPDATES]
+        evaluations &= ~(_any(updates, blank.shape) & _at_further_steps(steps, blank))
     has_metric = _any([here for name, here in telling.items() if name not in losses], blank.shape)
     has_other_loss = _any([here for name, here in metrics.items() if name in losses], blank.shape)
     rest = blank & ~evaluations
@@ -283,6 +291,22 @@ def kinds_of_rows(
         others=int(other.sum()),
         not_trained=int(not_trained.sum()),
     )
+
+
+def _at_further_steps(steps: FloatArray, blank: BoolArray) -> BoolArray:
+    """Which of (R,) rows come after the first two losses, at a step at or before which a loss is
+    missing: the next one is farther than the two before are apart, or there is none.
+    """
+    with_loss = np.unique(steps[~blank])
+    if len(with_loss) < 2:
+        return np.zeros_like(blank)
+    after = np.searchsorted(with_loss, steps, side="right")
+    last = with_loss[np.maximum(after - 1, 0)]
+    usual = last - with_loss[np.maximum(after - 2, 0)]
+    following = np.append(with_loss, np.inf)[after]
+    is_missing = (following - last > _WIDE * usual) & (steps - last >= usual)
+    further: BoolArray = is_missing & (after >= 2) & ~np.isin(steps, with_loss)
+    return further
 
 
 def _beside_a_loss(steps: FloatArray, blank: BoolArray, written: BoolArray) -> BoolArray:

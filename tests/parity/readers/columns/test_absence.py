@@ -140,3 +140,32 @@ def test_of_steps_that_have_two_rows_each_the_one_without_the_loss_is_no_record(
     rows = kinds_of_rows(steps, loss, others, written=np.ones(400, dtype=bool))
     assert rows.is_record.sum() == 200
     assert rows.nan == 0
+
+
+@pytest.mark.parametrize(("lr", "nan"), [(True, 5), (False, 0)])
+def test_a_trained_row_is_no_evaluation_because_it_has_a_held_out_value(lr: bool, nan: int) -> None:
+    blank = STEPS >= 195
+    others = {"lr": ~blank | lr, "val_loss": blank}
+    rows = kinds_of_rows(STEPS, np.where(blank, np.nan, LOSS), others)
+    assert (rows.nan, rows.evaluations) == (nan, 5 - nan)
+
+
+@pytest.mark.parametrize("place", [0, 100, 199])
+def test_an_evaluation_with_a_rate_beside_the_loss_of_its_step_is_one(place: int) -> None:
+    steps = np.insert(STEPS, place + 1, STEPS[place])
+    is_evaluation = np.insert(np.zeros(200, dtype=bool), place + 1, values=True)
+    others = {"lr": np.ones(201, dtype=bool), "val_loss": is_evaluation}
+    rows = kinds_of_rows(steps, np.where(is_evaluation, np.nan, 2.0), others)
+    assert (rows.nan, rows.evaluations) == (0, 1)
+
+
+def test_an_evaluation_between_the_points_of_a_loss_is_none_of_them() -> None:
+    blank = STEPS % 10 > 0
+    others = {"lr": STEPS % 5 == 0, "val_loss": STEPS % 10 == 5}
+    kept = ~blank | (STEPS % 10 == 5)
+    rows = kinds_of_rows(
+        STEPS[kept],
+        np.where(blank, np.nan, LOSS)[kept],
+        {name: here[kept] for name, here in others.items()},
+    )
+    assert (rows.nan, rows.evaluations) == (0, 20)
