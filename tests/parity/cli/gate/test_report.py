@@ -2,10 +2,23 @@
 
 import dataclasses
 
-from parity.cli.gate.report import SUMMARY_BYTES, ReportFiles, fits_a_comment, markdown, write
+import numpy as np
+
+from parity.cli.gate.report import (
+    SUMMARY_BYTES,
+    ReportFiles,
+    document,
+    fits_a_comment,
+    markdown,
+    write,
+)
 from parity.gate.outcome import GateOutcome
 from parity.gate.rules import GateRules
+from parity.judging.bundles.evidence import Case
+from parity.judging.curves.curve import curve_from_arrays
+from parity.judging.policy import policy_from_mapping
 from parity.wording import age_in_words
+from tests.parity.golden.curves import GOLDEN, HONEST
 
 OUTCOME = GateOutcome(
     result="infrastructure",
@@ -58,6 +71,50 @@ def test_an_output_is_one_line_whatever_a_server_says(tmp_path, monkeypatch):
     )
     assert output.read_text().count("\n") == 13
     assert "\nverdict=infrastructure\n" in "\n" + output.read_text()
+
+
+def test_same_numerics_are_named_as_what_they_are_in_every_report():
+    (verdict,) = comparisons()
+    numerics = {
+        verdict["candidate"]["name"]: {
+            "exit_code": 0,
+            "headline": "NUMERICS ONLY",
+            "scope": "Says nothing about another precision.",
+            "blocked": None,
+        }
+    }
+    outcome = dataclasses.replace(
+        OUTCOME, result="inconclusive", trouble=None, verdicts=[verdict], numerics=numerics
+    )
+    pinned = {"repository": "team/model", "on_inconclusive": "fail", "on_infra": "fail"}
+    pinned |= {"advisory": False, "on_same_numerics": "pass"}
+    for one, code in ((outcome, 3), (dataclasses.replace(outcome, pinned=pinned), 0)):
+        said = document(one, GateRules())
+        text = markdown(one, GateRules(), fits_a_comment)
+        assert (said["result"], said["exit_code"]) == ("inconclusive", code)
+        assert said["numerics"] == numerics
+        assert "NUMERICS ONLY. Says nothing about another precision." in text
+        title = "same numerics, no verdict (inconclusive)" if code == 0 else "inconclusive"
+        assert text.startswith(f"### parity: {title}\n")
+
+
+def comparisons():
+    """The verdict on two short runs of one recipe."""
+    base, head = (
+        curve_from_arrays(np.arange(50), np.round(loss[:50], 5), recipe="bf16", seed=0)
+        for loss in (GOLDEN, HONEST)
+    )
+    policy = policy_from_mapping({"margin": "1%"})
+    case = Case(
+        baseline=[base],
+        candidates={"head": [head]},
+        policy=policy,
+        planned_steps=50,
+        compares={"head": "revision"},
+    )
+    documents = case.documents()
+    assert documents[0]["codes"][0] == "TOO_FEW_STEPS"
+    return documents
 
 
 def test_ages_in_words():
