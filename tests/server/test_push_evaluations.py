@@ -112,6 +112,7 @@ def test_every_command_says_the_same_of_it(run, call, served, tmp_path):
         assert (code, lead in out) == (expected, True), (words, out, err)
         assert "0/0" not in out + err, words
     assert lead in page.read_text()
+    assert "what was sent" in page.read_text()
     assert "Held-out losses as they were sent" in run("status", job, *at)[1]
     assert lead in httpx2.get(f"{served}/jobs/{job}").text
     assert lead in httpx2.get(f"{served}/jobs").text
@@ -120,6 +121,15 @@ def test_every_command_says_the_same_of_it(run, call, served, tmp_path):
         "You may switch to fp8.",
         "Do not switch to my_nvfp4.",
     ]
+
+
+def test_its_report_is_no_verdict_for_a_gate(run, call, served, tmp_path):
+    job = pushed(run, call)
+    report = tmp_path / "report.json"
+    report.write_text(run("report", job, "--json", "--server", served)[1])
+    code, out, err = run("gate", "--verdicts", str(report))
+    assert (code, out) == (2, "")
+    assert "holds no verdicts of schema parity.verdict/1" in err
 
 
 def test_its_evidence_is_verified_offline(run, call, served, tmp_path):

@@ -30,6 +30,7 @@ from parity.recipes import check_recipe
 
 # of the loss, as the default margin: a baseline that diverges now and then is no yardstick
 WIDEST_NOISE_FLOOR = 0.01
+MAX_TOKENS_PER_STEP = 1e12  # more than any batch has; the tokens of a step stay finite
 
 
 @frozen(eq=False)
@@ -45,7 +46,7 @@ class EvaluationCase:
 
     Raises ValueError for a check other than the loss, an arm without a run, an unknown recipe, a
     cluster that a run lacks, a point that not every run has, and a target, a plan or a number of
-    tokens that is not positive.
+    tokens that is not positive, or above 1e12 tokens a step.
     """
 
     baseline: Sequence[Curve]
@@ -84,6 +85,11 @@ class EvaluationCase:
         ):
             if value is not None and not 0.0 < value < float("inf"):
                 raise ValueError(f"{name} is {value}; expected a positive number")
+        if self.tokens_per_step is not None and self.tokens_per_step > MAX_TOKENS_PER_STEP:
+            raise ValueError(
+                f"tokens_per_step is {self.tokens_per_step:g}; expected at most "
+                f"{MAX_TOKENS_PER_STEP:g}"
+            )
 
     def arms(self) -> Iterator[tuple[str, str, Sequence[Curve]]]:
         """Role, name and runs of each arm."""

@@ -129,11 +129,9 @@ def _arm(
                 "sha256": run.digest(),
             }
         )
-    if between and mean:
-        share = {
-            "rel": between.sd / mean,
-            "assumed_rel": m.priors[number].tau / float(m.baseline.mean()),
-        }
+    level = float(m.baseline.mean()) if len(m.baseline) else 0.0
+    if between and mean and level:
+        share = {"rel": between.sd / mean, "assumed_rel": m.priors[number].tau / level}
     else:
         share = {}
     return {

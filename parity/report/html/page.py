@@ -92,7 +92,7 @@ def job_report(job: ConcludedJob, url: str) -> str:
     holding = accepted_now(documents, job["policy"], job.get("sign_offs", ()))
     rows = [
         code_row("p", "Policy", "margin, confidence and checks of this job", job["policy"]),
-        code_row("s", "Specification", "what was trained", job["spec"]),
+        code_row("s", "Specification", f"what was {_done(job['spec'])}", job["spec"]),
         DetailsRow(
             "j",
             "Job",
@@ -104,6 +104,11 @@ def job_report(job: ConcludedJob, url: str) -> str:
     when = job["finished_at"][:16].replace("T", ", ")
     context = [job["name"], *_context(documents), f"{when} UTC", job["id"]]
     return report_page(documents, scene_of(documents), context, rows, holding)
+
+
+def _done(spec: Mapping[str, Any]) -> str:
+    """What became of a job's arms: held-out losses are sent."""
+    return "sent" if spec.get("engine") == "evaluations" else "trained"
 
 
 def _context(documents: Sequence[AnyDocument]) -> list[str]:

@@ -331,6 +331,14 @@ def test_a_job_file_cannot_name_the_engine(api, request_body):
     assert "engine" in answer.json()["detail"]
 
 
+def test_names_of_runs_are_text_on_its_page(api):
+    request = body({"fp8": 0.0})
+    request["baseline"][0]["label"] = "<script>alert(1)</script>"
+    page = api.get(f"/jobs/{job_of(api, request)['id']}").text
+    assert "<script>alert" not in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+
+
 def test_a_trend_has_no_gap_of_it_and_says_why(api):
     job_of(api, body({"fp8": 0.0}, name="small"))
     (point,) = api.get("/api/v1/trend", params={"gate": "small"}).json()["points"]

@@ -371,6 +371,28 @@ def test_what_is_not_positive_is_refused(asked: dict[str, Any]) -> None:
         judged(arm(1, 3), arm(2, 3), **asked)
 
 
+@pytest.mark.parametrize(("tokens", "is_refused"), [(1e12, False), (1.1e12, True), (1e308, True)])
+def test_tokens_a_step_that_no_batch_has_are_refused(tokens: float, is_refused: bool) -> None:
+    def words() -> str:
+        as_of = judged(arm(1, 3), arm(2, 3), tokens_per_step=tokens)["as_of"]
+        return as_of["words"] if as_of else ""
+
+    if is_refused:
+        with pytest.raises(ValueError, match=r"tokens_per_step is .*; expected at most 1e\+12"):
+            words()
+    else:
+        assert words().endswith("tokens")
+
+
+def test_a_baseline_whose_losses_are_zero_has_no_shares_of_its_loss() -> None:
+    none, some_loss = arm(1, 3, law=np.zeros(20), sd=0.0), arm(2, 3)
+    document = judged(none, some_loss, margin="0.01 nats")
+    assert document["verdict"] != "pass"
+    assert document["candidate"]["spread"] is not None
+    assert "rel" not in document["candidate"]["spread"]
+    assert "rel" in (judged(arm(1, 3), some_loss)["candidate"]["spread"] or {})
+
+
 def test_bands_hold_at_every_point_at_once() -> None:
     inside = 0
     for trial in range(some(60)):
