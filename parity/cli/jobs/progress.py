@@ -28,7 +28,7 @@ def state_line(client: Client, document: Document) -> str:
 
 def has_no_runs(document: Document) -> bool:
     """Whether a job has held-out losses that were sent as they are, in place of runs."""
-    return bool(document["engine"] == "evaluations")
+    return bool(document.get("engine") == "evaluations")
 
 
 def _lacks_candidate(document: Document) -> str:
