@@ -3,6 +3,7 @@ tried on each file.
 """
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from parity.cli.inputs.columns import ColumnNames
 from parity.judging.curves.curve import Curve
@@ -12,7 +13,9 @@ from parity.readers.curve.step_unit import other_unit
 from parity.readers.errors import ReadError, SeveralRunsError
 from parity.readers.files.text import STDIN
 from parity.readers.remedies import option_words
+from parity.readers.run_names import split_name
 
+_LARGE = 1 << 28  # bytes of files, which are not read again for each choice
 Files = Sequence[tuple[str, str]]
 """Arms with a file each."""
 
@@ -28,6 +31,8 @@ def with_tried_command(error: ReadError, files: Files, columns: ColumnNames) -> 
             for file, one in refused.items()
             if isinstance(one, SeveralRunsError) and one.names
         } | {error.source: error.names[0]}
+    elif error.tries and sum(_size(file) for _, file in files) > _LARGE:
+        error.words = [option_words(one, error.source) for one in error.tries]
     elif error.tries:
         others = [(arm, file) for arm, file in files if file not in (error.source, STDIN)]
         fitting = [one for one in error.tries if _fits(error.source, one, files, columns)]
@@ -35,6 +40,11 @@ def with_tried_command(error: ReadError, files: Files, columns: ColumnNames) -> 
             error.refuse_tries("no column of it is what the other runs have, in their unit")
         error.words = [_words(error.source, one, others, files, columns) for one in fitting]
     return error
+
+
+def _size(file: str) -> int:
+    path = Path(split_name(file)[0])
+    return path.stat().st_size if path.is_file() else 0
 
 
 def _fits(source: str, tried: Mapping[str, str], files: Files, columns: ColumnNames) -> bool:

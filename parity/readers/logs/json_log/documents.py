@@ -41,6 +41,7 @@ from parity.readers.logs.json_log.records import Record
 LOG_HISTORY = "log_history"
 _EXPECTED_STATE = "expected trainer_state.json as the trainer wrote it"
 _EARLIEST = 1e9  # a time in seconds since 1970; no run has as many steps
+_LONGEST_CUT = 1 << 25  # characters of a list whose end is looked for
 _MOST_OPEN = 8  # objects in each other at the end of a list that is cut
 _FOLDERS = ("runs", "logs", "log", "tb_logs", "lightning_logs", "tensorboard", "outputs")
 _AXES = frozenset("x")  # of a chart's points, as ClearML has them
@@ -131,6 +132,8 @@ def cut_list(text: str, source: str) -> Document | None:
     """
     if not re.match(r"\s*\[\s*\{\s*\"", text) or text.rstrip().endswith("]"):
         return None
+    if len(text) > _LONGEST_CUT:
+        return None  # each try copies it
     end = len(text)
     for _ in range(_MOST_OPEN):
         end = text.rfind("}", 0, end)

@@ -1,5 +1,6 @@
 """Lines in which a trainer says in words that a loss was not finite: it stopped, or left a batch
-out, and may print no step with that loss.
+out, and may print no step with that loss. Signs in place of a number that no field holds say it,
+too; "-" and "?" may say that there is none.
 """
 
 import re
@@ -9,9 +10,14 @@ from parity.readers.columns.names import HELD_OUT
 _NOT_FINITE = r"(?:nan|nans|inf|infinite|infinity|non-?finite|not finite)"
 _LOSS = r"\bloss(?:es)?\b(?![ _-]?scal)"
 _BETWEEN = r"[^\d|,;{}\n]{0,60}"  # words alone: in a row of numbers each has its own name
+_SIGNS = r"(?:\*{2,}|∞|#(?:num|value|div/0)!|overflow|undefined)"
 _SAID = re.compile(
-    rf"{_LOSS}{_BETWEEN}\b{_NOT_FINITE}\b|\b{_NOT_FINITE}\b{_BETWEEN}{_LOSS}", re.IGNORECASE
+    rf"{_LOSS}{_BETWEEN}\b{_NOT_FINITE}\b|\b{_NOT_FINITE}\b{_BETWEEN}{_LOSS}"
+    rf"|{_LOSS}['\"]?\s{{0,9}}[:=]?\s{{0,9}}{_SIGNS}",
+    re.IGNORECASE,
 )
+_MARKS = ("nan", "inf", "finite", "**", "∞", "#", "overflow", "undefined")
+"""One of them is in each line that says so, in lower case: faster than to search each."""
 _DENIED = re.compile(
     r"\b(?:no|without|zero|if|when|whether|on|for|checks?|checking|(?:to|will|would|may|can)\s\w+)"
     rf"\s(?:a\s|any\s)?{_NOT_FINITE}\b",
@@ -25,7 +31,7 @@ _NEAR = 24  # characters around the words, in which they are counted
 def says_not_finite(line: str) -> bool:
     """Whether a line without a training loss says that one was NaN or infinite."""
     plain = line.lower()
-    if "nan" not in plain and "inf" not in plain and "finite" not in plain:
+    if not any(mark in plain for mark in _MARKS):
         return False
     said = _SAID.search(line)
     if said is None or _DENIED.search(line) is not None:
