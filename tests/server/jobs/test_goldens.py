@@ -188,6 +188,22 @@ def test_a_name_keeps_its_recipe_when_all_of_its_versions_are_gone(api, take):
     assert take(GOLDEN, name="llama-nvfp4", recipe="nvfp4")["golden"]["version"] == 1
 
 
+def test_the_pages_show_versions_reasons_and_removals_as_text(api, take):
+    take(GOLDEN, recipe="bf16", container="26.04")
+    take(HONEST, reason="<b>image</b> 26.06")
+    for address in ("/baselines", "/goldens/llama"):
+        page = api.get(address).text
+        assert "&lt;b&gt;image&lt;/b&gt; 26.06" in page
+        assert "numerics only" in page
+        assert '<a href="/baselines" aria-current="page">' in page
+    api.post(f"{URL}/llama/versions/2:remove", json={"reason": "a wrong image"})
+    page = api.get("/goldens/llama").text
+    assert "by this machine: a wrong image" in page
+    assert "No run is checked against this version" in page
+    assert "removed" in api.get("/baselines").text
+    assert api.get("/goldens/nobody").status_code == 404
+
+
 def test_several_goldens_are_reruns_of_one(take, check):
     for name in ("a", "b"):
         take(GOLDEN if name == "a" else HONEST, name=name, recipe="bf16")
