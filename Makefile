@@ -72,7 +72,7 @@ bench-charts: .venv/trackers/.installed node_modules/.installed ## a page view a
 	@$(UV) pip install --quiet --python .venv/trackers/bin/python --require-hashes -r locks/trackers.lock
 	@touch $@
 
-test-maxtext: .venv/.installed .venv/.installed-dev ## a real bf16-versus-fp8 job of MaxText on the CPU through the whole service, and one by a launcher; MaxText gets its own environment
+test-maxtext: .venv/.installed .venv/.installed-dev ## a real bf16-versus-fp8 job of MaxText on the CPU through the whole service, and one by a launcher; its meshes, and its memory; MaxText gets its own environment
 	@test -f .venv/maxtext/.installed || { { $(UV) venv --quiet --clear --no-python-downloads --python $(MAXTEXT_PYTHON) .venv/maxtext || \
 	{ echo 'say `make test-maxtext MAXTEXT_PYTHON=/path/to/python3.12`' >&2; exit 1; }; } && \
 	$(UV) pip install --quiet --python .venv/maxtext/bin/python --require-hashes -r locks/maxtext.lock && \

@@ -26,7 +26,7 @@ from pathlib import Path
 from training import device, provenance
 from training.engines import maxtext_command
 from training.engines.maxtext_command import Launch
-from training.engines.maxtext_evaluation import evaluations, put_back
+from training.engines.maxtext_evaluation import evaluations, forget_told, put_back, told_steps
 from training.engines.maxtext_follow import FollowedRun, MaxTextFollower, MaxTextLog
 from training.engines.maxtext_process import (
     LOOK_SECONDS,
@@ -125,13 +125,13 @@ def train(
     launch = Launch(
         spec=spec,
         maxtext=installed(environment),
-        environment=meeting_place(environment, place.processes),
+        environment=meeting_place(environment, place.processes, spec.maxtext.hardware),
         folder=place.folder,
         slices=place.slices,
         part=place.processes.number,
     )
     steps = spec.schedule.steps if place.stop_after is None else place.stop_after
-    if place.processes.count > 1 and spec.maxtext.hardware != "gpu_multiprocess":
+    if place.processes.count > 1 and spec.maxtext.hardware == "gpu":
         raise WrapperError(
             f"maxtext.hardware is {spec.maxtext.hardware}, expected gpu_multiprocess: the wrapper "
             f"started {place.processes.count} processes"
@@ -141,14 +141,22 @@ def train(
         maxtext_command.loads_parameters(spec) and not launch.first_parameters.exists()
     )
     command = maxtext_command.train_command(launch, steps)
+    evaluates = bool(spec.schedule.validation_every) and steps == spec.schedule.steps
     if not place.processes.is_first:
         _take_part(
             launch,
             [maxtext_command.first_parameters_command(launch)] * lacks_parameters + [command],
         )
+        if evaluates:
+            steps_to_evaluate = told_steps(launch)
+            _take_part(
+                launch,
+                [maxtext_command.evaluation_command(launch, at) for at in steps_to_evaluate],
+            )
         return
     patience = SilenceLimit(seconds=place.silence_seconds, alive=alive)
     put_back(launch)
+    forget_told(launch)
     first = _forget_newer_checkpoints(launch, place.resume_at_most)
     if lacks_parameters:
         _write_first_parameters(launch, patience)
@@ -167,7 +175,7 @@ def train(
             },
         )
     _conclude(process.returncode, follower, log, plan, note)
-    if spec.schedule.validation_every and steps == spec.schedule.steps:
+    if evaluates:
         for step, loss in evaluations(launch, patience):
             validated(step, loss)
 

@@ -110,7 +110,9 @@ def settings(spec: RunSpec, slices: Sequence[int]) -> dict[str, Value]:
         **({"record_internal_nn_metrics": 1} if spec.maxtext.record_internal_nn_metrics else {}),
         "enable_tensorboard": False,
         "log_config": False,
-        "skip_jax_distributed_system": spec.maxtext.hardware != "gpu_multiprocess",
+        # on processors each process has one device
+        "skip_jax_distributed_system": spec.maxtext.hardware == "gpu"
+        or (spec.maxtext.hardware == "cpu" and spec.devices == 1),
     }
 
 
@@ -177,7 +179,7 @@ def evaluation_command(launch: Launch, step: int) -> list[str]:
         "run_name": "evaluation",
         "steps": step + 2,
         "learning_rate": 0.0,
-        "metrics_file": str(launch.evaluated_metrics),
+        "metrics_file": "" if launch.part else str(launch.evaluated_metrics),
         "load_parameters_path": "",
         "enable_checkpointing": True,
         "checkpoint_period": _NEVER,

@@ -10,7 +10,8 @@ go into the installation's own folder, under a name that runs share. So the trai
 its state every n steps, and afterwards a second process resumes from each checkpoint: one step at
 learning rate 0, which does not change the parameters, then an evaluation into its own
 metrics_file. Resuming also restores the state of delayed scaling, which loading the parameters
-alone would lose. A checkpoint is deleted once it has been evaluated.
+alone would lose. A checkpoint is deleted once it has been evaluated. Processes that train together
+evaluate together: the first tells the others which checkpoints, in a file of the run's folder.
 
 The assumption that can fail: the disk has room for every checkpoint of a run.
 
@@ -21,11 +22,12 @@ common/metric_logger.py (the summary is the record with eval/total_loss).
 import json
 import math
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from training.engines.maxtext_command import Launch, evaluation_command
-from training.engines.maxtext_process import SilenceLimit, run_to_its_end
+from training.engines.maxtext_process import LOOK_SECONDS, SilenceLimit, run_to_its_end
 from training.environment.maxtext_errors import EvaluationFailedError
 
 
@@ -33,14 +35,44 @@ def evaluations(launch: Launch, patience: SilenceLimit) -> Iterator[tuple[int, f
     """Yields (step, mean loss in nats per token) for every checkpoint of a run that has ended;
     raises a MaxTextError if a process fails.
     """
-    for folder in sorted(launch.checkpoints.glob("*"), key=lambda folder: folder.name.zfill(20)):
-        if folder.name.isdecimal() and int(folder.name):
-            step = int(folder.name)
-            yield step, _evaluated(launch, step, patience)
-            # renamed first, so that `put_back` never restores a half-deleted checkpoint
-            done = launch.folder / "evaluated"
-            shutil.rmtree(done, ignore_errors=True)
-            shutil.rmtree(launch.evaluation.rename(done))
+    steps = sorted(
+        int(folder.name) for folder in launch.checkpoints.glob("*") if folder.name.isdecimal()
+    )
+    steps = [step for step in steps if step]
+    _tell(launch, steps)
+    for step in steps:
+        yield step, _evaluated(launch, step, patience)
+        # renamed first, so that `put_back` never restores a half-deleted checkpoint
+        done = launch.folder / "evaluated"
+        shutil.rmtree(done, ignore_errors=True)
+        shutil.rmtree(launch.evaluation.rename(done))
+
+
+def forget_told(launch: Launch) -> None:
+    """Remove what an earlier attempt told the other processes; before the training begins, which
+    no process ends before all have begun it.
+    """
+    _told(launch).unlink(missing_ok=True)
+
+
+def told_steps(launch: Launch) -> list[int]:
+    """The steps that the first of several processes will evaluate, once it knows them: each
+    evaluation needs all of them. The wrapper ends the others if it fails.
+    """
+    while not _told(launch).exists():
+        time.sleep(LOOK_SECONDS)
+    steps: list[int] = json.loads(_told(launch).read_text(encoding="utf-8"))
+    return steps
+
+
+def _tell(launch: Launch, steps: list[int]) -> None:
+    written = _told(launch).with_suffix(".written")
+    written.write_text(json.dumps(steps), encoding="utf-8")
+    written.rename(_told(launch))
+
+
+def _told(launch: Launch) -> Path:
+    return launch.folder / "to-evaluate.json"
 
 
 def put_back(launch: Launch) -> None:

@@ -18,6 +18,7 @@ from training.environment.maxtext_errors import (
     MaxTextError,
     TooLittleMemoryError,
 )
+from training.environment.maxtext_options import Hardware
 from training.environment.parent_death import ends_with_parent
 from training.environment.processes import COORDINATOR, Processes, WrapperError
 from training.frozen import frozen
@@ -127,11 +128,14 @@ def process_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {**environment, "DECOUPLE_GCLOUD": "TRUE", "PYTHONUNBUFFERED": "1"}
 
 
-def meeting_place(environment: Mapping[str, str], process: Processes) -> dict[str, str]:
-    """Returns the environment in which MaxText's processes find each other (hardware:
-    gpu_multiprocess).
+def meeting_place(
+    environment: Mapping[str, str], process: Processes, hardware: Hardware
+) -> dict[str, str]:
+    """Returns the environment in which MaxText's processes find each other.
 
-    Raises WrapperError if the coordinator's address is missing.
+    On GPUs jax finds out, by Slurm's or Open MPI's variables, how many there are; on processors
+    MaxText reads variables of its own, and meets at port 1234. Raises WrapperError if the
+    coordinator's address is missing.
     """
     if process.count == 1:
         return dict(environment)
@@ -141,13 +145,24 @@ def meeting_place(environment: Mapping[str, str], process: Processes) -> dict[st
             f"{COORDINATOR} is {process.coordinator!r}, expected host:port of the first of "
             f"{process.count} processes of MaxText"
         )
-    variables = {
-        "JAX_COORDINATOR_IP": host,
-        "JAX_COORDINATOR_PORT": port,
-        "NNODES": str(process.count),
-        "NODE_RANK": str(process.number),
-    }
-    return {**environment, **variables}
+    if hardware == "cpu":
+        return {
+            **environment,
+            "JAX_COORDINATOR_ADDRESS": host,
+            "JAX_PROCESS_COUNT": str(process.count),
+            "PROCESSES_IN_JOB": str(process.count),
+            "JOB_INDEX": "0",
+            "JOB_COMPLETION_INDEX": str(process.number),
+        }
+    return {"JAX_COORDINATOR_ADDRESS": process.coordinator, **_own_gpu(environment), **environment}
+
+
+def _own_gpu(environment: Mapping[str, str]) -> dict[str, str]:
+    """For a process that sees one GPU: it is the first that it sees. Of Slurm's tasks jax would
+    take the number on the node, which counts the GPUs that the other tasks see.
+    """
+    seen = [name for name in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    return {"JAX_LOCAL_DEVICE_IDS": "0"} if len(seen) == 1 else {}
 
 
 def early_end(log: MaxTextLog, after: str, *, has_steps: bool, progressed: bool) -> MaxTextError:

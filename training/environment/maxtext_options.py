@@ -174,8 +174,6 @@ def check_maxtext(spec: Any) -> None:
         sizes(options), spec.devices, one_slice=options.hardware != "gpu_multiprocess"
     )
     _check_tiling(spec, options)
-    if options.hardware == "cpu" and spec.devices != 1:
-        raise SpecError("devices", spec.devices, "1 with maxtext.hardware: cpu")
 
 
 def _check_tiling(spec: Any, options: MaxTextOptions) -> None:
@@ -199,13 +197,6 @@ def _check_evaluation(spec: Any, options: MaxTextOptions) -> None:
             "0 under engine maxtext, or data.source: grain and maxtext.eval_path",
             "MaxText evaluates checkpoints, which it saves only with grain, on the files of "
             "maxtext.eval_path",
-        )
-    if every and options.hardware == "gpu_multiprocess":
-        raise SpecError(
-            "schedule.validation_every",
-            every,
-            "0 with maxtext.hardware: gpu_multiprocess",
-            "evaluate on one machine",
         )
 
 

@@ -27,6 +27,16 @@ WHY_IT_STOPPED = {
 STEP = re.compile(r"completed step: (\d+),")
 
 
+MEETING = (
+    "JAX_COORDINATOR_ADDRESS",
+    "JAX_LOCAL_DEVICE_IDS",
+    "JAX_PROCESS_COUNT",
+    "PROCESSES_IN_JOB",
+    "JOB_INDEX",
+    "JOB_COMPLETION_INDEX",
+)
+
+
 def main() -> int:
     if sys.argv[1] == "-c":
         versions = {
@@ -38,14 +48,9 @@ def main() -> int:
         return 0
     options = dict(argument.split("=", 1) for argument in sys.argv[4:])
     checkpoints = Path(options["base_output_directory"]) / options["run_name"] / "checkpoints"
-    if "NODE_RANK" in os.environ:
-        print(
-            *(
-                f"{name}={os.environ[name]}"
-                for name in ("JAX_COORDINATOR_IP", "JAX_COORDINATOR_PORT", "NNODES", "NODE_RANK")
-            ),
-            flush=True,
-        )
+    met = {name: os.environ[name] for name in MEETING if name in os.environ}
+    if met:
+        print(*(f"{name}={value}" for name, value in met.items()), flush=True)
     if os.environ.get("PLAY_FAULT") == "is slow":
         for halves in range(16):
             print(f"has compiled for {halves / 2} s", flush=True)
@@ -62,11 +67,16 @@ def main() -> int:
         (checkpoints / "0" / "items").mkdir(parents=True, exist_ok=True)
         return 0
     if options["run_name"] == "evaluation":
-        return evaluate(options, checkpoints)
+        # the real one would wait for the first, and write nothing
+        return evaluate(options, checkpoints) if is_first() else 0
     first = max((int(folder.name) + 1 for folder in checkpoints.glob("*")), default=0)
     assert "" not in options.values()  # MaxText reads it as null
     assert "load_parameters_path" not in options or Path(options["load_parameters_path"]).exists()
     return play(options, first, int(options["steps"]), checkpoints)
+
+
+def is_first() -> bool:
+    return os.environ.get("JOB_COMPLETION_INDEX", "0") == "0"
 
 
 def evaluate(options: dict[str, str], checkpoints: Path) -> int:
@@ -134,7 +144,7 @@ def play(options: dict[str, str], first: int, steps: int, checkpoints: Path) -> 
             fault == "loses" and int(at) <= step < int(at) + 3
         ):
             append(metrics, records[step], step)
-        if step and step % period == 0:
+        if step and step % period == 0 and is_first():
             (checkpoints / str(step) / "items").mkdir(parents=True)
         if fault == "evaluates" and step % int(at) == int(at) - 1:
             for number, record in enumerate(evaluations()[:5]):

@@ -6,12 +6,14 @@ import gzip
 import json
 import re
 import sys
+import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from training.engines import maxtext
+from training.engines.maxtext_process import meeting_place
 from training.environment.maxtext_errors import MaxTextError, MetricsGapError
 from training.environment.processes import Processes, WrapperError
 from training.provenance import trainer_facts
@@ -228,12 +230,60 @@ def test_of_several_processes_one_reports_and_the_others_take_part(together, env
         for number in range(2)
     ]
     assert [len(steps) for steps in by_process] == [85, 0]
-    logs = [(tmp_path / name).read_text() for name in ("maxtext.log", "maxtext-1.log")]
-    for number, log in enumerate(logs):
-        assert (
-            f"JAX_COORDINATOR_IP=first JAX_COORDINATOR_PORT=8476 NNODES=2 NODE_RANK={number}" in log
-        )
+    for name in ("maxtext.log", "maxtext-1.log"):
+        log = (tmp_path / name).read_text()
+        assert "JAX_COORDINATOR_ADDRESS=first:8476" in log
         assert log.count("completed step:") == 85
+
+
+@pytest.mark.parametrize(
+    ("seen", "own"),
+    [({"CUDA_VISIBLE_DEVICES": "3"}, {"JAX_LOCAL_DEVICE_IDS": "0"})]
+    + [({"CUDA_VISIBLE_DEVICES": seen}, {}) for seen in ("", "0,1")]
+    + [({}, {})]
+    + [({"CUDA_VISIBLE_DEVICES": "3", "JAX_LOCAL_DEVICE_IDS": "1"}, {"JAX_LOCAL_DEVICE_IDS": "1"})],
+)
+def test_a_process_that_sees_one_gpu_takes_that_one(seen, own):
+    process = Processes(number=1, count=2, coordinator="first:8476")
+    met = meeting_place(seen, process, "gpu_multiprocess")
+    assert met == seen | own | {"JAX_COORDINATOR_ADDRESS": "first:8476"}
+
+
+def test_processes_without_gpus_meet_as_maxtext_does_on_processors():
+    process = Processes(number=1, count=2, coordinator="first:8476")
+    assert meeting_place({"HOME": "/"}, process, "cpu") == {
+        "HOME": "/",
+        "JAX_COORDINATOR_ADDRESS": "first",
+        "JAX_PROCESS_COUNT": "2",
+        "PROCESSES_IN_JOB": "2",
+        "JOB_INDEX": "0",
+        "JOB_COMPLETION_INDEX": "1",
+    }
+
+
+def test_processes_that_trained_together_evaluate_together(evaluated, environment, tmp_path):
+    run = replace(evaluated, devices=2)
+    told, others = [], []
+
+    def first():
+        place = _part(tmp_path, 0)
+        for _ in maxtext.train(
+            run, place, environment=environment, validated=lambda step, _: told.append(step)
+        ):
+            pass
+
+    def second():
+        others.extend(maxtext.train(run, _part(tmp_path, 1), environment=environment))
+
+    (tmp_path / "to-evaluate.json").write_text("[7]")  # of an earlier attempt
+    threads = [threading.Thread(target=part) for part in (first, second)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert (told, others) == ([40, 80], [])
+    # its last log is that of an evaluation
+    assert "completed step:" not in (tmp_path / "maxtext-1.log").read_text()
 
 
 @pytest.mark.parametrize(

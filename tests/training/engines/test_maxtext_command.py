@@ -154,7 +154,6 @@ def test_every_te_recipe_has_its_name(job, folder):
             {"schedule": Schedule(statistics_every=10)},
             r"0 under engine maxtext; .*maxtext\.record_internal_nn_metrics",
         ),
-        ({"devices": 2}, r"devices is 2, expected 1 with maxtext\.hardware: cpu"),
         (
             {"maxtext": {"num_vocab_tiling": 3}},
             r"num_vocab_tiling is 3, expected a divisor of the 1,024 tokens that a device has",
@@ -191,6 +190,16 @@ def test_the_command_has_every_size_of_the_mesh_on_the_workers_nodes(job):
     assert mesh(4, 4) == [1, 2, 2, 1, 2, 1]
     with pytest.raises(MeshError, match="ici sizes multiply to 2, expected 1 devices of a node"):
         mesh(*[1] * 8)
+
+
+@pytest.mark.parametrize(
+    ("hardware", "devices", "meets"),
+    [("cpu", 1, False), ("cpu", 2, True), ("gpu", 8, False), ("gpu_multiprocess", 8, True)],
+)
+def test_processes_of_a_run_meet_where_there_may_be_several(spec, hardware, devices, meets):
+    options = replace(spec.maxtext, hardware=hardware)
+    told = maxtext_command.settings(replace(spec, devices=devices, maxtext=options), (devices,))
+    assert told["skip_jax_distributed_system"] is not meets
 
 
 def test_an_option_outside_the_list_is_refused():

@@ -66,7 +66,7 @@ def test_maxtext_still_says_what_was_recorded():
         check=True,
         capture_output=True,
         text=True,
-        env=os.environ | {"JAX_PLATFORMS": "cpu", "DECOUPLE_GCLOUD": "TRUE"},
+        env=os.environ | {"JAX_PLATFORMS": "cpu"},
     )
     assert json.loads(answer.stdout) == RECORDED
 
