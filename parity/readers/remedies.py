@@ -35,6 +35,7 @@ _PLACEHOLDER = re.compile(
     r"; [^;]*(?:--column (?:step|loss)=NAME|--(?:step|loss) NAME|\"NAME\"\})[^;]*$"
 )
 _CONSUMED = frozenset(("token", "tokens", "ntokens", "sample", "samples", "consumed", "seen"))
+_NAMES_OF_RUNS = frozenset(("seed", "run", "rank", "trial", "fold", "replicate", "id"))
 _DIFFERENCES = frozenset(("delta", "diff", "difference", "gap", "ratio", "relative", "change"))
 
 Read = Callable[[Mapping[str, str]], Curve]
@@ -106,6 +107,7 @@ def _likely_steps(names: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
         for name in names
         if is_known(name, "tokens") or not (is_of_no_counter(name) or is_other_quantity(name, STEP))
     ]
+    likely = [name for name in likely if not name_words(name) & _NAMES_OF_RUNS]
     likely.sort(key=lambda name: not is_known(name, STEP))
     consumed = [name for name in likely if name_words(name) & _CONSUMED]
     return [name for name in likely if name not in consumed], consumed

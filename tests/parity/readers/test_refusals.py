@@ -67,6 +67,7 @@ HOPELESS = {
     "words": ("run.txt", "all went well\nsee the figure\n"),
     "an accuracy alone": ("run.csv", lines("{s},0.{s:03d}", "step,accuracy\n")),
     "rates alone": ("run.csv", lines("{s},{r}", "step,lr\n")),
+    "final losses of seeds": ("run.csv", lines("{s},{x}", "seed,val_loss\n")),
     "names alone": ("run.csv", "a,b\nx,y\n"),
     "perplexities alone": ("run.csv", lines("{s},9{s}.5", "step,loss\n")),
     "an object without numbers": ("run.json", '{"name": "run 7", "notes": ["good"]}'),
