@@ -2,7 +2,7 @@
 
 With gradient accumulation a trainer may log each micro batch. Where the update's counter stands
 still over several rows and a second one goes on, these rows are one step of the optimizer. Their
-mean is not finite where one of them is not.
+mean is not finite where one of them is not, or is blank while others at its place are not.
 """
 
 import dataclasses
@@ -34,7 +34,8 @@ def of_updates(taken: RunColumns) -> RunColumns:
     batches = count(int(np.median(sizes)), "micro batch", "micro batches")
     absent = np.zeros(len(steps), dtype=bool) if taken.absent is None else taken.absent
     without = np.add.reduceat(absent.astype(np.int64), first)
-    lacks = absent & np.repeat(without < sizes, sizes)  # next to a micro batch that has a loss
+    # next to a micro batch that has a loss
+    lacks = _by_design(absent & np.repeat(without < sizes, sizes), first, sizes)
     last = np.append(first[1:], len(steps)) - 1
     merged = {name: column[last] for name, column in values.items()}
     merged[LOSS] = _means(values[LOSS], lacks, first)
@@ -80,6 +81,16 @@ def _first_rows(steps: FloatArray, micro: FloatArray) -> IntArray:
 
 def _are_alike(sizes: IntArray) -> bool:
     return not len(sizes) or float((sizes == np.median(sizes)).mean()) >= _ALIKE
+
+
+def _by_design(lacks: BoolArray, first: IntArray, sizes: IntArray) -> BoolArray:
+    """Which of the rows (R,) that lack a loss do so at a place of the update that has none in
+    nearly all updates; another one was blank where it should not be.
+    """
+    places = np.arange(len(lacks)) - np.repeat(first, sizes)
+    rare = np.bincount(places, weights=lacks) < _ALIKE * np.bincount(places)
+    found: BoolArray = lacks & ~rare[places]
+    return found
 
 
 def _means(loss: FloatArray, lacks: BoolArray, first: IntArray) -> FloatArray:

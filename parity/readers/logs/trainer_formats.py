@@ -44,7 +44,8 @@ class TrainerFormat:
     evaluation: re.Pattern[str] | None = None
     planned: re.Pattern[str] | None = None
     needs_loss: bool = False  # whether a line without a loss is no step line
-    # a line without a loss, and a number above 0 behind this, had a loss of NaN
+    # a line with a number above 0 behind this had so many losses of NaN: without another loss it
+    # has no other, else its loss is a mean without them
     nan_count: str | None = None
 
     def read(self, line: str) -> LogLine | None:
@@ -65,11 +66,10 @@ class TrainerFormat:
         }
         if evaluated is not None:
             values[VALIDATION] = _float(evaluated[2])
-        elif (
-            self.nan_count is not None
-            and (number := _number_behind(self.nan_count, line)) is not None
-            and float(number[1]) > 0.0
-        ):
+        nans = None if self.nan_count is None else _number_behind(self.nan_count, line)
+        has_nans = evaluated is None and nans is not None and float(nans[1]) > 0.0
+        leaves_out_nan = has_nans and math.isfinite(values.get(LOSS, math.nan))
+        if has_nans:
             values.setdefault(LOSS, math.nan)
         if self.needs_loss and not values.keys() & {LOSS, VALIDATION}:
             return None
@@ -86,9 +86,13 @@ class TrainerFormat:
             values=values,
             has_loss=LOSS in values,
             places={STEP: NumberPlace(*step.span(1)), **places}
-            if LOSS in numbers and re.fullmatch(_WHOLE_STEP, step[1])
+            if LOSS in numbers and re.fullmatch(_WHOLE_STEP, step[1]) and not leaves_out_nan
             else None,
-            fixed=() if rank is None else (rank.span(rank.lastindex or 0),),
+            fixed=(
+                *(() if rank is None else (rank.span(rank.lastindex or 0),)),
+                *(() if nans is None else (nans.span(1),)),
+            ),
+            leaves_out_nan=leaves_out_nan,
         )
 
 

@@ -54,7 +54,8 @@ class LogLine(NamedTuple):
     `states_plan` is whether the step counts to the end of the run, and not of an epoch. `places`
     are those of the step, the epoch and the numbers, where a line with other digits has them at the
     same places, unless the digits in the spans of `fixed` are others; None where more depends on
-    the digits. `has_loss` is whether it has a training loss, `counter` the name of the step.
+    the digits. `has_loss` is whether it has a training loss, `leaves_out_nan` whether that is a
+    mean without losses that were NaN, `counter` the name of the step.
     """
 
     rank: str
@@ -69,3 +70,4 @@ class LogLine(NamedTuple):
     epochs: int | None = None
     states_plan: bool = False
     counter: str = ""
+    leaves_out_nan: bool = False

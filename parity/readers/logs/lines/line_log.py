@@ -59,7 +59,7 @@ class LineLog:
         self._shapes: dict[bytes, list[LineShape | None]] = {}
         self.alike = LookAlikes()
         self._said: list[int] = []
-        """Keys of lines that say in words that a loss was not finite."""
+        """Keys of lines that say that a loss was not finite, which no step has."""
         self._planned: set[int] = set()
         self._epochs: set[int] = set()
         self.counters: set[str] = set()
@@ -200,7 +200,7 @@ class LineLog:
         if line.has_loss:
             rank.losses.add(key, 0.0)
             losses = [value for name, value in line.values.items() if name in _TRAINING]
-            if line.step is None and not np.isfinite(losses).any():
+            if line.leaves_out_nan or (line.step is None and not np.isfinite(losses).any()):
                 self._said.append(key)
         for name, value in line.values.items():
             if name in self._names:

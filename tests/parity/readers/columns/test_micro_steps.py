@@ -54,6 +54,34 @@ def test_no_mean_hides_a_micro_batch_that_is_nan(header: str, tmp_path: Path) ->
     assert np.flatnonzero(~np.isfinite(run.loss)).tolist() == [81 // EACH]
 
 
+def with_blanks(folder: Path, blank: slice) -> Curve:
+    """A run whose losses are blank in these rows."""
+    cells = [str(loss) for loss in LOSSES.tolist()]
+    cells[blank] = [""] * len(cells[blank])
+    rows = [f"{at % EACH},{at // EACH + 1},{cell}" for at, cell in enumerate(cells)]
+    path = folder / "blank.csv"
+    path.write_text("\n".join(["micro_step,step,loss", *rows, ""]))
+    return read_run(str(path))
+
+
+@pytest.mark.parametrize("begin", [20, 120])  # in most of the updates, and in the last ones
+def test_no_mean_hides_a_micro_batch_that_is_blank_where_others_are_not(
+    begin: int, tmp_path: Path
+) -> None:
+    run = with_blanks(tmp_path, slice(begin + 1, None, EACH))
+    assert np.flatnonzero(~np.isfinite(run.loss)).tolist() == [*range(begin // EACH, 40)]
+
+
+def test_a_loss_that_the_last_micro_batch_alone_has_is_that_of_the_update(tmp_path: Path) -> None:
+    rows = [
+        f"{at % EACH},{at // EACH + 1},{loss if at % EACH == EACH - 1 else ''}"
+        for at, loss in enumerate(LOSSES.tolist())
+    ]
+    path = tmp_path / "last.csv"
+    path.write_text("\n".join(["micro_step,step,loss", *rows, ""]))
+    assert read_run(str(path)).loss == pytest.approx(LOSSES[EACH - 1 :: EACH])
+
+
 @pytest.mark.parametrize("header", FORMS)
 def test_one_of_each_updates_batches_that_is_nan_is_nan(header: str, tmp_path: Path) -> None:
     losses = LOSSES.copy()

@@ -81,3 +81,20 @@ def test_a_loss_that_is_not_finite_below_its_step_is_that_of_the_step(
 def test_a_finite_loss_below_is_still_that_of_an_evaluation(tmp_path: Path) -> None:
     assert read(tmp_path, "mean loss over all: 9.5").loss.tolist()[-1] == 2.89
     assert read(tmp_path, "loss: 9.5").loss.tolist()[-1] == 2.89
+
+
+@pytest.mark.parametrize(("nans", "said"), [(0, None), (9, "4")])
+def test_megatron_counts_the_losses_that_its_mean_leaves_out(
+    nans: int, said: str | None, tmp_path: Path
+) -> None:
+    lines = [
+        f" iteration {step:8d}/      12 | elapsed time per iteration (ms): 100.0 | "
+        f"learning rate: 1.0E-03 | lm loss: {3 - step / 100:.6E} | "
+        f"number of nan iterations: {nans if step > 8 else 0:3d} |"
+        for step in range(1, 13)
+    ]
+    path = tmp_path / "megatron.log"
+    path.write_text("\n".join([*lines, ""]))
+    run = read_run(str(path))
+    assert np.isfinite(run.loss).all()
+    assert run.context.get(SAID_NOT_FINITE) == said
