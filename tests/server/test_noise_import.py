@@ -58,7 +58,7 @@ def test_a_family_is_imported_exported_and_named_by_a_job(parity, table, tmp_pat
             yaml.safe_dump(request_body | {"job": request_body["job"] | arms | {"family": family}})
         )
         status, _, err = parity("submit", str(job))
-        lines = 1 if code else 3  # the chances, the worker that is missing, and the look
+        lines = 1 if code else 5  # chances, memory, disk, the missing worker, and the look
         assert (status, words in err, err.count("\n")) == (code, True, lines)
 
 
