@@ -108,7 +108,7 @@ def memory(run: RunSpec, slices: Sequence[int] = ()) -> Memory | None:
     Raises MeshError where MaxText can't lay its arrays over these devices.
     """
     if run.engine == "maxtext":
-        return None if run.maxtext.model_name else _of_maxtext(run, slices or (run.devices,))
+        return None if run.maxtext.model_name else _maxtext_memory(run, slices or (run.devices,))
     return _of_our_trainer(run) if run.engine in ("emulated", "transformer_engine") else None
 
 
@@ -191,7 +191,7 @@ def _with(**options: Any) -> Callable[[RunSpec], RunSpec]:
     return lambda run: replace(run, maxtext=replace(run.maxtext, **options))
 
 
-def _of_maxtext(run: RunSpec, slices: Sequence[int]) -> Memory:
+def _maxtext_memory(run: RunSpec, slices: Sequence[int]) -> Memory:
     model, options = run.model, run.maxtext
     mesh = maxtext_mesh.filled(sizes(options), slices)
     context, tensor = mesh["ici_context_parallelism"], mesh["ici_tensor_parallelism"]

@@ -399,8 +399,8 @@ class ArmSpec(Strict):
 
     @property
     def label(self) -> str:
-        """The recipe with its switches and overrides; equal labels of two arms of a job are equal
-        arithmetic.
+        """The recipe with its switches and overrides; two arms of a job with equal labels, and the
+        same `then`, have equal arithmetic.
         """
         return arm_label(self.recipe, self.switches, self.overrides)
 

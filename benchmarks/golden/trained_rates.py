@@ -132,7 +132,9 @@ def accumulated() -> Iterator[list[str]]:
 
 
 def long_pairs(steps: int, seeds: Sequence[int], sequences: int) -> list[Pair]:
-    """Honest pairs of many steps, in bf16, for planting; with so many sequences a batch."""
+    """Honest pairs of long bf16 runs into which faults are planted; `sequences` are those of a
+    batch.
+    """
     text = corpus()
     pairs = []
     for seed in seeds:

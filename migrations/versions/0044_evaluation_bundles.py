@@ -14,7 +14,7 @@ branch_labels = None
 depends_on = None
 
 _ENGINE = "evaluations"
-_OF_JOBS = (
+_TABLES_WITH_JOBS = (
     "arms",
     "verdicts",
     "events",
@@ -42,7 +42,7 @@ def downgrade() -> None:
     op.drop_table("evaluation_bundles")
     jobs = sa.table("jobs", sa.column("id"), sa.column("engine"))
     chosen = sa.select(jobs.c.id).where(jobs.c.engine == _ENGINE)
-    for name in _OF_JOBS:
+    for name in _TABLES_WITH_JOBS:
         table = sa.table(name, sa.column("job_id"))
         op.get_bind().execute(sa.delete(table).where(table.c.job_id.in_(chosen)))
     op.get_bind().execute(sa.delete(jobs).where(jobs.c.engine == _ENGINE))

@@ -31,7 +31,7 @@ def sentences(spec: JobSpec, workers: Sequence[Worker]) -> Iterator[str]:
     except MeshError:  # the nodes are not known, or a refusal says why they do not fit
         largest = None
     if largest is not None:
-        yield _of_a_device(spec, *largest) + _tight(*largest, slices, workers)
+        yield _memory_sentence(spec, *largest) + _tight(*largest, slices, workers)
     disk = memory.disk(spec.run_of(spec.baseline, 0), len(spec.keep_checkpoints))
     if disk is not None and disk.checkpoints:
         yield (
@@ -67,7 +67,7 @@ def _largest(spec: JobSpec, slices: Sequence[int]) -> tuple[RunSpec, Memory] | N
     return max(known, key=lambda each: each[1].likely, default=None)
 
 
-def _of_a_device(spec: JobSpec, run: RunSpec, taken: Memory) -> str:
+def _memory_sentence(spec: JobSpec, run: RunSpec, taken: Memory) -> str:
     return (
         f"{spec.model.parameters:,} parameters take about {_gib(taken.likely)} GiB of "
         f"{'each device' if run.devices > 1 else 'the device'} ({_parts(taken)}"

@@ -47,7 +47,7 @@ from server.database.tables import Arm, Job, Run, Verdict
 from server.jobs.fingerprint import manifest_differences
 from server.jobs.judge_input import compared_of
 
-OF_SHORT_RUNS = frozenset(
+SHORT_RUN_CODES = frozenset(
     entry.code
     for entry in (
         codes.TOO_FEW_STEPS,
@@ -86,7 +86,7 @@ def numerics_of(session: Session, job: Job) -> dict[str, dict[str, Any]]:
     for row in job.verdicts:
         if _is_too_short(row) and compared.get(row.candidate) == "revision":
             arm = next(arm for arm in job.arms if arm.name == row.candidate)
-            if {*row.read_document()["codes"]} <= OF_SHORT_RUNS:
+            if {*row.read_document()["codes"]} <= SHORT_RUN_CODES:
                 checks = _checks(session, arm)
                 if checks:
                     reasons = (_why_blocked(check, row.margin) for check in checks)

@@ -22,7 +22,7 @@ from training.spec import JobSpec
 from workers.commands.launchers import Launcher
 
 # What others define: an option of Slurm's sbatch, and the ends of files.
-OF_OTHERS = {"--requeue", ".npy", ".bin"}
+FOREIGN_WORDS = {"--requeue", ".npy", ".bin"}
 QUOTED = [
     (code, words)
     for code, entry in RUN_CODES.items()
@@ -87,7 +87,7 @@ KINDS: dict[str, Callable[[str], bool]] = {
     "a field of a launcher": lambda words: has_field(Launcher, words),
     "a line of a policy": is_policy,
     "a file": lambda words: "/" in words and (CHECKOUT / words).is_file(),
-    "of others": OF_OTHERS.__contains__,
+    "of others": FOREIGN_WORDS.__contains__,
 }
 
 
@@ -112,7 +112,7 @@ def test_every_kind_is_told_somewhere_and_no_name_of_others_is_left_over() -> No
     for name, holds in KINDS.items():
         of_this_kind = [words for words in told if is_typed(words) == (name == "a command")]
         assert any(map(holds, of_this_kind)), name
-    assert set(told) >= OF_OTHERS
+    assert set(told) >= FOREIGN_WORDS
 
 
 @pytest.mark.parametrize(

@@ -65,8 +65,8 @@ def verdict_for(client: Client, question: GateQuestion, progress: Console) -> Ga
                 trouble = f"{answer['reason']}. Train: {command}"
                 return replace(outcome, result="unrecorded", trouble=trouble)
             if answer["found"] == "new":
-                told = print_outlook(client, question.file, question.body, progress)
-                print_missing(job, progress, told)
+                printed = print_outlook(client, question.file, question.body, progress)
+                print_missing(job, progress, printed)
             url = client.page(job["id"])
             age = {name: answer[name] for name in ("reason", "age_seconds", "expires_at")}
             outcome = replace(outcome, earlier=answer.get("earlier", ()))

@@ -87,13 +87,13 @@ def submit(
     )
     with at.client() as client:
         progress = following.progress()
-        told = print_outlook(client, file, content, progress)
+        printed = print_outlook(client, file, content, progress)
         try:
             with lines_named(file):
                 job = client.submit(content["job"], content["policy"], order=order)
         except (TypeError, ValueError):
             raise UsageError(f"{file}: {UNSENDABLE}") from None
-        print_missing(job, progress, told)
+        print_missing(job, progress, printed)
         if look := job.get("look"):
             if look["candidates"] > 1:
                 shared = f", shared by {count(look['candidates'], 'candidate')}"

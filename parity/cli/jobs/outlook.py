@@ -30,12 +30,12 @@ def print_outlook(client: Client, file: str, content: Document, console: Console
     return needs
 
 
-def print_missing(job: Document, console: Console, told: Sequence[str] = ()) -> None:
-    """Print what a job that was just queued lacks, such as a worker, but for what was `told`
+def print_missing(job: Document, console: Console, printed: Sequence[str] = ()) -> None:
+    """Print what a job that was just queued lacks, such as a worker, but for what was `printed`
     before; an earlier server does not say.
     """
     for sentence in job.get("missing", ()):
-        if sentence not in told:
+        if sentence not in printed:
             console.print(f"note: {sentence}", soft_wrap=True)
 
 

@@ -104,7 +104,7 @@ _UNFAILING = frozenset(
 """Words in the names of columns whose values a diverged step has, too."""
 
 _WIDE = 1.5  # of the gap before: the next loss is farther, so that one is missing
-_OF_UPDATES = frozenset(("lr", "learning", "rate", "grad", "gradient", "norm"))
+_UPDATE_WORDS = frozenset(("lr", "learning", "rate", "grad", "gradient", "norm"))
 """Words in the names of columns that a step of the optimizer has, and an evaluation does not."""
 
 
@@ -257,7 +257,7 @@ def kinds_of_rows(
         [metrics[name] for name in companions if _is_of_training(name)], blank.shape
     )
     if has_own_rows:
-        updates = [metrics[name] for name in companions if _words(name) & _OF_UPDATES]
+        updates = [metrics[name] for name in companions if _words(name) & _UPDATE_WORDS]
         evaluations &= ~(_any(updates, blank.shape) & _at_further_steps(steps, blank))
     has_metric = _any([here for name, here in telling.items() if name not in losses], blank.shape)
     has_other_loss = _any([here for name, here in metrics.items() if name in losses], blank.shape)

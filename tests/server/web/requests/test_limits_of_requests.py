@@ -71,7 +71,7 @@ _RUN = {"steps": [1], "loss": [2.0]}
 _POSITIVE = Limit((1e-9,), (0.0, -1.0, float("inf"), float("nan")))
 _WISH = {"name": "a", "override": {}}
 _OTHER = Limit(("x" * 64, "x" * 64 + "@" + "9" * 9), ("x" * 65, "x@" + "9" * 10, ""))
-_OF_A_GOLDENS_RUN = {
+_GOLDEN_RUN_LIMITS = {
     "changed": texts(0, 20),
     "container": texts(1, 200),
     "data": texts(1, 200),
@@ -122,7 +122,7 @@ BODIES = {
     **{
         f"{request}.{place}": limit
         for request in ("GoldenCheckRequest", "GoldenTakeRequest")
-        for place, limit in _OF_A_GOLDENS_RUN.items()
+        for place, limit in _GOLDEN_RUN_LIMITS.items()
     },
     "GoldenCheckRequest.goldens": lists(1, 10),
     "GoldenCheckRequest.goldens[]": _OTHER,
