@@ -22,7 +22,7 @@ from benchmarks.golden.customary import CUSTOMARY
 from benchmarks.golden.planted import FAULTS, Fault
 from benchmarks.golden.public_pairs import END, KNOWN_MOVES, PAIRS, TUNING, Pair, public_pairs
 from parity.golden.answers import ANSWERS, FINE, OPEN, Answer
-from parity.golden.measured import Stated
+from parity.golden.measured import ComparisonFacts
 from parity.golden.rule import judge
 from parity.judging.curves.curve import Curve, curve_from_arrays
 
@@ -32,7 +32,7 @@ SPOTS = 5  # times that a fault is planted into a pair
 
 def answer_of(pair: Pair, run: Curve | None = None) -> Answer:
     """The rule's answer about the run of a pair, or another one."""
-    stated = Stated(random=pair.random, recipe=pair.recipe)
+    stated = ComparisonFacts(random=pair.random, recipe=pair.recipe)
     return judge([pair.golden], pair.run if run is None else run, stated)[0].answer
 
 

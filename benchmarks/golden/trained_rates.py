@@ -22,7 +22,7 @@ from benchmarks.golden.trained import (
 )
 from parity.golden.answers import ANSWERS, FINE, Answer
 from parity.golden.check import RunFacts, check_restart
-from parity.golden.measured import Change, Stated
+from parity.golden.measured import Change, ComparisonFacts
 from parity.golden.rule import judge
 from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.recipes import rounds_to_nearest
@@ -47,7 +47,7 @@ def honest_reruns(recipes: Sequence[str] = RECIPES) -> Iterator[list[str]]:
                 for number in range(goldens + len(REPLICATES))
             ]
             for run in reruns[goldens:]:
-                line, _ = judge(reruns[:goldens], run, Stated(recipe=recipe))
+                line, _ = judge(reruns[:goldens], run, ComparisonFacts(recipe=recipe))
                 answers[line.answer] += 1
         yield [recipe, str(goldens), str(answers.total()), *_counts(answers)]
 
@@ -71,7 +71,8 @@ def trained_faults(recipe: str = "bf16") -> Iterator[list[str]]:
             ("all", some),
         ):
             answers = Counter(
-                judge([golden], run, Stated(recipe=recipe))[0].answer for golden, run in judged
+                judge([golden], run, ComparisonFacts(recipe=recipe))[0].answer
+                for golden, run in judged
             )
             yield [f"{low:g} to {high:g} %", kind, str(len(some)), *_counts(answers)]
 
@@ -81,7 +82,7 @@ def resumes(recipe: str) -> Iterator[list[str]]:
     yield ["resume", "true gaps, %", "by the loss alone", "by all that is recorded"]
     text = corpus()
     saved = [saved_run(spec_of(recipe, seed), text) for seed in FAULTY_SEEDS]
-    stated = Stated(recipe=recipe, changed=_RESUME)
+    stated = ComparisonFacts(recipe=recipe, changed=_RESUME)
     for name, resume in {**HONEST_RESUMES, **RESUME_FAULTS}.items():
         gaps, by_loss, by_all = [], [], []
         for one in saved:
@@ -103,7 +104,7 @@ def killed_resumes() -> Iterator[list[str]]:
         by_loss, by_all, by_itself = [], [], []
         for seed, golden in zip(FAULTY_SEEDS, goldens, strict=True):
             log, saved = killed.killed_log(seed, fault)
-            stated = Stated(recipe="bf16", changed=_RESUME, saved=saved)
+            stated = ComparisonFacts(recipe="bf16", changed=_RESUME, saved=saved)
             by_loss.append(_said([_loss_alone(golden)], killed.loss_alone(log), stated))
             by_all.append(_said([golden], log, stated))
             alone = check_restart(log, RunFacts(recipe="bf16")).words
@@ -124,7 +125,7 @@ def accumulated() -> Iterator[list[str]]:
             spec = replace(spec_of("bf16", seed), gradient_accumulation=PARTS)
             with scaled_gradients(scale):
                 run = trained(spec, text)
-            stated = Stated(recipe="bf16")
+            stated = ComparisonFacts(recipe="bf16")
             gaps.append(f"{_true_gap(golden, run):+.2f}")
             by_loss.append(_said([golden], _loss_alone(run), stated))
             by_all.append(_said([golden], run, stated))
@@ -160,7 +161,7 @@ def long_pairs(steps: int, seeds: Sequence[int], sequences: int) -> list[Pair]:
 _RESUME: Change = "resume"
 
 
-def _said(goldens: Sequence[Curve], run: Curve, stated: Stated) -> str:
+def _said(goldens: Sequence[Curve], run: Curve, stated: ComparisonFacts) -> str:
     line, _ = judge(goldens, run, stated)
     return line.answer if line.answer in FINE else f"{line.answer} ({line.name})"
 

@@ -35,7 +35,7 @@ ROUNDING = 2.0**-9
 
 
 @frozen
-class Agreement:
+class BatchAgreement:
     """How far the noise of two runs agrees: `q` and `r` (see the module), `spread`, the noise from
     step to step of log(golden) and log(run) together, as a share of the loss, and `noise_ratio`,
     that of the run over the golden's.
@@ -57,10 +57,10 @@ class Agreement:
         return self.q <= HALF_SHARED and self.r >= HALF_CORRELATED
 
 
-SAME = Agreement(q=0.0, r=1.0, spread=0.0)
+SAME = BatchAgreement(q=0.0, r=1.0, spread=0.0)
 
 
-def agreement(golden: FloatArray, run: FloatArray) -> Agreement:
+def agreement(golden: FloatArray, run: FloatArray) -> BatchAgreement:
     """The agreement of two runs' losses (n,), positive, on the same steps; `SAME` below 8 rows, and
     where neither has noise.
     """
@@ -79,7 +79,7 @@ def agreement(golden: FloatArray, run: FloatArray) -> Agreement:
     if best is None:
         return SAME
     spread, x, y = best
-    return Agreement(
+    return BatchAgreement(
         q=_spread(y - x) / (spread * 2.0**0.5),
         r=_correlation(x, y),
         spread=spread,
@@ -87,7 +87,7 @@ def agreement(golden: FloatArray, run: FloatArray) -> Agreement:
     )
 
 
-def late_agreement(common: Common) -> Agreement:
+def late_agreement(common: Common) -> BatchAgreement:
     """The agreement of the whole run or of its last half, whichever is less: other batches from
     the middle on hide in the median of the whole.
 
@@ -99,7 +99,7 @@ def late_agreement(common: Common) -> Agreement:
     return max(unshared or measured[:1], key=lambda one: one.q)
 
 
-def _beyond_rounding(common: Common) -> Agreement:
+def _beyond_rounding(common: Common) -> BatchAgreement:
     """The agreement of some rows; `SAME` where they differ by no more than rounding."""
     if len(common.steps) < MIN_ROWS:
         return SAME

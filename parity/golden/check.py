@@ -10,11 +10,11 @@ from parity.frozen import frozen
 from parity.golden.answers import EXIT_CODES, FINE, Answer
 from parity.golden.common_steps import common_steps
 from parity.golden.golden_file import Golden, GoldenError, read_golden
-from parity.golden.measured import CHANGES, MIN_STEPS, Change, Measured, Stated
+from parity.golden.measured import CHANGES, MIN_STEPS, Change, ComparedRun, ComparisonFacts
 from parity.golden.recipes import common_recipe, first_recipe
 from parity.golden.reruns import MOST
 from parity.golden.rule import judge
-from parity.golden.words import Words, golden_words
+from parity.golden.words import AnswerWords, golden_words
 from parity.judging.curves.curve import DATA_DIGEST, Curve, curve_from_arrays
 from parity.readers.run_config import EQUAL_KEYS
 from parity.wording import did_you_mean
@@ -47,8 +47,8 @@ class Check:
     run: Curve
     recipe: str
     facts: RunFacts
-    measured: Measured
-    words: Words
+    measured: ComparedRun
+    words: AnswerWords
 
     @property
     def answer(self) -> Answer:
@@ -106,7 +106,7 @@ def check_golden(
     """
     curve = read_one(run, "run", facts.columns)
     recipe = common_recipe(goldens, curve, facts.recipe, option)
-    stated = Stated(
+    stated = ComparisonFacts(
         recipe=recipe,
         changed=stated_change(changed, fork),
         saved=fork,
@@ -146,7 +146,7 @@ def check_restart(run: Any, facts: RunFacts, *, option: str = "recipe") -> Check
         label=f"{curve.label} before its restart",
         recipe=recipe,
     )
-    stated = Stated(
+    stated = ComparisonFacts(
         recipe=recipe,
         changed="resume",
         saved=int(before.steps[0]) - 1,

@@ -39,7 +39,7 @@ class GoldenError(ValueError):
 
 
 @frozen
-class Update:
+class GoldenUpdate:
     """One entry of a golden's history: its `date`, the `answer` that was accepted (None for the
     first), the gap in % of the loss, the `reason`, and the `commit` if one is known.
     """
@@ -65,7 +65,7 @@ class Golden:
     hardware: str | None = None
     data: str | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
-    updates: tuple[Update, ...] = ()
+    updates: tuple[GoldenUpdate, ...] = ()
 
 
 def is_golden(path: str) -> bool:
@@ -240,8 +240,8 @@ def _golden(
     )
 
 
-def _updates(entries: Any, path: str) -> tuple[Update, ...]:
-    fields = {one.name: one for one in dataclasses.fields(Update)}
+def _updates(entries: Any, path: str) -> tuple[GoldenUpdate, ...]:
+    fields = {one.name: one for one in dataclasses.fields(GoldenUpdate)}
     updates = []
     for entry in entries if isinstance(entries, list) else [entries]:
         good = (
@@ -260,11 +260,11 @@ def _updates(entries: Any, path: str) -> tuple[Update, ...]:
                 "answer and gap_pct"
             )
         values: dict[str, Any] = {"answer": None, "gap_pct": 0.0, **entry}
-        updates.append(Update(**values))
+        updates.append(GoldenUpdate(**values))
     return tuple(updates)
 
 
-def _entry(update: Update) -> dict[str, Any]:
+def _entry(update: GoldenUpdate) -> dict[str, Any]:
     """An entry of the history, without what it does not have."""
     values = dataclasses.asdict(update)
     return {name: value for name, value in values.items() if value not in (None, False)}

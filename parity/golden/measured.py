@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from parity.frozen import frozen
-from parity.golden.batches import Agreement, late_agreement, shift
+from parity.golden.batches import BatchAgreement, late_agreement, shift
 from parity.golden.common_steps import Common, common_steps
 from parity.golden.excursions import Excursion, largest_excursion
 from parity.golden.fork import first_difference, fork_row
@@ -22,7 +22,7 @@ from parity.golden.level import (
     level,
 )
 from parity.golden.missing_steps import MissingSteps, missing_steps
-from parity.golden.quantities import NormRatio, RateDifference, norm_ratios, rate_difference
+from parity.golden.quantities import FirstRateDifference, NormRatio, norm_ratios, rate_difference
 from parity.golden.reruns import RerunNoise, rerun_noise
 from parity.judging.curves.curve import Curve, usable
 from parity.recipes import rounds_to_nearest, width_of
@@ -50,7 +50,7 @@ IDENTICAL_UNITS = 1.5  # of the last printed digit (a convention)
 
 
 @frozen
-class Stated:
+class ComparisonFacts:
     """What is stated of a comparison: the `recipe` of both runs, what `changed`, the step that was
     `saved` before a resume, whether dropout or other sampling is on (`random`), facts that must be
     equal (`golden_facts`, `run_facts`, by name), and the digests of the data.
@@ -67,12 +67,12 @@ class Stated:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)  # without slots, for its cached properties
-class Measured:
+class ComparedRun:
     """A run against one golden or several reruns of it, of which the nearest counts."""
 
     goldens: Sequence[Curve]
     run: Curve
-    stated: Stated
+    stated: ComparisonFacts
 
     @functools.cached_property
     def whole(self) -> Sequence[Common]:
@@ -175,7 +175,7 @@ class Measured:
         }
 
     @functools.cached_property
-    def rate(self) -> RateDifference | None:
+    def rate(self) -> FirstRateDifference | None:
         """Where the learning rates differ."""
         return rate_difference(self.goldens[0], self.run, self.first_step)
 
@@ -190,7 +190,7 @@ class Measured:
         return rerun_noise(self.goldens)
 
     @functools.cached_property
-    def agreement(self) -> Agreement:
+    def agreement(self) -> BatchAgreement:
         """How far the run reads the batches of the golden with which it agrees most."""
         return min(map(late_agreement, self.judged), key=lambda measured: measured.q)
 

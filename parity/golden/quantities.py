@@ -18,7 +18,7 @@ NORM_SHARE = 0.2
 
 
 @frozen
-class RateDifference:
+class FirstRateDifference:
     """The first step at which the learning rates differ, and both rates."""
 
     step: int
@@ -38,7 +38,7 @@ class NormRatio:
     typical: float
 
 
-def rate_difference(golden: Curve, run: Curve, first_step: int) -> RateDifference | None:
+def rate_difference(golden: Curve, run: Curve, first_step: int) -> FirstRateDifference | None:
     """The first step from `first_step` on at which recorded learning rates differ by more than 0.5
     %; None where none does, or one run recorded none.
     """
@@ -50,7 +50,7 @@ def rate_difference(golden: Curve, run: Curve, first_step: int) -> RateDifferenc
     if not apart.any():
         return None
     row = int(np.argmax(apart))
-    return RateDifference(step=int(steps[row]), golden=float(left[row]), run=float(right[row]))
+    return FirstRateDifference(step=int(steps[row]), golden=float(left[row]), run=float(right[row]))
 
 
 def norm_ratios(golden: Curve, run: Curve, first_step: int) -> tuple[NormRatio, ...]:

@@ -13,7 +13,7 @@ from parity.golden.check import Check, RunFacts, check_golden, run_facts, stated
 from parity.golden.golden_file import (
     Golden,
     GoldenError,
-    Update,
+    GoldenUpdate,
     golden_of,
     read_golden,
     write_golden,
@@ -108,7 +108,7 @@ def taken_golden(
     if before is None:
         recipe = first_recipe(curve, facts.recipe, option)
         reason = stated_reason(request.reason or FIRST_REASON)
-        entry = Update(
+        entry = GoldenUpdate(
             date=request.date, answer=None, gap_pct=0.0, reason=reason, commit=request.commit
         )
         golden = _golden(curve, recipe, facts, request, None, (entry,))
@@ -119,7 +119,7 @@ def taken_golden(
     reason = stated_reason(request.reason)
     gap = check.measured.gap_pct if check.words.rows else 0.0
     accepted = _check_acceptance(check, before, gap, accept)
-    entry = Update(
+    entry = GoldenUpdate(
         date=request.date,
         answer=check.answer,
         gap_pct=round(gap, 4),
@@ -131,7 +131,7 @@ def taken_golden(
     return Written(golden=golden, check=check, is_written=True)
 
 
-def taken_gaps(updates: Sequence[Update]) -> float:
+def taken_gaps(updates: Sequence[GoldenUpdate]) -> float:
     """The sum of the gaps, in % of the loss, that updates took over since a person last accepted
     one.
     """
@@ -195,7 +195,7 @@ def _golden(
     facts: RunFacts,
     request: Request,
     before: Golden | None,
-    updates: tuple[Update, ...],
+    updates: tuple[GoldenUpdate, ...],
 ) -> Golden:
     """The golden of a run; what is not stated of it is as before."""
     return golden_of(

@@ -8,12 +8,12 @@ from parity.frozen import frozen
 from parity.golden.answers import ANSWERS, FINE, OPEN, Answer
 from parity.golden.batches import HALF_SHARED
 from parity.golden.level import UNDECIDED_PCT
-from parity.golden.measured import MIN_STEPS, Measured
+from parity.golden.measured import MIN_STEPS, ComparedRun
 from parity.golden.quantities import is_apart
-from parity.golden.rule import Line
+from parity.golden.rule import RuleLine
 from parity.wording import count, signed
 
-Sentence = Callable[[Measured], str]
+Sentence = Callable[[ComparedRun], str]
 
 MARKS: Mapping[Answer, str] = {
     **dict.fromkeys(ANSWERS, "■"),
@@ -45,7 +45,7 @@ class Row:
 
 
 @frozen
-class Words:
+class AnswerWords:
     """An answer in words."""
 
     answer: Answer
@@ -61,14 +61,14 @@ class Words:
         return f"{MARKS[self.answer]} {self.answer.upper()}"
 
 
-def golden_words(line: Line, measured: Measured, recipe: str, accept: str) -> Words:
+def golden_words(line: RuleLine, measured: ComparedRun, recipe: str, accept: str) -> AnswerWords:
     """The words for the line that decided; `accept` is the command that accepts the run as the new
     golden.
     """
     next_step = _NEXT[line.name](measured)
     if is_acceptable(line.answer):
         next_step = acceptance(accept)
-    return Words(
+    return AnswerWords(
         answer=line.answer,
         line=line.name,
         lead=_LEADS[line.name, line.answer](measured),
@@ -88,7 +88,7 @@ def acceptance(accept: str) -> str:
     return f"nothing. To take this run as the golden: {accept}"
 
 
-def _has_rows(line: Line, measured: Measured) -> bool:
+def _has_rows(line: RuleLine, measured: ComparedRun) -> bool:
     """Whether there is more to measure than the line that decided."""
     return line.name not in UNMEASURED and measured.rows >= MIN_STEPS
 
@@ -98,7 +98,7 @@ def percent_words(value: float) -> str:
     return f"{signed(value, 2 if abs(value) >= 0.01 or value == 0.0 else 4)} %"
 
 
-def _rows(measured: Measured) -> list[Row]:
+def _rows(measured: ComparedRun) -> list[Row]:
     level, spike = measured.levels[0], measured.spike
     rows = [
         Row(
@@ -133,13 +133,13 @@ def _rows(measured: Measured) -> list[Row]:
     return rows
 
 
-def _batch_words(measured: Measured) -> str:
+def _batch_words(measured: ComparedRun) -> str:
     if measured.agreement.is_shared:
         return "same"
     return "unrelated" if measured.agreement.is_unrelated else "unclear"
 
 
-def _level_lead(measured: Measured) -> str:
+def _level_lead(measured: ComparedRun) -> str:
     where = "above" if measured.gap_pct > 0.0 else "below"
     return (
         f"the loss is {abs(measured.gap_pct):.2f} % {where} the golden over the last "
@@ -147,7 +147,7 @@ def _level_lead(measured: Measured) -> str:
     )
 
 
-def _spike_lead(measured: Measured) -> str:
+def _spike_lead(measured: ComparedRun) -> str:
     spike = measured.spike
     return (
         f"the loss rises {spike.pct:.1f} % above the golden at step {spike.step:,} and comes back "
@@ -155,7 +155,7 @@ def _spike_lead(measured: Measured) -> str:
     )
 
 
-def _dip_lead(measured: Measured) -> str:
+def _dip_lead(measured: ComparedRun) -> str:
     dip = measured.dip
     return (
         f"the golden is {dip.pct:.1f} % above the run at step {dip.step:,}, as if only the golden "
@@ -163,7 +163,7 @@ def _dip_lead(measured: Measured) -> str:
     )
 
 
-def _earlier_lead(measured: Measured) -> str:
+def _earlier_lead(measured: ComparedRun) -> str:
     earlier = measured.earlier_level
     if earlier is None:
         return ""
@@ -175,27 +175,27 @@ def _earlier_lead(measured: Measured) -> str:
     )
 
 
-def _facts_lead(measured: Measured) -> str:
+def _facts_lead(measured: ComparedRun) -> str:
     return "; ".join(
         f"{name} was {before} and is {now}"
         for name, (before, now) in measured.fact_differences.items()
     )
 
 
-def _rate_lead(measured: Measured) -> str:
+def _rate_lead(measured: ComparedRun) -> str:
     rate = measured.rate
     if rate is None:
         return ""
     return f"the learning rate of step {rate.step:,} was {rate.golden:.6g} and is {rate.run:.6g}"
 
 
-def _norm_lead(measured: Measured, first: bool) -> str:
+def _norm_lead(measured: ComparedRun, first: bool) -> str:
     ratio = next(one for one in measured.norms if is_apart(one.first if first else one.typical))
     value, where = (ratio.first, f" at step {ratio.step:,}") if first else (ratio.typical, "")
     return f"{ratio.name} is {value:.3f} times the golden's{where}"
 
 
-def _first_lead(measured: Measured) -> str:
+def _first_lead(measured: ComparedRun) -> str:
     before = "after the resume" if measured.stated.changed == "resume" else "before any update"
     return (
         f"the first loss {before} differs by {signed(measured.first_nats, 5)} nats; rounding "
@@ -203,20 +203,20 @@ def _first_lead(measured: Measured) -> str:
     )
 
 
-def _noise_lead(measured: Measured) -> str:
+def _noise_lead(measured: ComparedRun) -> str:
     kind = "does not agree" if measured.agreement.is_unrelated else "agrees only in part"
     start = "; the first losses agree" if abs(measured.first_nats) <= measured.first_limit else ""
     return f"the batch noise of the two runs {kind} (q {measured.agreement.q:.2f}){start}"
 
 
-def _end_lead(measured: Measured) -> str:
+def _end_lead(measured: ComparedRun) -> str:
     return (
         f"the run ends at step {int(measured.run.steps[-1]):,}, {measured.missing_steps:,} before "
         "its golden"
     )
 
 
-def _missing_lead(measured: Measured) -> str:
+def _missing_lead(measured: ComparedRun) -> str:
     missing = measured.missing_between
     return (
         f"the run lacks {missing.count:,} of the golden's {missing.total:,} steps, such as "
@@ -224,7 +224,7 @@ def _missing_lead(measured: Measured) -> str:
     )
 
 
-def _shift_lead(measured: Measured) -> str:
+def _shift_lead(measured: ComparedRun) -> str:
     way = "late" if measured.shift > 0 else "early"
     return f"the run reads the golden's batches {count(abs(measured.shift), 'row')} too {way}"
 

@@ -12,25 +12,26 @@ from parity.judging.measurements import Measurements
 from parity.judging.precedence import ROWS, WARNINGS
 
 
-def holding(m: Measurements) -> list[tuple[str, State, Reason]]:
+def holding(measurements: Measurements) -> list[tuple[str, State, Reason]]:
     """The rules that hold, by name, in the order in which they decide: the first one does."""
-    equal = m.identical is not None
+    equal = measurements.identical is not None
     return ruling.holding(
-        (row for row in ROWS if not (equal and row.code.skipped_for_identical)), m
+        (row for row in ROWS if not (equal and row.code.skipped_for_identical)), measurements
     )
 
 
-def warnings_of(m: Measurements) -> list[Reason]:
+def warnings_of(measurements: Measurements) -> list[Reason]:
     """All warnings that hold for one comparison."""
-    equal = m.identical is not None
+    equal = measurements.identical is not None
     return ruling.warned(
-        ((entry, rule) for entry, rule in WARNINGS if not (equal and entry.about_run_noise)), m
+        ((entry, rule) for entry, rule in WARNINGS if not (equal and entry.about_run_noise)),
+        measurements,
     )
 
 
-def decide(m: Measurements) -> Decision:
+def decide(measurements: Measurements) -> Decision:
     """Apply the order to one comparison's measurements."""
-    (_, state, deciding), *further = holding(m)
+    (_, state, deciding), *further = holding(measurements)
     entry = BY_CODE[deciding.code]
     if entry.suppresses_others:
         return Decision(state=state, deciding=deciding, others=())
@@ -45,7 +46,7 @@ def decide(m: Measurements) -> Decision:
     listed_codes = {deciding.code, *by_code}
     warnings = [
         reason
-        for reason in warnings_of(m)
+        for reason in warnings_of(measurements)
         if reason.code not in listed_codes
         and not (entry.gap_means_nothing and BY_CODE[reason.code].about_run_noise)
     ]

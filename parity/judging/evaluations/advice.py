@@ -171,15 +171,15 @@ def _every_evaluation(_evidence: EvaluationEvidence) -> str:
 
 def _finish(evidence: EvaluationEvidence, offer: Offer | None) -> str:
     """How evaluations of a training that is not finished get a verdict at its end."""
-    m, question = evidence.measured, evidence.question
-    last = question.point(int(m.steps[-1])) if len(m.steps) else "its end"
-    if not points_are_last(m):
+    measurements, question = evidence.measured, evidence.question
+    last = question.point(int(measurements.steps[-1])) if len(measurements.steps) else "its end"
+    if not points_are_last(measurements):
         return f"Compare the last points that all runs have, which end at {last}: leave out --at."
     until = f"Until then read the gap as of {last}."
-    if m.window.unreached:
-        end = question.point(m.window.at_plan.last)
+    if measurements.window.unreached:
+        end = question.point(measurements.window.at_plan.last)
         return f"Train every run to its planned last step, {end}, and evaluate it there. {until}"
-    if m.schedule.finished:
+    if measurements.schedule.finished:
         return f"Give the later evaluations of the runs that end at {last}. {until}"
     return (
         f"{'Else train' if offer else 'Train'} every run to the end of its schedule, and evaluate "
@@ -206,11 +206,13 @@ def runs_that_decide(evidence: EvaluationEvidence, gap: Interval) -> int | None:
     """The fewest runs to add to each arm (seeds to both) so that the interval would leave the
     margin, with run-to-run noise as it is; None up to 16.
     """
-    m, question = evidence.measured, evidence.question
+    measurements, question = evidence.measured, evidence.question
     distance = abs(evidence.margin_nats - gap.mean)
     noises = [
         arm_noise(prior, means, [0] * len(means))
-        for prior, means in zip(m.priors, (m.baseline, m.candidate), strict=True)
+        for prior, means in zip(
+            measurements.priors, (measurements.baseline, measurements.candidate), strict=True
+        )
     ]
     for added in range(1, MAX_ADDED_RUNS + 1):
         if gap.run.seeds > 1:
@@ -231,7 +233,10 @@ def runs_that_decide(evidence: EvaluationEvidence, gap: Interval) -> int | None:
                 for noise in noises
             ]
             term = run_term(more[0], more[1])
-        half = t_quantile(question.confidence, term.df) * math.sqrt(term.variance) + m.rounding
+        half = (
+            t_quantile(question.confidence, term.df) * math.sqrt(term.variance)
+            + measurements.rounding
+        )
         if half < distance:
             return added
     return None

@@ -174,10 +174,12 @@ class EvaluationCase:
         """The statement that a training came to its end, where it would decide an open comparison,
         or make its interval narrower.
         """
-        m = evidence.measured
-        runs = [run for arm in m.runs for run in arm]
-        asked = end_of_training(runs, m.window, self.policy, finished=m.schedule.finished)
-        if asked is None or m.typed or decision.state != INCONCLUSIVE:
+        measurements = evidence.measured
+        runs = [run for arm in measurements.runs for run in arm]
+        asked = end_of_training(
+            runs, measurements.window, self.policy, finished=measurements.schedule.finished
+        )
+        if asked is None or measurements.typed or decision.state != INCONCLUSIVE:
             return None
         if asked.statement.key == "planned_steps":
             stated = dataclasses.replace(self, planned_steps=int(asked.statement.value))

@@ -27,7 +27,7 @@ EVALUATION_SCHEMA = "parity.evaluations/1"
 
 
 def evaluation_document(
-    m: MeasuredEvaluations,
+    measurements: MeasuredEvaluations,
     question: EvaluationQuestion,
     decision: Decision,
     advice: EvaluationAdvice,
@@ -37,20 +37,20 @@ def evaluation_document(
     times: tuple[Sequence[RunTimes], Sequence[RunTimes]],
 ) -> EvaluationDocument:
     """The document of one comparison, keys sorted, safe for JSON."""
-    if target is not None and m.points:
-        reached = [[samples_to(run, target) for run in arm] for arm in m.runs]
+    if target is not None and measurements.points:
+        reached = [[samples_to(run, target) for run in arm] for arm in measurements.runs]
     else:
         reached = None
     arms = [
         _arm(
             question.arms[number],
-            m,
+            measurements,
             number,
             reached[number] if reached else None,
             times[number],
             question,
         )
-        for number in range(len(m.runs))
+        for number in range(len(measurements.runs))
     ]
     document: EvaluationDocument = json_value(
         {
@@ -65,23 +65,25 @@ def evaluation_document(
             "margin": question.margin,
             "baseline": arms[0],
             "candidate": arms[1],
-            "as_of": _as_of(m, question),
+            "as_of": _as_of(measurements, question),
             "schedule": {
-                "step": m.schedule.step,
-                "finished": m.schedule.finished,
-                "stated": m.schedule.stated,
-                "slope": m.schedule.slope,
+                "step": measurements.schedule.step,
+                "finished": measurements.schedule.finished,
+                "stated": measurements.schedule.stated,
+                "slope": measurements.schedule.slope,
             },
-            "gap": _gap(m, question),
-            **_chance(m, question, decision),
-            "curve": {"steps": m.steps, **fields_of(m.bands)} if m.bands else None,
+            "gap": _gap(measurements, question),
+            **_chance(measurements, question, decision),
+            "curve": {"steps": measurements.steps, **fields_of(measurements.bands)}
+            if measurements.bands
+            else None,
             "grounds": [
                 {**fields_of(ground), "confounded": ground.confounded} for ground in grounds
             ],
             "target": _target(reached, target, question),
             "speed": speeds(*times, question.policy.confidence),
             "planned_steps": question.planned_steps,
-            "notes": _notes([run for arm in m.runs for run in arm]),
+            "notes": _notes([run for arm in measurements.runs for run in arm]),
         }
     )
     return document
@@ -95,14 +97,17 @@ def _notes(runs: Sequence[Curve]) -> list[dict[str, object]]:
 
 def _arm(
     name: str,
-    m: MeasuredEvaluations,
+    measurements: MeasuredEvaluations,
     number: int,
     reached: Sequence[Reached] | None,
     times: Sequence[RunTimes],
     question: EvaluationQuestion,
 ) -> dict[str, object]:
     """The baseline (number 0) or the candidate (1)."""
-    runs, values = m.runs[number], (m.baseline, m.candidate)[number]
+    runs, values = (
+        measurements.runs[number],
+        (measurements.baseline, measurements.candidate)[number],
+    )
     mean = float(values.mean()) if len(values) and np.isfinite(values).all() else None
     between = (
         spread(values, question.policy.confidence) if len(values) >= MIN_RUNS and mean else None
@@ -129,9 +134,9 @@ def _arm(
                 "sha256": run.digest(),
             }
         )
-    level = float(m.baseline.mean()) if len(m.baseline) else 0.0
+    level = float(measurements.baseline.mean()) if len(measurements.baseline) else 0.0
     if between and mean and level:
-        share = {"rel": between.sd / mean, "assumed_rel": m.priors[number].tau / level}
+        share = {"rel": between.sd / mean, "assumed_rel": measurements.priors[number].tau / level}
     else:
         share = {}
     return {
@@ -145,19 +150,21 @@ def _arm(
     }
 
 
-def _as_of(m: MeasuredEvaluations, question: EvaluationQuestion) -> dict[str, object] | None:
-    if not m.points:
+def _as_of(
+    measurements: MeasuredEvaluations, question: EvaluationQuestion
+) -> dict[str, object] | None:
+    if not measurements.points:
         return None
-    last = m.points[-1]
+    last = measurements.points[-1]
     return {
-        "points": m.points,
+        "points": measurements.points,
         "words": question.point(last),
         "tokens": last * question.tokens_per_step if question.tokens_per_step else None,
     }
 
 
-def _gap(m: MeasuredEvaluations, question: EvaluationQuestion) -> dict[str, object]:
-    over = m.over_clusters
+def _gap(measurements: MeasuredEvaluations, question: EvaluationQuestion) -> dict[str, object]:
+    over = measurements.over_clusters
     clusters = None
     if over is not None and question.cluster:
         counted = {
@@ -166,31 +173,35 @@ def _gap(m: MeasuredEvaluations, question: EvaluationQuestion) -> dict[str, obje
             "candidate": over.clusters[1],
             "crossed": over.crossed,
         }
-        clusters = {**_interval(clustered(m, over), m, question), **counted}
+        clusters = {**_interval(clustered(measurements, over), measurements, question), **counted}
     return {
         "confidence": question.confidence,
-        "over_runs": _interval(m.over_runs, m, question) if m.over_runs else None,
+        "over_runs": _interval(measurements.over_runs, measurements, question)
+        if measurements.over_runs
+        else None,
         "over_clusters": clusters,
-        "judged": _interval(gap, m, question) if (gap := judged(m, question)) else None,
-        "pairs": m.pairs,
+        "judged": _interval(gap, measurements, question)
+        if (gap := judged(measurements, question))
+        else None,
+        "pairs": measurements.pairs,
     }
 
 
 def _chance(
-    m: MeasuredEvaluations, question: EvaluationQuestion, decision: Decision
+    measurements: MeasuredEvaluations, question: EvaluationQuestion, decision: Decision
 ) -> dict[str, float]:
-    gap, margin = judged(m, question), question.margin
+    gap, margin = judged(measurements, question), question.margin
     if gap and margin and BY_CODE[decision.deciding.code].shows_chance:
         return {"chance_of_parity": gap.chance_below(margin.nats)}
     return {}
 
 
 def _interval(
-    gap: Interval, m: MeasuredEvaluations, question: EvaluationQuestion
+    gap: Interval, measurements: MeasuredEvaluations, question: EvaluationQuestion
 ) -> dict[str, object]:
     lo, hi = gap.bounds(question.confidence)
     code = side(gap, question.margin.nats, question).code if question.margin else None
-    level = float(m.baseline.mean())
+    level = float(measurements.baseline.mean())
     share = gap.mean / level if level else None
     return {
         "mean": gap.mean,

@@ -135,14 +135,17 @@ def loss_scaled(evidence: EvaluationEvidence) -> str | None:
     )
 
 
-def _has_ratio(m: MeasuredEvaluations, ratio: float) -> bool:
+def _has_ratio(measurements: MeasuredEvaluations, ratio: float) -> bool:
     """Whether the arms' losses have this ratio at every common point: a candidate that diverges has
     it at one of them at most.
     """
-    if m.bands:
-        points = (m.bands.baseline, m.bands.candidate)
+    if measurements.bands:
+        points = (measurements.bands.baseline, measurements.bands.candidate)
     else:
-        points = (m.baseline.mean(keepdims=True), m.candidate.mean(keepdims=True))
+        points = (
+            measurements.baseline.mean(keepdims=True),
+            measurements.candidate.mean(keepdims=True),
+        )
     return bool((np.abs(points[1] / ratio - points[0]) < BITS_WITHIN * np.abs(points[0])).all())
 
 
@@ -294,14 +297,16 @@ def baseline_rises(evidence: EvaluationEvidence) -> str | None:
 
 
 def late_hole(evidence: EvaluationEvidence) -> str | None:
-    m = evidence.measured
+    measurements = evidence.measured
     if not evidence.is_within:
         return None
-    runs = [run for arm in m.runs for run in arm]
+    runs = [run for arm in measurements.runs for run in arm]
     every = np.unique(np.concatenate([run.steps for run in runs]))
     for run in runs:
         ends, stride = run.steps[1:], run.completeness.stride or 1
-        wide = (np.diff(run.steps) > MAX_HOLE * stride) & (ends > (1.0 - LATE_SHARE) * m.steps[-1])
+        wide = (np.diff(run.steps) > MAX_HOLE * stride) & (
+            ends > (1.0 - LATE_SHARE) * measurements.steps[-1]
+        )
         for index in np.flatnonzero(wide):
             first, last = int(run.steps[index]), int(run.steps[index + 1])
             if ((every > first) & (every < last)).any():
@@ -431,36 +436,42 @@ def as_of_sentence(evidence: EvaluationEvidence) -> str | None:
     return f"{gap}; {why}, so this is no verdict on a finished training."
 
 
-def _as_of(m: MeasuredEvaluations, question: EvaluationQuestion) -> str:
+def _as_of(measurements: MeasuredEvaluations, question: EvaluationQuestion) -> str:
     base, cand = question.names
-    if len(m.points) == 1:
-        at = question.point(m.points[-1])
+    if len(measurements.points) == 1:
+        at = question.point(measurements.points[-1])
     else:
-        at = f"{question.point(m.points[0])} to {question.point(m.points[-1])}"
-    gap = judged(m, question) or m.over_runs
-    mean = gap.mean if gap else float(m.candidate.mean() - m.baseline.mean())
-    level = float(m.baseline.mean())
+        at = (
+            f"{question.point(measurements.points[0])} to {question.point(measurements.points[-1])}"
+        )
+    gap = judged(measurements, question) or measurements.over_runs
+    mean = gap.mean if gap else float(measurements.candidate.mean() - measurements.baseline.mean())
+    level = float(measurements.baseline.mean())
     if not level:
-        return f"As of {at} {base} has a loss of 0{_aside(m, question, mean)}"
+        return f"As of {at} {base} has a loss of 0{_aside(measurements, question, mean)}"
     share = 100.0 * mean / level
     side = f"{share:+.2f} % above" if share >= 0.0 else f"{-share:.2f} % below"
-    return f"As of {at} {cand} is {side} {base}{_aside(m, question, mean)}"
+    return f"As of {at} {cand} is {side} {base}{_aside(measurements, question, mean)}"
 
 
-def _aside(m: MeasuredEvaluations, question: EvaluationQuestion, mean: float) -> str:
+def _aside(measurements: MeasuredEvaluations, question: EvaluationQuestion, mean: float) -> str:
     """The gap in nats with its interval over runs and, where asked for, over clusters."""
     intervals = []
-    if m.over_runs is not None:
+    if measurements.over_runs is not None:
         intervals.append(
             (
-                m.over_runs,
-                f"{sum(map(len, m.runs))} runs" if m.pairs is None else f"{m.pairs} pairs of runs",
+                measurements.over_runs,
+                f"{sum(map(len, measurements.runs))} runs"
+                if measurements.pairs is None
+                else f"{measurements.pairs} pairs of runs",
             )
         )
-    if m.over_clusters is not None:
-        over = m.over_clusters
+    if measurements.over_clusters is not None:
+        over = measurements.over_clusters
         number = over.clusters[0] if over.crossed else sum(over.clusters)
-        intervals.append((clustered(m, over), count(number, question.cluster or "cluster")))
+        intervals.append(
+            (clustered(measurements, over), count(number, question.cluster or "cluster"))
+        )
     confidence = question.confidence
     words = [f"{interval_words(*gap.bounds(confidence), 4)} over {unit}" for gap, unit in intervals]
     return (
@@ -469,16 +480,18 @@ def _aside(m: MeasuredEvaluations, question: EvaluationQuestion, mean: float) ->
     )
 
 
-def _unfinished(m: MeasuredEvaluations, question: EvaluationQuestion) -> str | None:
-    last = int(m.steps[-1])
-    if not points_are_last(m):
+def _unfinished(measurements: MeasuredEvaluations, question: EvaluationQuestion) -> str | None:
+    last = int(measurements.steps[-1])
+    if not points_are_last(measurements):
         return (
             f"other points were declared than {question.point(last)}, the last that all runs "
             "reached"
         )
-    if not m.schedule.finished:
-        return m.schedule.why
-    end = question.planned_steps or max(int(run.steps[-1]) for arm in m.runs for run in arm)
+    if not measurements.schedule.finished:
+        return measurements.schedule.why
+    end = question.planned_steps or max(
+        int(run.steps[-1]) for arm in measurements.runs for run in arm
+    )
     if last < COMPLETE_SHARE * end:
         return (
             f"{question.point(last)}, the last that all runs have, is {percent(last / end)} of "
@@ -487,18 +500,22 @@ def _unfinished(m: MeasuredEvaluations, question: EvaluationQuestion) -> str | N
     return None
 
 
-def points_are_last(m: MeasuredEvaluations) -> bool:
+def points_are_last(measurements: MeasuredEvaluations) -> bool:
     """Whether the points compared, of which there is at least one, are the last common ones."""
-    last: tuple[int, ...] = tuple(m.steps[-len(m.points) :].tolist())
-    return m.points[-1] == last[-1] and (len(m.points) == 1 or m.points == last)
+    last: tuple[int, ...] = tuple(measurements.steps[-len(measurements.points) :].tolist())
+    return measurements.points[-1] == last[-1] and (
+        len(measurements.points) == 1 or measurements.points == last
+    )
 
 
-def noise_assumed_sentence(m: MeasuredEvaluations, question: EvaluationQuestion) -> str:
+def noise_assumed_sentence(measurements: MeasuredEvaluations, question: EvaluationQuestion) -> str:
     """How much run-to-run noise was assumed for which arm."""
-    level = abs(float(m.baseline.mean()))
+    level = abs(float(measurements.baseline.mean()))
     shares = [
         f"{percent(prior.tau / level)} of the loss for {name}"
-        for name, prior, runs in zip(question.names, m.priors, m.runs, strict=True)
+        for name, prior, runs in zip(
+            question.names, measurements.priors, measurements.runs, strict=True
+        )
         if level and len(runs) == 1
     ]
     return f"Run-to-run noise was assumed ({' and '.join(shares)}), not measured."

@@ -17,20 +17,20 @@ from parity.judging.gap.interval import Interval, interval
 from parity.judging.noise.arm_noise import RunTerm
 
 
-def judged(m: MeasuredEvaluations, question: EvaluationQuestion) -> Interval | None:
+def judged(measurements: MeasuredEvaluations, question: EvaluationQuestion) -> Interval | None:
     """The gap that decides: over clusters where they were asked for, else over runs."""
     if question.cluster:
-        if not m.over_clusters:
+        if not measurements.over_clusters:
             return None
-        return clustered(m, m.over_clusters)
-    return m.over_runs
+        return clustered(measurements, measurements.over_clusters)
+    return measurements.over_runs
 
 
-def clustered(m: MeasuredEvaluations, over: ClusteredGap) -> Interval:
+def clustered(measurements: MeasuredEvaluations, over: ClusteredGap) -> Interval:
     """The gap over clusters as an interval, with the rounding of the losses."""
     spread = RunTerm(variance=over.estimate.se**2, df=over.estimate.df, seeds=1)
     gap = interval(over.estimate.mean, StandardError(value=0.0, df=over.estimate.df), spread)
-    return dataclasses.replace(gap, rounding=m.rounding)
+    return dataclasses.replace(gap, rounding=measurements.rounding)
 
 
 def side(gap: Interval, margin: float, question: EvaluationQuestion) -> ReasonCode:

@@ -22,39 +22,42 @@ MIN_LEVEL_NATS, MAX_LEVEL_NATS = 0.3, 20.0
 HOLE_IN_ONE_ARM, LACKING_IN_ONE_ARM, FEWEST_LACKING = 0.015, 0.03, 3
 
 
-def empty(m: Measurements) -> str | None:
-    for arm in m.arms.both:
+def empty(measurements: Measurements) -> str | None:
+    for arm in measurements.arms.both:
         for number, run in enumerate(arm.runs, 1):
             if len(run.steps) == 0:
                 return f"Run {run.label or number} of {arm.name} has no steps."
     return None
 
 
-def losses_differ(m: Measurements) -> str | None:
-    return different_meanings([(arm.name, arm.runs) for arm in m.arms.both])
+def losses_differ(measurements: Measurements) -> str | None:
+    return different_meanings([(arm.name, arm.runs) for arm in measurements.arms.both])
 
 
-def no_common_steps(m: Measurements) -> str | None:
-    if m.common_logged_steps:
+def no_common_steps(measurements: Measurements) -> str | None:
+    if measurements.common_logged_steps:
         return None
     spans = [
         f"{run.completeness.first} to {run.completeness.last} every {run.completeness.stride or 1}"
-        for run in m.arms.runs
+        for run in measurements.arms.runs
     ]
     return f"The runs have no step in common: {'; '.join(dict.fromkeys(spans))}."
 
 
-def not_nats(m: Measurements) -> str | None:
-    if m.policy.loss_unit == "nats" and (run := in_bits(m.arms.runs)) is not None:
+def not_nats(measurements: Measurements) -> str | None:
+    if (
+        measurements.policy.loss_unit == "nats"
+        and (run := in_bits(measurements.arms.runs)) is not None
+    ):
         return (
             f"The losses of {run.label or 'a run'} are bits, as the perplexities or the column's "
             "name show; expected nats (bits x 0.6931)."
         )
-    if m.statistics is None:
+    if measurements.statistics is None:
         return None
-    level = m.statistics.baseline.level
-    absolute = m.statistics.margin is not None and m.policy.is_absolute
-    words = None if absolute else no_relative_margin(level, m.policy)
+    level = measurements.statistics.baseline.level
+    absolute = measurements.statistics.margin is not None and measurements.policy.is_absolute
+    words = None if absolute else no_relative_margin(level, measurements.policy)
     if not words:
         return None
     return f"The baseline's loss in the window is {level:.4g}; {words}."
@@ -74,13 +77,13 @@ def no_relative_margin(level: float, policy: Policy) -> str | None:
     )
 
 
-def constant(m: Measurements) -> str | None:
-    part = m.window.part(m.aligned.steps)
+def constant(measurements: Measurements) -> str | None:
+    part = measurements.window.part(measurements.aligned.steps)
     if part.stop - part.start < 2:
         return None
     for arm, losses in (
-        (m.arms.baseline, m.aligned.baseline),
-        (m.arms.candidate, m.aligned.candidate),
+        (measurements.arms.baseline, measurements.aligned.baseline),
+        (measurements.arms.candidate, measurements.aligned.candidate),
     ):
         for run in losses[:, part]:
             if run.min() == run.max():
@@ -91,8 +94,8 @@ def constant(m: Measurements) -> str | None:
     return None
 
 
-def steps_too_large(m: Measurements) -> str | None:
-    last = max((int(run.steps[-1]) for run in m.arms.runs if len(run.steps)), default=0)
+def steps_too_large(measurements: Measurements) -> str | None:
+    last = max((int(run.steps[-1]) for run in measurements.arms.runs if len(run.steps)), default=0)
     if last <= MAX_COUNTED:
         return None
     return (
@@ -101,13 +104,14 @@ def steps_too_large(m: Measurements) -> str | None:
     )
 
 
-def arms_identical(m: Measurements) -> str | None:
-    if m.resemblance is None:
+def arms_identical(measurements: Measurements) -> str | None:
+    if measurements.resemblance is None:
         return None
     resemblance = (
-        f"The losses of {m.arms.candidate.name} and {m.arms.baseline.name} are {m.resemblance}"
+        f"The losses of {measurements.arms.candidate.name} and {measurements.arms.baseline.name} "
+        f"are {measurements.resemblance}"
     )
-    recipes = {m.arms.baseline.recipe, m.arms.candidate.recipe}
+    recipes = {measurements.arms.baseline.recipe, measurements.arms.candidate.recipe}
     if len(recipes - {None}) == 1:
         return (
             f"{resemblance}: one of two equal recipes may be a copy of the other, or both trained "
@@ -116,23 +120,25 @@ def arms_identical(m: Measurements) -> str | None:
     return f"{resemblance}; runs of two recipes part at the first step."
 
 
-def downsampled(m: Measurements) -> str | None:
-    if m.resolution.coverage >= MIN_COVERAGE:
-        if m.resolution.hole <= MAX_HOLE:
+def downsampled(measurements: Measurements) -> str | None:
+    if measurements.resolution.coverage >= MIN_COVERAGE:
+        if measurements.resolution.hole <= MAX_HOLE:
             return None
         return (
-            f"A log has a hole of {percent(m.resolution.hole)} of the window: what is not logged "
+            f"A log has a hole of {percent(measurements.resolution.hole)} of the window: what is "
+            "not logged "
             "can't be compared."
         )
     return (
-        f"A series is a sample of its run: the window has {percent(m.resolution.coverage)} of the "
+        "A series is a sample of its run: the window has "
+        f"{percent(measurements.resolution.coverage)} of the "
         "steps that its logging interval gives."
     )
 
 
-def points_in_one_arm(m: Measurements) -> str | None:
-    part = m.window.part(m.aligned.steps)
-    for arm, lacking in zip(m.arms.both, m.lacking, strict=True):
+def points_in_one_arm(measurements: Measurements) -> str | None:
+    part = measurements.window.part(measurements.aligned.steps)
+    for arm, lacking in zip(measurements.arms.both, measurements.lacking, strict=True):
         grid = part.stop - part.start + lacking.points
         if lacking.longest >= max(FEWEST_LACKING, HOLE_IN_ONE_ARM * grid):
             points = f"{count(lacking.longest, 'point')} that follow each other"
@@ -147,19 +153,23 @@ def points_in_one_arm(m: Measurements) -> str | None:
     return None
 
 
-def losses_not_logged(m: Measurements) -> str | None:
-    return without_losses([(arm.name, arm.runs) for arm in m.arms.both])
+def losses_not_logged(measurements: Measurements) -> str | None:
+    return without_losses([(arm.name, arm.runs) for arm in measurements.arms.both])
 
 
-def lines_unread(m: Measurements) -> str | None:
-    arms = [(arm.name, arm.runs) for arm in m.arms.both]
+def lines_unread(measurements: Measurements) -> str | None:
+    arms = [(arm.name, arm.runs) for arm in measurements.arms.both]
     return unread_lines(arms) or cut_last_line(arms)
 
 
-def smoothed(m: Measurements) -> str | None:
-    if m.resolution.smoothing < SMOOTHED_WEIGHT or m.resolution.memory_share <= MAX_LAG_SHARE:
+def smoothed(measurements: Measurements) -> str | None:
+    if (
+        measurements.resolution.smoothing < SMOOTHED_WEIGHT
+        or measurements.resolution.memory_share <= MAX_LAG_SHARE
+    ):
         return None
     return (
-        f"A series is smoothed (weight about {m.resolution.smoothing:.2f}) over more than 5 % of "
+        f"A series is smoothed (weight about {measurements.resolution.smoothing:.2f}) over more "
+        "than 5 % of "
         "the window. Use the raw loss."
     )

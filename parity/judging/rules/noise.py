@@ -11,19 +11,19 @@ ANOTHER_LOSS = (
 )
 
 
-def margin_undetermined(m: Measurements) -> str | None:
-    if m.statistics is None or m.statistics.margin is not None:
+def margin_undetermined(measurements: Measurements) -> str | None:
+    if measurements.statistics is None or measurements.statistics.margin is not None:
         return None
     if (
-        m.policy.margin is not None
-        and m.policy.margin.unit == "tokens"
-        and isinstance(m.statistics.token_slope, NoSlope)
+        measurements.policy.margin is not None
+        and measurements.policy.margin.unit == "tokens"
+        and isinstance(measurements.statistics.token_slope, NoSlope)
     ):
         return (
-            f"A margin of {m.policy.margin} is no amount in nats yet: "
-            f"{m.statistics.token_slope.why}."
+            f"A margin of {measurements.policy.margin} is no amount in nats yet: "
+            f"{measurements.statistics.token_slope.why}."
         )
-    if m.statistics.noises[0].one_apart:
+    if measurements.statistics.noises[0].one_apart:
         return (
             "The noise-floor margin has no yardstick: one run of the baseline ends far from the "
             "others, further than their spread explains."
@@ -34,16 +34,16 @@ def margin_undetermined(m: Measurements) -> str | None:
     )
 
 
-def noise_unknown(m: Measurements) -> str | None:
-    declared = None not in m.policy.declared_noise
+def noise_unknown(measurements: Measurements) -> str | None:
+    declared = None not in measurements.policy.declared_noise
     if (
-        m.without_assumed_noise is None
-        or m.statistics is None
-        or not m.statistics.noise_is_assumed
+        measurements.without_assumed_noise is None
+        or measurements.statistics is None
+        or not measurements.statistics.noise_is_assumed
         or declared
     ):
         return None
-    return noise_unknown_sentence(m.without_assumed_noise)
+    return noise_unknown_sentence(measurements.without_assumed_noise)
 
 
 def noise_unknown_sentence(record: str) -> str:
@@ -56,17 +56,17 @@ def noise_unknown_sentence(record: str) -> str:
     )
 
 
-def single_runs_of_another_loss(m: Measurements) -> str | None:
+def single_runs_of_another_loss(measurements: Measurements) -> str | None:
     if (
-        m.policy.loss_unit != "other"
-        or min(len(m.arms.baseline.runs), len(m.arms.candidate.runs)) > 1
-        or within_margin(m) is None
+        measurements.policy.loss_unit != "other"
+        or min(len(measurements.arms.baseline.runs), len(measurements.arms.candidate.runs)) > 1
+        or within_margin(measurements) is None
     ):
         return None
     return ANOTHER_LOSS
 
 
-def noise_rejected(m: Measurements) -> str | None:
-    if m.policy.assumed_noise != "reject":
+def noise_rejected(measurements: Measurements) -> str | None:
+    if measurements.policy.assumed_noise != "reject":
         return None
-    return noise_assumed(m)
+    return noise_assumed(measurements)

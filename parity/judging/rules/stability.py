@@ -31,16 +31,16 @@ ROLLED_BACK = 0.05
 NORMS_APART = 10.0  # 0.9 to 2.9 on GB200, 2.9 at the first step from loaded weights
 
 
-def baseline_invalid(m: Measurements) -> str | None:
-    return _nonfinite(m, baseline=True)
+def baseline_invalid(measurements: Measurements) -> str | None:
+    return _nonfinite(measurements, baseline=True)
 
 
-def nonfinite_candidate(m: Measurements) -> str | None:
-    return _nonfinite(m, baseline=False)
+def nonfinite_candidate(measurements: Measurements) -> str | None:
+    return _nonfinite(measurements, baseline=False)
 
 
-def _nonfinite(m: Measurements, *, baseline: bool) -> str | None:
-    arm = m.arms.baseline if baseline else m.arms.candidate
+def _nonfinite(measurements: Measurements, *, baseline: bool) -> str | None:
+    arm = measurements.arms.baseline if baseline else measurements.arms.candidate
     bad = arm.nonfinite
     if not bad.fails:
         return None
@@ -65,41 +65,48 @@ def _place_of_nonfinite(arm: Arm) -> str:
 
 
 @with_margin
-def diverged(m: Measurements, s: WindowStatistics, margin: Margin) -> str | None:
+def diverged(measurements: Measurements, s: WindowStatistics, margin: Margin) -> str | None:
     if s.end is None or not diverged_late(s.spikes.masked_gap, margin.nats):
         return None
     if (
-        data_order(m) is not None
-        or order_unshown(m) is not None
+        data_order(measurements) is not None
+        or order_unshown(measurements) is not None
         or (not s.end.above and s.end.rise <= s.end.limit)
     ):  # other batches, or noise alone, can do that
         return None
-    if not diverged_late(without_averages(m, s), margin.nats):
+    if not diverged_late(without_averages(measurements, s), margin.nats):
         return None
     return (
-        f"{m.arms.candidate.name} diverges late: over the last tenth of the window its gap is "
-        f"above 3 x {nats_words(m, margin)} nats."
+        f"{measurements.arms.candidate.name} diverges late: over the last tenth of the window its "
+        "gap is "
+        f"above 3 x {nats_words(measurements, margin)} nats."
     )
 
 
 @with_margin
-def candidate_unstable(m: Measurements, s: WindowStatistics, margin: Margin) -> str | None:
+def candidate_unstable(
+    measurements: Measurements, s: WindowStatistics, margin: Margin
+) -> str | None:
     if s.spikes.masked_share <= MAX_MASKED_SHARE or not s.spikes.candidate_alone:
         return None
-    with_spikes = nominal_bounds(m)[0] + s.raw_gap_candidate - s.interval.mean
+    with_spikes = nominal_bounds(measurements)[0] + s.raw_gap_candidate - s.interval.mean
     if with_spikes <= margin.nats:  # bumps with a small mean effect block a pass: UNSTABLE
         return None
     spikes = (
-        f"{m.arms.candidate.name} has {count(s.spikes.candidate, 'spike')}, {m.arms.baseline.name} "
+        f"{measurements.arms.candidate.name} has {count(s.spikes.candidate, 'spike')}, "
+        f"{measurements.arms.baseline.name} "
         f"{s.spikes.baseline}"
     )
     return f"{spikes}; they cover {percent(s.spikes.masked_share)} of the window."
 
 
-def unstable(m: Measurements) -> str | None:
-    if m.statistics is None or m.statistics.spikes.masked_share <= MAX_MASKED_SHARE:
+def unstable(measurements: Measurements) -> str | None:
+    if (
+        measurements.statistics is None
+        or measurements.statistics.spikes.masked_share <= MAX_MASKED_SHARE
+    ):
         return None
-    s = m.statistics.spikes
+    s = measurements.statistics.spikes
     return (
         f"Spikes cover {percent(s.masked_share)} of the window (baseline {s.baseline}, candidate "
         f"{s.candidate}); 10 % at most."
@@ -107,19 +114,20 @@ def unstable(m: Measurements) -> str | None:
 
 
 @with_margin
-def end_differs(m: Measurements, s: WindowStatistics, margin: Margin) -> str | None:
+def end_differs(measurements: Measurements, s: WindowStatistics, margin: Margin) -> str | None:
     if s.end is None or not s.end.differs:
         return None
-    end, decimals = s.end, decimals_of(m, margin)
+    end, decimals = s.end, decimals_of(measurements, margin)
     if abs(end.rise) <= end.limit:
         return (
-            f"The gap ends at the margin of {nats_words(m, margin)} nats or above it, although its "
+            f"The gap ends at the margin of {nats_words(measurements, margin)} nats or above it, "
+            "although its "
             "mean over the window is below."
         )
     if end.rise > 0.0:
         what = "an unfinished spike or a divergence"
     else:
-        what = f"a spike or divergence of {m.arms.baseline.name}, or a sudden gain"
+        what = f"a spike or divergence of {measurements.arms.baseline.name}, or a sudden gain"
     steps = "last point" if end.points == 1 else f"last {end.points:,} points"
     return (
         f"Over the {steps} the gap is {signed(end.gap, decimals)} nats, "
@@ -128,22 +136,24 @@ def end_differs(m: Measurements, s: WindowStatistics, margin: Margin) -> str | N
     )
 
 
-def run_above(m: Measurements) -> str | None:
-    if m.worst_run is None or not m.worst_run.is_above:
+def run_above(measurements: Measurements) -> str | None:
+    if measurements.worst_run is None or not measurements.worst_run.is_above:
         return None
-    worst, decimals = m.worst_run, nats_decimals(m.worst_run.limit)
-    run = f"Run {worst.label} of {m.arms.candidate.name}"
+    worst, decimals = measurements.worst_run, nats_decimals(measurements.worst_run.limit)
+    run = f"Run {worst.label} of {measurements.arms.candidate.name}"
     return (
         f"{run} alone is {worst.gap:.{decimals}f} nats worse; margin and noise allow "
         f"{worst.limit:.{decimals}f}."
     )
 
 
-def rolled_back(m: Measurements) -> str | None:
-    if not m.statistics:
+def rolled_back(measurements: Measurements) -> str | None:
+    if not measurements.statistics:
         return None
     return rolled_back_sentence(
-        m.arms.candidate.name, m.arms.candidate.runs, m.statistics.baseline.level
+        measurements.arms.candidate.name,
+        measurements.arms.candidate.runs,
+        measurements.statistics.baseline.level,
     )
 
 
@@ -164,44 +174,48 @@ def rolled_back_sentence(candidate: str, runs: Sequence[Curve], level: float) ->
     )
 
 
-def grad_norm_apart(m: Measurements) -> str | None:
-    if GRAD_NORM in m.policy.may_differ:
+def grad_norm_apart(measurements: Measurements) -> str | None:
+    if GRAD_NORM in measurements.policy.may_differ:
         return None
-    ratio = norm_ratio(*m.arms.both_runs, m.aligned.steps[m.window.part(m.aligned.steps)])
+    ratio = norm_ratio(
+        *measurements.arms.both_runs,
+        measurements.aligned.steps[measurements.window.part(measurements.aligned.steps)],
+    )
     if ratio is None or 1.0 / NORMS_APART < ratio < NORMS_APART:
         return None
     return (
-        f"The gradient norm of {m.arms.candidate.name} is {ratio:.3g} times that of "
-        f"{m.arms.baseline.name} over the window."
+        f"The gradient norm of {measurements.arms.candidate.name} is {ratio:.3g} times that of "
+        f"{measurements.arms.baseline.name} over the window."
     )
 
 
-def short_rerun_diverged(m: Measurements) -> str | None:
-    diverged = [label for early in m.early for label in early.diverged]
+def short_rerun_diverged(measurements: Measurements) -> str | None:
+    diverged = [label for early in measurements.early for label in early.diverged]
     if not diverged:
         return None
     return f"{count(len(diverged), 'short rerun')} diverged: {'; '.join(diverged)}."
 
 
 @with_margin
-def gap_growing(m: Measurements, s: WindowStatistics, margin: Margin) -> str | None:
+def gap_growing(measurements: Measurements, s: WindowStatistics, margin: Margin) -> str | None:
     if (
         not s.drift - DRIFT_Z * s.drift_se > 0.0
         or not s.interval.mean + DRIFT_REACH * s.drift > margin.nats
     ):
         return None
     where = "and is above" if s.interval.mean > margin.nats else "toward"
-    decimals = decimals_of(m, margin)
+    decimals = decimals_of(measurements, margin)
     return (
         f"Over the judged steps the gap grows by {s.drift:.{decimals}f} nats (noise allows "
-        f"{DRIFT_Z * s.drift_se:.{decimals}f}), {where} the margin of {nats_words(m, margin)}."
+        f"{DRIFT_Z * s.drift_se:.{decimals}f}), {where} the margin of "
+        f"{nats_words(measurements, margin)}."
     )
 
 
-def nonfinite_dropped(m: Measurements) -> str | None:
-    bad, name = m.arms.candidate.nonfinite, m.arms.candidate.name
+def nonfinite_dropped(measurements: Measurements) -> str | None:
+    bad, name = measurements.arms.candidate.nonfinite, measurements.arms.candidate.name
     if not bad.blocks:
-        return said_not_finite([(arm.name, arm.runs) for arm in m.arms.both])
+        return said_not_finite([(arm.name, arm.runs) for arm in measurements.arms.both])
     return (
         f"A run of {name} has NaN or infinite losses at {percent(bad.worst_share)} of its points, "
         f"from step {bad.first_step:,} on."
@@ -209,15 +223,16 @@ def nonfinite_dropped(m: Measurements) -> str | None:
 
 
 @with_margin
-def spikes_hide(m: Measurements, s: WindowStatistics, margin: Margin) -> str | None:
-    if s.spikes.masked_share == 0.0 or within_margin(m) is None:
+def spikes_hide(measurements: Measurements, s: WindowStatistics, margin: Margin) -> str | None:
+    if s.spikes.masked_share == 0.0 or within_margin(measurements) is None:
         return None
-    _, hi = deciding_bounds(m)
+    _, hi = deciding_bounds(measurements)
     spikes = s.raw_gap_candidate - s.interval.mean
     if hi + spikes < margin.nats:
         return None
-    decimals = decimals_of(m, margin)
+    decimals = decimals_of(measurements, margin)
     return (
-        f"The spikes of {m.arms.candidate.name} add {spikes:.{decimals}f} nats to the gap: with "
+        f"The spikes of {measurements.arms.candidate.name} add {spikes:.{decimals}f} nats to the "
+        "gap: with "
         f"them the interval reaches {signed(hi + spikes, decimals)}, across the margin."
     )

@@ -25,23 +25,23 @@ LEAST_NOISE = 0.0003
 RUNS_SHOWN = 3  # of those that were left out; the document has all
 
 
-def noise_assumed(m: Measurements) -> str | None:
+def noise_assumed(measurements: Measurements) -> str | None:
     """The sentence of `RUN_NOISE_ASSUMED`, which a policy may also let decide."""
-    if m.statistics is None or not m.statistics.noise_is_assumed:
+    if measurements.statistics is None or not measurements.statistics.noise_is_assumed:
         return None
-    sides = zip(m.arms.both, m.statistics.noises, strict=True)
-    level = abs(m.statistics.baseline.level)
-    df = int(m.statistics.data_df)
+    sides = zip(measurements.arms.both, measurements.statistics.noises, strict=True)
+    level = abs(measurements.statistics.baseline.level)
+    df = int(measurements.statistics.data_df)
     prior = [
         (arm.name, noise.prior.tau / level)
         for arm, noise in sides
         if level
-        and m.statistics.interval.run.seeds == 1
+        and measurements.statistics.interval.run.seeds == 1
         and not noise.has_reruns
         and not (noise.prior.borrowed and noise.prior.borrowed.is_data)
     ]
     if not prior:
-        of_data = "measured or borrowed" if m.statistics.borrowed_df else "measured"
+        of_data = "measured or borrowed" if measurements.statistics.borrowed_df else "measured"
         return (
             f"Run-to-run noise rests mostly on an assumption: {count(df, 'degree')} of freedom "
             f"{of_data}, {MIN_MEASURED_DF} needed."
@@ -52,13 +52,18 @@ def noise_assumed(m: Measurements) -> str | None:
     else:
         which = " and ".join(f"{percent(share)} of the loss for {name}" for name, share in prior)
     others = {
-        borrowed.noise_source.name for _, borrowed in _borrowed_noise(m) if not borrowed.is_data
+        borrowed.noise_source.name
+        for _, borrowed in _borrowed_noise(measurements)
+        if not borrowed.is_data
     }
     words = (
         f"Run-to-run noise was assumed ({which}{f', as in {others.pop()}' if others else ''}), not "
         "measured"
     )
-    if all(PARAMETERS in run.context for run in m.arms.runs) or None not in m.policy.declared_noise:
+    if (
+        all(PARAMETERS in run.context for run in measurements.arms.runs)
+        or None not in measurements.policy.declared_noise
+    ):
         return f"{words}."
     return (
         f"{words}; the size of the model is not stated, and 10 million parameters or more are "
@@ -66,21 +71,21 @@ def noise_assumed(m: Measurements) -> str | None:
     )
 
 
-def _borrowed_noise(m: Measurements) -> list[tuple[str, BorrowedNoise]]:
+def _borrowed_noise(measurements: Measurements) -> list[tuple[str, BorrowedNoise]]:
     """What each arm borrows, by the arm's name."""
-    if m.statistics is None:
+    if measurements.statistics is None:
         return []
-    sides = zip(m.arms.both, m.statistics.noises, strict=True)
+    sides = zip(measurements.arms.both, measurements.statistics.noises, strict=True)
     return [
         (arm.name, noise.prior.borrowed) for arm, noise in sides if noise.prior.borrowed is not None
     ]
 
 
-def noise_borrowed(m: Measurements) -> str | None:
-    if m.statistics is None or m.statistics.noise_basis != "borrowed":
+def noise_borrowed(measurements: Measurements) -> str | None:
+    if measurements.statistics is None or measurements.statistics.noise_basis != "borrowed":
         return None
     families: dict[str, list[str]] = {}
-    for name, borrowed in _borrowed_noise(m):
+    for name, borrowed in _borrowed_noise(measurements):
         noise, equal = borrowed.noise, borrowed.noise_source.bit_equal
         left_out = f", {count(equal, 'group')} of bit-equal reruns left out" if equal else ""
         seen = (
@@ -95,12 +100,12 @@ def noise_borrowed(m: Measurements) -> str | None:
     return f"Run-to-run noise was borrowed from {which}, not measured here."
 
 
-def noise_contradicted(m: Measurements) -> str | None:
+def noise_contradicted(measurements: Measurements) -> str | None:
     contradicted = {
         f"{borrowed.agreement.ratio:.1f} times as much as those of "
         f"{borrowed.noise_source.family} (p = {borrowed.agreement.p:.2g}; "
         f"the family has a weight of {borrowed.agreement.weight:.2f} instead of 1)"
-        for _, borrowed in _borrowed_noise(m)
+        for _, borrowed in _borrowed_noise(measurements)
         if borrowed.agreement.contradicted and borrowed.agreement.ratio is not None
     }
     if not contradicted:
@@ -108,11 +113,11 @@ def noise_contradicted(m: Measurements) -> str | None:
     return f"The runs differ {' and '.join(sorted(contradicted))}."
 
 
-def family_unused(m: Measurements) -> str | None:
+def family_unused(measurements: Measurements) -> str | None:
     unused: dict[tuple[str, str], list[str]] = {}
-    for arm, noise_source in zip(m.arms.both, m.noise_sources, strict=True):
+    for arm, noise_source in zip(measurements.arms.both, measurements.noise_sources, strict=True):
         if noise_source is not None and (
-            reason := noise_source.refused or _other_level(m, noise_source)
+            reason := noise_source.refused or _other_level(measurements, noise_source)
         ):
             unused.setdefault((ascii(noise_source.family)[1:-1], reason), []).append(arm.name)
     lines = [
@@ -122,30 +127,32 @@ def family_unused(m: Measurements) -> str | None:
     return " ".join(lines) or None
 
 
-def _other_level(m: Measurements, noise_source: NoiseSource) -> str:
+def _other_level(measurements: Measurements, noise_source: NoiseSource) -> str:
     """Why a usable family is not used at this loss, "" where it is."""
     noise = noise_source.noise
     if (
         noise is None
         or noise.levels is None
-        or m.statistics is None
-        or noise_source in [borrowed.noise_source for _, borrowed in _borrowed_noise(m)]
+        or measurements.statistics is None
+        or noise_source in [borrowed.noise_source for _, borrowed in _borrowed_noise(measurements)]
     ):
         return ""
     low, high = noise.levels
     return (
         f"its groups end at losses of {low:.3f} to {high:.3f} nats, and this baseline at "
-        f"{m.statistics.baseline.level:.3f}, more than a "
+        f"{measurements.statistics.baseline.level:.3f}, more than a "
         "tenth away: another model, other data or another length"
     )
 
 
-def identical(m: Measurements) -> str | None:
-    return _left_out(m, ("copy",))
+def identical(measurements: Measurements) -> str | None:
+    return _left_out(measurements, ("copy",))
 
 
-def equal(m: Measurements) -> str | None:
-    runs = [run for arm in m.arms.both for run in arm.left_out if run.relation == "equal"]
+def equal(measurements: Measurements) -> str | None:
+    runs = [
+        run for arm in measurements.arms.both for run in arm.left_out if run.relation == "equal"
+    ]
     if not runs:
         return None
     shown = first_few([run.label for run in runs], RUNS_SHOWN)
@@ -155,12 +162,14 @@ def equal(m: Measurements) -> str | None:
     )
 
 
-def dependent(m: Measurements) -> str | None:
-    return _left_out(m, ("fork", "late"))
+def dependent(measurements: Measurements) -> str | None:
+    return _left_out(measurements, ("fork", "late"))
 
 
-def _left_out(m: Measurements, relations: tuple[Relation, ...]) -> str | None:
-    runs = [run for arm in m.arms.both for run in arm.left_out if run.relation in relations]
+def _left_out(measurements: Measurements, relations: tuple[Relation, ...]) -> str | None:
+    runs = [
+        run for arm in measurements.arms.both for run in arm.left_out if run.relation in relations
+    ]
     if not runs:
         return None
     whys = first_few([f"{run.label}: {run.why}" for run in runs], RUNS_SHOWN, "; ")
@@ -170,8 +179,8 @@ def _left_out(m: Measurements, relations: tuple[Relation, ...]) -> str | None:
     )
 
 
-def nonfinite_points_dropped(m: Measurements) -> str | None:
-    arms = [arm for arm in m.arms.both if arm.nonfinite.count]
+def nonfinite_points_dropped(measurements: Measurements) -> str | None:
+    arms = [arm for arm in measurements.arms.both if arm.nonfinite.count]
     if not arms:
         return None
     parts = [
@@ -181,21 +190,22 @@ def nonfinite_points_dropped(m: Measurements) -> str | None:
     return f"NaN, infinite or blank losses (or above 1,000,000) were left out: {', '.join(parts)}."
 
 
-def spikes_masked(m: Measurements) -> str | None:
-    if m.statistics is None or m.statistics.spikes.masked_share == 0.0:
+def spikes_masked(measurements: Measurements) -> str | None:
+    if measurements.statistics is None or measurements.statistics.spikes.masked_share == 0.0:
         return None
-    s = m.statistics.spikes
+    s = measurements.statistics.spikes
     return (
         f"Spikes cover {percent(s.masked_share)} of the window and are left out: "
-        f"{m.arms.candidate.name} {s.candidate}, {m.arms.baseline.name} {s.baseline}. With them "
-        f"the gap is {signed(m.statistics.raw_gap)} nats."
+        f"{measurements.arms.candidate.name} {s.candidate}, {measurements.arms.baseline.name} "
+        f"{s.baseline}. With them "
+        f"the gap is {signed(measurements.statistics.raw_gap)} nats."
     )
 
 
-def validation_not_compared(m: Measurements) -> str | None:
-    if only := _only_arm(m, is_evaluated):
+def validation_not_compared(measurements: Measurements) -> str | None:
+    if only := _only_arm(measurements, is_evaluated):
         return f"The validation losses were not compared: only {only} has them."
-    if not evaluated_apart(*m.arms.both_runs, m.window):
+    if not evaluated_apart(*measurements.arms.both_runs, measurements.window):
         return None
     return (
         "The validation losses were not compared: the arms evaluated at no common step of the "
@@ -203,11 +213,11 @@ def validation_not_compared(m: Measurements) -> str | None:
     )
 
 
-def _only_arm(m: Measurements, has: Callable[[Curve], bool]) -> str | None:
+def _only_arm(measurements: Measurements, has: Callable[[Curve], bool]) -> str | None:
     """The name of the arm of which alone a run has something; None where a run of each arm has it,
     or none.
     """
-    having = [arm.name for arm in m.arms.both if any(map(has, arm.runs))]
+    having = [arm.name for arm in measurements.arms.both if any(map(has, arm.runs))]
     return having[0] if len(having) == 1 else None
 
 
@@ -215,21 +225,28 @@ def _has_recorded(key: str, run: Curve) -> bool:
     return key in run.context
 
 
-def context_in_one_arm(m: Measurements) -> str | None:
-    keys = [key for key in (ENGINE, DEVICE_CLASS, DATA_DIGEST) if key not in m.policy.may_differ]
+def context_in_one_arm(measurements: Measurements) -> str | None:
+    keys = [
+        key
+        for key in (ENGINE, DEVICE_CLASS, DATA_DIGEST)
+        if key not in measurements.policy.may_differ
+    ]
     parts = [
-        f"{key} of {only}" for key in keys if (only := _only_arm(m, partial(_has_recorded, key)))
+        f"{key} of {only}"
+        for key in keys
+        if (only := _only_arm(measurements, partial(_has_recorded, key)))
     ]
     if not parts:
         return None
     return f"On record for one arm only: {', '.join(parts)}."
 
 
-def steps_missing(m: Measurements) -> str | None:
-    if m.resolution.coverage >= 1.0 - FEW_MISSING:
+def steps_missing(measurements: Measurements) -> str | None:
+    if measurements.resolution.coverage >= 1.0 - FEW_MISSING:
         return None
     missing = 1.0 - min(
-        completeness_of(run.steps[m.window.part(run.steps)]).coverage for run in m.arms.runs
+        completeness_of(run.steps[measurements.window.part(run.steps)]).coverage
+        for run in measurements.arms.runs
     )
     if missing > FEW_MISSING:
         return (
@@ -239,8 +256,8 @@ def steps_missing(m: Measurements) -> str | None:
     return None
 
 
-def policy_unusual(m: Measurements) -> str | None:
-    c = m.policy
+def policy_unusual(measurements: Measurements) -> str | None:
+    c = measurements.policy
     parts = [f"confidence {percent(c.confidence)}"] if c.confidence < USUAL_CONFIDENCE else []
     usual_df = ASSUMED_DF if None in c.declared_noise else MAX_DF
     parts += (
@@ -249,11 +266,11 @@ def policy_unusual(m: Measurements) -> str | None:
         else []
     )
     parts += [f"window {percent(c.window_fraction)} of the plan"] if c.window_fraction < 0.1 else []
-    if m.statistics is not None:
-        level = abs(m.statistics.baseline.level)
+    if measurements.statistics is not None:
+        level = abs(measurements.statistics.baseline.level)
         parts += [
             f"run-to-run noise {percent(f.prior.tau / level)} of the loss"
-            for f in m.statistics.noises
+            for f in measurements.statistics.noises
             if level and f.prior.tau < LEAST_NOISE * level and f.prior.borrowed is None
         ]
     if not parts:
@@ -261,14 +278,19 @@ def policy_unusual(m: Measurements) -> str | None:
     return f"The policy makes a pass easier than usual: {', '.join(dict.fromkeys(parts))}."
 
 
-def better_than_noise(m: Measurements) -> str | None:
-    if m.statistics is None or m.bounds is None or not m.bounds[1] < 0.0:
+def better_than_noise(measurements: Measurements) -> str | None:
+    if (
+        measurements.statistics is None
+        or measurements.bounds is None
+        or not measurements.bounds[1] < 0.0
+    ):
         return None
     better = (
-        f"{m.arms.candidate.name} is better by {-m.statistics.interval.mean:.4f} nats, more than "
+        f"{measurements.arms.candidate.name} is better by "
+        f"{-measurements.statistics.interval.mean:.4f} nats, more than "
         "noise explains"
     )
-    if m.compares != RECIPE:
+    if measurements.compares != RECIPE:
         return f"{better}: a gain, or another loss or data."
     return (
         f"{better}: if the arms differ in more than the precision, that may hide a loss of the "
@@ -276,41 +298,42 @@ def better_than_noise(m: Measurements) -> str | None:
     )
 
 
-def pairing_unproven(m: Measurements) -> str | None:
+def pairing_unproven(measurements: Measurements) -> str | None:
     if (
-        m.policy.pairing == "unpaired"
-        or m.r_pair is None
-        or m.r_pair >= SAME_ORDER
-        or not m.same_data_recorded
+        measurements.policy.pairing == "unpaired"
+        or measurements.r_pair is None
+        or measurements.r_pair >= SAME_ORDER
+        or not measurements.same_data_recorded
     ):
         return None
-    if m.policy.pairing == "stated":
+    if measurements.policy.pairing == "stated":
         what = "The order of the data is stated"
     else:
         what = "The data digests agree"
-    return f"{what}, but the batch noise of the arms correlates only {m.r_pair:.2f}."
+    return f"{what}, but the batch noise of the arms correlates only {measurements.r_pair:.2f}."
 
 
-def pairing_weak(m: Measurements) -> str | None:
+def pairing_weak(measurements: Measurements) -> str | None:
     if (
-        m.policy.pairing == "unpaired"
-        or m.r_pair is None
-        or not SAME_ORDER <= m.r_pair < SURELY_SAME_ORDER
+        measurements.policy.pairing == "unpaired"
+        or measurements.r_pair is None
+        or not SAME_ORDER <= measurements.r_pair < SURELY_SAME_ORDER
     ):
         return None
     return (
-        f"The batch noise of the arms correlates {m.r_pair:.2f}; the same data order usually gives "
+        f"The batch noise of the arms correlates {measurements.r_pair:.2f}; the same data order "
+        "usually gives "
         "above 0.9."
     )
 
 
-def window_sensitive(m: Measurements) -> str | None:
-    if m.statistics is None or m.statistics.margin is None:
+def window_sensitive(measurements: Measurements) -> str | None:
+    if measurements.statistics is None or measurements.statistics.margin is None:
         return None
-    margin = m.statistics.margin.nats
+    margin = measurements.statistics.margin.nats
     sides = {
         _side(entry["lo"], entry["hi"], margin): entry["fraction"]
-        for entry in m.statistics.sensitivity
+        for entry in measurements.statistics.sensitivity
     }
     if len(sides) < 2:
         return None
@@ -329,49 +352,54 @@ def _side(lo: float, hi: float, margin: float) -> str:
     return "straddles it"
 
 
-def rounded(m: Measurements) -> str | None:
-    if m.resolution.rounding_step < COARSE_ROUNDING_STEP:
+def rounded(measurements: Measurements) -> str | None:
+    if measurements.resolution.rounding_step < COARSE_ROUNDING_STEP:
         return None
-    return f"The losses are rounded to multiples of {m.resolution.rounding_step:.2g} nats."
+    return (
+        f"The losses are rounded to multiples of {measurements.resolution.rounding_step:.2g} nats."
+    )
 
 
-def smooth(m: Measurements) -> str | None:
-    if m.resolution.smoothing < SMOOTHED_WEIGHT:
+def smooth(measurements: Measurements) -> str | None:
+    if measurements.resolution.smoothing < SMOOTHED_WEIGHT:
         return None
-    return f"A series looks smoothed (weight about {m.resolution.smoothing:.2f})."
+    return f"A series looks smoothed (weight about {measurements.resolution.smoothing:.2f})."
 
 
-def unpaired_runs(m: Measurements) -> str | None:
-    if m.arms.unpaired == 0 or not m.arms.share_seeds:
+def unpaired_runs(measurements: Measurements) -> str | None:
+    if measurements.arms.unpaired == 0 or not measurements.arms.share_seeds:
         return None
-    return f"{count(m.arms.unpaired, 'run')} of a seed that the other arm lacks: not used."
+    return (
+        f"{count(measurements.arms.unpaired, 'run')} of a seed that the other arm lacks: not used."
+    )
 
 
-def controls_left_out(m: Measurements) -> str | None:
-    if not m.controls.left_out:
+def controls_left_out(measurements: Measurements) -> str | None:
+    if not measurements.controls.left_out:
         return None
-    return f"Controls not used: {'; '.join(m.controls.left_out)}."
+    return f"Controls not used: {'; '.join(measurements.controls.left_out)}."
 
 
-def short_reruns_left_out(m: Measurements) -> str | None:
-    left_out = [why for early in m.early for why in early.left_out]
+def short_reruns_left_out(measurements: Measurements) -> str | None:
+    left_out = [why for early in measurements.early for why in early.left_out]
     if not left_out:
         return None
     return f"Short reruns not used: {first_few(left_out, RUNS_SHOWN, '; ')}."
 
 
-def goes_beyond_plan(m: Measurements) -> str | None:
+def goes_beyond_plan(measurements: Measurements) -> str | None:
     """The sentence of `BEYOND_PLAN`, which also decides where those steps could hide something."""
-    beyond = beyond_plan(*m.arms.both_runs, m.window)
+    beyond = beyond_plan(*measurements.arms.both_runs, measurements.window)
     if beyond is None:
         return None
     what = (
-        f"Steps after the last one that is compared ({m.window.last:,}) are not in the window; a "
+        f"Steps after the last one that is compared ({measurements.window.last:,}) are not in the "
+        "window; a "
         f"run goes on to {beyond.last:,}"
     )
     if beyond.nonfinite_step is not None:
         return (
-            f"{what}, and {m.arms.candidate.name} has a NaN or infinite loss at step "
+            f"{what}, and {measurements.arms.candidate.name} has a NaN or infinite loss at step "
             f"{beyond.nonfinite_step:,}."
         )
     if beyond.gap is not None:
@@ -379,34 +407,38 @@ def goes_beyond_plan(m: Measurements) -> str | None:
     return f"{what}."
 
 
-def log_starts_late(m: Measurements) -> str | None:
-    first = late_start(m.arms.runs, m.window)
+def log_starts_late(measurements: Measurements) -> str | None:
+    first = late_start(measurements.arms.runs, measurements.window)
     if first is None:
         return None
     return (
-        f"A log begins at step {first:,} of {m.window.planned_steps:,}: what came before it was "
+        f"A log begins at step {first:,} of {measurements.window.planned_steps:,}: what came "
+        "before it was "
         "not judged."
     )
 
 
-def as_of(m: Measurements) -> str | None:
+def as_of(measurements: Measurements) -> str | None:
     """The sentence of `AS_OF`, which also decides where the gap would pass."""
-    if m.schedule.finished:
+    if measurements.schedule.finished:
         return None
     return (
-        f"The gap is known as of step {m.schedule.step:,}, not of a finished training: "
-        f"{m.schedule.why}."
+        f"The gap is known as of step {measurements.schedule.step:,}, not of a finished training: "
+        f"{measurements.schedule.why}."
     )
 
 
-def schedule_stated(m: Measurements) -> str | None:
-    if m.schedule.stated:
-        return f"That the schedule ended at step {m.schedule.step:,} is stated, not recorded."
+def schedule_stated(measurements: Measurements) -> str | None:
+    if measurements.schedule.stated:
+        return (
+            f"That the schedule ended at step {measurements.schedule.step:,} is stated, not "
+            "recorded."
+        )
     return None
 
 
-def rate_in_one_arm(m: Measurements) -> str | None:
-    only = _only_arm(m, lambda run: recorded_rates(run) is not None)
+def rate_in_one_arm(measurements: Measurements) -> str | None:
+    only = _only_arm(measurements, lambda run: recorded_rates(run) is not None)
     if not only:
         return None
     return (

@@ -17,10 +17,10 @@ def with_margin(rule: MarginRule) -> TrainingRule:
     """
 
     @functools.wraps(rule)
-    def measured(m: Measurements) -> str | None:
-        s = m.statistics
+    def measured(measurements: Measurements) -> str | None:
+        s = measurements.statistics
         if s is None or s.margin is None:
             return None
-        return rule(m, s, s.margin)
+        return rule(measurements, s, s.margin)
 
     return measured

@@ -40,29 +40,37 @@ class Advisory:
     downstream: tuple[TaskDocument, ...] = ()
 
 
-def measure_advisory(m: Measurements, downstream: tuple[TaskDocument, ...] = ()) -> Advisory:
+def measure_advisory(
+    measurements: Measurements, downstream: tuple[TaskDocument, ...] = ()
+) -> Advisory:
     """Everything that the runs' columns allow, with the downstream tasks that were compared
     already.
     """
-    measured = throughput(*m.arms.both_runs, m.policy.confidence)
+    measured = throughput(*measurements.arms.both_runs, measurements.policy.confidence)
     speed, reason = (
         (None, measured.reason) if isinstance(measured, NotComparable) else (measured, None)
     )
-    statistics = m.statistics
+    statistics = measurements.statistics
     if statistics is None:
         return Advisory(throughput=speed, speed_reason=reason, downstream=downstream)
-    window = m.aligned.steps[m.window.part(m.aligned.steps)]
-    curves = m.aligned.arm_means()
-    gap = statistics.interval.mean, *statistics.interval.bounds(*m.levels)
+    window = measurements.aligned.steps[measurements.window.part(measurements.aligned.steps)]
+    curves = measurements.aligned.arm_means()
+    gap = statistics.interval.mean, *statistics.interval.bounds(*measurements.levels)
     tax = None
     if isinstance(statistics.token_slope, TokenSlope):
         tax = tax_of_slope(statistics.token_slope, *gap)
-    elif (law := fit_law(m.aligned.steps, curves[0])) is not None:
+    elif (law := fit_law(measurements.aligned.steps, curves[0])) is not None:
         tax = token_tax(
-            law, window, int(m.aligned.steps[0]), *gap, constant_rate=constant_rate(m.arms.runs)
+            law,
+            window,
+            int(measurements.aligned.steps[0]),
+            *gap,
+            constant_rate=constant_rate(measurements.arms.runs),
         )
     return Advisory(
-        grad_norm=gradient_parity(*m.arms.both_runs, window, m.policy.confidence),
+        grad_norm=gradient_parity(
+            *measurements.arms.both_runs, window, measurements.policy.confidence
+        ),
         token_tax=tax,
         throughput=speed,
         speed_reason=reason,
@@ -70,13 +78,16 @@ def measure_advisory(m: Measurements, downstream: tuple[TaskDocument, ...] = ())
         if speed is not None and tax is not None
         else None,
         validation=validation_gap(
-            *m.arms.both_runs, m.window, statistics.interval.run, m.policy.confidence
+            *measurements.arms.both_runs,
+            measurements.window,
+            statistics.interval.run,
+            measurements.policy.confidence,
         ),
         run_spikes=spikes_over_run(
             curves[1] - curves[0],
-            m.aligned.steps,
+            measurements.aligned.steps,
             statistics.baseline.level,
-            m.resolution.rounding_step,
+            measurements.resolution.rounding_step,
         ),
         downstream=downstream,
     )

@@ -34,35 +34,41 @@ def compare_peers(
     The intervals of all pairs of `candidates` hold together at the policy's confidence, whatever
     the number of looks.
     """
-    m = measure(Compared(*names), first, second, policy, window, noise_families)
-    measured = throughput(*m.arms.both_runs, policy.confidence)
+    measurements = measure(Compared(*names), first, second, policy, window, noise_families)
+    measured = throughput(*measurements.arms.both_runs, policy.confidence)
     ratio = None if measured is None or isinstance(measured, NotComparable) else measured["ratio"]
     paired = (
         policy.pairing == "unpaired"
-        or m.r_pair is None
-        or m.r_pair >= SAME_ORDER
-        or m.same_data_recorded
+        or measurements.r_pair is None
+        or measurements.r_pair >= SAME_ORDER
+        or measurements.same_data_recorded
     )
     if ratio:
         faster = f", step speed {ratio['value']:.3f} x ({ratio['lo']:.3f} to {ratio['hi']:.3f})"
     else:
         faster = ""
-    if m.statistics is None or not paired:
+    if measurements.statistics is None or not paired:
         sentence = f"{names[1]} and {names[0]} have no common late window of one data order{faster}"
         return PeerDocument(
             name=names[0], gap=None, lo=None, hi=None, speed=ratio, sentence=f"{sentence}."
         )
     confidence = pairs_confidence(policy.confidence, candidates)
-    lo, hi = m.statistics.interval.bounds(confidence)
+    lo, hi = measurements.statistics.interval.bounds(confidence)
     words = "differ" if lo > 0.0 or hi < 0.0 else "are indistinguishable"
     if confidence == policy.confidence:
         together = ""
     else:
         together = f", {level_percent(confidence)} each so that all pairs hold together"
     gap = (
-        f"gap {signed(m.statistics.interval.mean, 4)} nats ({interval_words(lo, hi, 4)}{together})"
+        f"gap {signed(measurements.statistics.interval.mean, 4)} nats "
+        f"({interval_words(lo, hi, 4)}{together})"
     )
     sentence = f"{names[1]} and {names[0]} {words}: {gap}{faster}."
     return PeerDocument(
-        name=names[0], gap=m.statistics.interval.mean, lo=lo, hi=hi, speed=ratio, sentence=sentence
+        name=names[0],
+        gap=measurements.statistics.interval.mean,
+        lo=lo,
+        hi=hi,
+        speed=ratio,
+        sentence=sentence,
     )

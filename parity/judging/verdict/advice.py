@@ -129,7 +129,7 @@ class Advice:
 
 
 def advise(
-    m: Measurements,
+    measurements: Measurements,
     decision: Decision,
     layer_policy: str | None,
     layer_snr_db: LayerSnr | None,
@@ -140,10 +140,12 @@ def advise(
     to be given or trained. `layer_snr_db` is the candidate's quantization SNR by (layer, operand),
     dB, where measured.
     """
-    advice = _without_offers(m, decision, layer_policy, layer_snr_db, _asks_for_the_end(offers))
-    first = [offer_words(offer, job=m.multiplicity.registered) for offer in offers]
+    advice = _without_offers(
+        measurements, decision, layer_policy, layer_snr_db, _asks_for_the_end(offers)
+    )
+    first = [offer_words(offer, job=measurements.multiplicity.registered) for offer in offers]
     sentences = (*first, *advice.sentences)
-    if m.multiplicity.registered and decision.state != PASS and _ask_anew(sentences):
+    if measurements.multiplicity.registered and decision.state != PASS and _ask_anew(sentences):
         sentences = (*sentences, _NEW_QUESTION)
     return dataclasses.replace(
         advice,
@@ -163,38 +165,42 @@ def _asks_for_the_end(offers: Sequence[Offer]) -> bool:
 
 
 def _without_offers(
-    m: Measurements,
+    measurements: Measurements,
     decision: Decision,
     layer_policy: str | None,
     layer_snr_db: LayerSnr | None,
     end_is_asked: bool,
 ) -> Advice:
     """What to do apart from statements; `end_is_asked`: one of those is that the schedule ended."""
-    statistics = m.statistics
+    statistics = measurements.statistics
     if statistics is None or statistics.margin is None:
         return Advice(
-            sentences=_steps_by_code(m, decision, layer_policy, layer_snr_db, end_is_asked)
+            sentences=_steps_by_code(
+                measurements, decision, layer_policy, layer_snr_db, end_is_asked
+            )
         )
-    detectable = statistics.margin.nats - statistics.interval.half_width(*m.levels)
+    detectable = statistics.margin.nats - statistics.interval.half_width(*measurements.levels)
     straddles = decision.deciding.code == CI_STRADDLES_MARGIN.code
-    if not straddles or _only_the_end_decides(m, decision, statistics):
-        sentences = _steps_by_code(m, decision, layer_policy, layer_snr_db, end_is_asked)
+    if not straddles or _only_the_end_decides(measurements, decision, statistics):
+        sentences = _steps_by_code(measurements, decision, layer_policy, layer_snr_db, end_is_asked)
         if decision.state == INCONCLUSIVE:
-            sentences = (*_rest_of_log(m), *sentences)
+            sentences = (*_rest_of_log(measurements), *sentences)
         return Advice(sentences=sentences, minimum_detectable_gap=detectable)
     runs, steps, stride = (
-        runs_that_decide(m, statistics),
-        steps_that_decide(m, statistics),
-        sparse_log_that_decides(m, statistics),
+        runs_that_decide(measurements, statistics),
+        steps_that_decide(measurements, statistics),
+        sparse_log_that_decides(measurements, statistics),
     )
-    no_look = () if m.multiplicity.left or not any((runs, steps, stride)) else (NO_LOOK_LEFT,)
+    no_look = (
+        () if measurements.multiplicity.left or not any((runs, steps, stride)) else (NO_LOOK_LEFT,)
+    )
     return Advice(
         sentences=(
-            *_rest_of_log(m),
+            *_rest_of_log(measurements),
             *_denser_log(stride),
-            _straddle_sentence(m, runs, steps, stride, end_is_asked),
+            _straddle_sentence(measurements, runs, steps, stride, end_is_asked),
             *no_look,
-            *_about_noise(m, decision),
+            *_about_noise(measurements, decision),
         ),
         add_baseline_runs=runs[0] if runs else None,
         add_candidate_runs=runs[1] if runs else None,
@@ -204,20 +210,22 @@ def _without_offers(
 
 
 def _only_the_end_decides(
-    m: Measurements, decision: Decision, statistics: WindowStatistics
+    measurements: Measurements, decision: Decision, statistics: WindowStatistics
 ) -> bool:
     """Whether more runs would leave a gap that is below the margin open, because it is as of a
     point.
     """
     is_below = statistics.margin is not None and statistics.interval.mean < statistics.margin.nats
-    return AS_OF.code in decision.codes and m.policy.as_of != "accept" and is_below
+    return AS_OF.code in decision.codes and measurements.policy.as_of != "accept" and is_below
 
 
-def _about_noise(m: Measurements, decision: Decision) -> list[str]:
+def _about_noise(measurements: Measurements, decision: Decision) -> list[str]:
     """What is wrong with the noise on which the number of runs to add rests."""
     entries = [BY_CODE[code] for code in decision.codes]
     steps = (
-        entry.next_for(job=m.multiplicity.registered) for entry in entries if entry.about_run_noise
+        entry.next_for(job=measurements.multiplicity.registered)
+        for entry in entries
+        if entry.about_run_noise
     )
     return [step for step in steps if step is not None]
 
@@ -253,12 +261,14 @@ def predicted(
     return interval(gap.mean, within, term)
 
 
-def _decides(m: Measurements, statistics: WindowStatistics, got: Interval) -> bool:
+def _decides(measurements: Measurements, statistics: WindowStatistics, got: Interval) -> bool:
     distance = abs(statistics.margin.nats - got.mean) if statistics.margin else 0.0
-    return got.half_width(*m.levels) < distance
+    return got.half_width(*measurements.levels) < distance
 
 
-def runs_that_decide(m: Measurements, statistics: WindowStatistics) -> tuple[int, int] | None:
+def runs_that_decide(
+    measurements: Measurements, statistics: WindowStatistics
+) -> tuple[int, int] | None:
     """The fewest runs to add (baseline, candidate) so that the interval would leave the margin;
     None up to 16 in all.
     """
@@ -271,42 +281,46 @@ def runs_that_decide(m: Measurements, statistics: WindowStatistics) -> tuple[int
             split: predicted(statistics.interval, statistics.noises, *split, 1.0)
             for split in splits
         }
-        best = min(splits, key=lambda split: widths[split].half_width(*m.levels))
-        if _decides(m, statistics, widths[best]):
+        best = min(splits, key=lambda split: widths[split].half_width(*measurements.levels))
+        if _decides(measurements, statistics, widths[best]):
             return best
     return None
 
 
-def steps_that_decide(m: Measurements, statistics: WindowStatistics) -> int | None:
+def steps_that_decide(measurements: Measurements, statistics: WindowStatistics) -> int | None:
     """Planned steps to add so that the interval would leave the margin; None where longer training
     can't do it.
     """
     for factor in STEP_FACTORS:
-        if _decides(m, statistics, predicted(statistics.interval, statistics.noises, 0, 0, factor)):
-            return round((factor - 1.0) * m.window.planned_steps)
+        if _decides(
+            measurements,
+            statistics,
+            predicted(statistics.interval, statistics.noises, 0, 0, factor),
+        ):
+            return round((factor - 1.0) * measurements.window.planned_steps)
     return None
 
 
-def sparse_log_that_decides(m: Measurements, statistics: WindowStatistics) -> int | None:
+def sparse_log_that_decides(measurements: Measurements, statistics: WindowStatistics) -> int | None:
     """The log's interval in steps if a log of every step would leave the margin; None where it has
     every step, or that can't do it.
     """
-    stride = max(run.completeness.stride or 1 for run in m.arms.runs)
+    stride = max(run.completeness.stride or 1 for run in measurements.arms.runs)
     if stride > 1 and _decides(
-        m, statistics, predicted(statistics.interval, statistics.noises, 0, 0, stride)
+        measurements, statistics, predicted(statistics.interval, statistics.noises, 0, 0, stride)
     ):
         return stride
     return None
 
 
 def _straddle_sentence(
-    m: Measurements,
+    measurements: Measurements,
     runs: tuple[int, int] | None,
     steps: int | None,
     stride: int | None,
     end_is_asked: bool,
 ) -> str:
-    seeds = m.statistics is not None and m.statistics.interval.run.seeds > 1
+    seeds = measurements.statistics is not None and measurements.statistics.interval.run.seeds > 1
     if runs is None and steps is None and stride is None:
         return (
             f"The gap is so near the margin that {MAX_ADDED_RUNS} more runs would not decide it: "
@@ -314,39 +328,47 @@ def _straddle_sentence(
         )
     options = []
     if runs is not None:
-        words = count(runs[0], "more seed") + " in both arms" if seeds else _runs_words(m, runs)
-        options.append((sum(runs) * m.window.planned_steps, "add", words))
+        words = (
+            count(runs[0], "more seed") + " in both arms"
+            if seeds
+            else _runs_words(measurements, runs)
+        )
+        options.append((sum(runs) * measurements.window.planned_steps, "add", words))
     if stride is not None:
         words = (
             "runs that log every step instead of every "
-            f"{stride:,}{_cost(m.arms.runs[0], len(m.arms.runs))}"
+            f"{stride:,}{_cost(measurements.arms.runs[0], len(measurements.arms.runs))}"
         )
-        options.append((len(m.arms.runs) * m.window.planned_steps, "train", words))
+        options.append(
+            (len(measurements.arms.runs) * measurements.window.planned_steps, "train", words)
+        )
     if steps is not None:
-        options.append(_longer(m, steps))
-    if m.schedule.finished:
+        options.append(_longer(measurements, steps))
+    if measurements.schedule.finished:
         without = "; more steps won't help."
-    elif m.window.unreached or (m.window.plan == "unknown" and not end_is_asked):
+    elif measurements.window.unreached or (
+        measurements.window.plan == "unknown" and not end_is_asked
+    ):
         without = "; or train on to the end of the schedule."
     else:
         without = "."
     tail = without if steps is None and stride is None else "."
     options.sort()  # the cheapest first, in steps to train
-    if not m.multiplicity.left:
+    if not measurements.multiplicity.left:
         return (
             f"Ask a new question that has {' or '.join(what for _, _, what in options)} from its "
             f"start{tail}"
         )
     words = " or ".join(f"{verb} {what}" for _, verb, what in options)
-    look = f"(look {m.multiplicity.look + 1} of {m.multiplicity.looks})"
+    look = f"(look {measurements.multiplicity.look + 1} of {measurements.multiplicity.looks})"
     return f"{words[0].upper()}{words[1:]} to decide {look}{tail}"
 
 
-def _rest_of_log(m: Measurements) -> tuple[str, ...]:
+def _rest_of_log(measurements: Measurements) -> tuple[str, ...]:
     """The rest of a log that ends before the other arm's, before runs that would be trained on. A
     service has recorded all that there is.
     """
-    if m.multiplicity.registered:
+    if measurements.multiplicity.registered:
         return ()
     ends = [
         (
@@ -354,7 +376,7 @@ def _rest_of_log(m: Measurements) -> tuple[str, ...]:
             max((run.completeness.stride or 1 for run in arm.runs), default=1),
             arm.name,
         )
-        for arm in m.arms.both
+        for arm in measurements.arms.both
     ]
     (last, stride, name), (end, other_stride, other) = sorted(ends)
     if not ends_early(last, end, max(stride, other_stride), end):
@@ -377,12 +399,12 @@ def _denser_log(stride: int | None) -> tuple[str, ...]:
     return (sentence,)
 
 
-def _longer(m: Measurements, steps: int) -> tuple[int, str, str]:
+def _longer(measurements: Measurements, steps: int) -> tuple[int, str, str]:
     """Steps to train in all, and words: runs whose schedule has ended have to be trained again, on
     a longer one.
     """
-    runs, planned = m.arms.runs, m.window.planned_steps
-    if not m.schedule.finished:
+    runs, planned = measurements.arms.runs, measurements.window.planned_steps
+    if not measurements.schedule.finished:
         return (
             len(runs) * steps,
             "train",
@@ -396,8 +418,8 @@ def _longer(m: Measurements, steps: int) -> tuple[int, str, str]:
     )
 
 
-def _runs_words(m: Measurements, runs: tuple[int, int]) -> str:
-    sides = ((runs[1], m.arms.candidate), (runs[0], m.arms.baseline))
+def _runs_words(measurements: Measurements, runs: tuple[int, int]) -> str:
+    sides = ((runs[1], measurements.arms.candidate), (runs[0], measurements.arms.baseline))
     return " and ".join(
         f"{count(added, f'more {arm.name} run')}{_cost(arm.runs[0], added)}"
         for added, arm in sides
@@ -418,13 +440,13 @@ def _cost(run: Curve, runs: float) -> str:
 
 
 def _steps_by_code(
-    m: Measurements,
+    measurements: Measurements,
     decision: Decision,
     layer_policy: str | None,
     layer_snr_db: LayerSnr | None,
     end_is_asked: bool,
 ) -> tuple[str, ...]:
-    job = m.multiplicity.registered
+    job = measurements.multiplicity.registered
     # a check failed, not the loss
     if (
         decision.state == FAIL
@@ -432,7 +454,7 @@ def _steps_by_code(
     ):
         return (step,)
     if decision.state == FAIL:
-        entries = (BY_CODE[code] for code in decision.codes if m.compares == RECIPE)
+        entries = (BY_CODE[code] for code in decision.codes if measurements.compares == RECIPE)
         confounds = sorted(
             (entry for entry in entries if entry.explains_a_fail),
             key=lambda entry: entry is CONFOUNDED,
@@ -441,14 +463,14 @@ def _steps_by_code(
         if causes:  # no layer is blamed while another cause is on record
             return tuple(causes)
         return (
-            _step_after_fail(m, decision.deciding.code, layer_policy),
+            _step_after_fail(measurements, decision.deciding.code, layer_policy),
             *worst_layers(layer_snr_db or {}),
-            *_state_recipe(m),
+            *_state_recipe(measurements),
         )
     steps = (
         {code: BY_CODE[code].next_for(job=job) for code in decision.codes}
-        | _fitting(m, decision, end_is_asked)
-        | _steps_after_a_stop(m, decision)
+        | _fitting(measurements, decision, end_is_asked)
+        | _steps_after_a_stop(measurements, decision)
     )
     sentences = [step for step in steps.values() if step is not None]
     deciding = BY_CODE[decision.deciding.code]
@@ -458,49 +480,49 @@ def _steps_by_code(
         and deciding.remedy
     ):
         sentences.insert(0, deciding.remedy)
-    statistics = m.statistics
+    statistics = measurements.statistics
     if decision.state == PASS and "RUN_NOISE_ASSUMED" in decision.codes:
-        sentences += _state_size(m)
+        sentences += _state_size(measurements)
     if (
         decision.deciding.code == "RUN_NOISE_ASSUMED"
         and statistics is not None
         and statistics.margin is not None
     ):
         margin = statistics.margin.nats
-        passing = max(margin - statistics.interval.half_width(*m.levels), 0.0)
-        sentences.append(_measure_noise(m, statistics))
+        passing = max(margin - statistics.interval.half_width(*measurements.levels), 0.0)
+        sentences.append(_measure_noise(measurements, statistics))
         sentences.append(
             f"With the noise assumed, a true gap up to {passing:.{nats_decimals(margin)}f} nats "
             "can pass."
         )
-        sentences += _state_size(m)
+        sentences += _state_size(measurements)
     return tuple(dict.fromkeys(sentences))
 
 
-def _fitting(m: Measurements, decision: Decision, end_is_asked: bool) -> dict[str, str]:
+def _fitting(measurements: Measurements, decision: Decision, end_is_asked: bool) -> dict[str, str]:
     """The next steps that depend on what was given already, by code."""
     found = {}
-    differing = [difference_words(m, entry) for entry in m.differing_context]
+    differing = [difference_words(measurements, entry) for entry in measurements.differing_context]
     if decision.deciding.code == CONFOUNDED.code and 0 < len(differing) <= MOST_NAMED:
         found[CONFOUNDED.code] = (
             f"Train both arms with the same {' and '.join(differing)}, so that only the "
-            f"{m.compares} differs."
+            f"{measurements.compares} differs."
         )
     if AS_OF.code in decision.codes:
-        found[AS_OF.code] = _finish(m, end_is_asked)
-    if m.compares != RECIPE:
+        found[AS_OF.code] = _finish(measurements, end_is_asked)
+    if measurements.compares != RECIPE:
         found |= {
-            code: words.format(compares=m.compares)
+            code: words.format(compares=measurements.compares)
             for code, words in _ONE_RECIPE_STEPS.items()
             if code in decision.codes
         }
     if (
         NO_MARGIN in decision.codes
-        and m.policy.margin is not None
-        and m.policy.margin.unit == "tokens"
+        and measurements.policy.margin is not None
+        and measurements.policy.margin.unit == "tokens"
     ):
         found[NO_MARGIN] = SLOPE_NEEDED
-    strides = {run.completeness.stride for run in m.arms.runs if run.completeness.stride}
+    strides = {run.completeness.stride for run in measurements.arms.runs if run.completeness.stride}
     if TOO_FEW in decision.codes and len(strides) > 1:
         every = " and ".join(f"{stride:,}" for stride in sorted(strides))
         found[TOO_FEW] = (
@@ -510,23 +532,28 @@ def _fitting(m: Measurements, decision: Decision, end_is_asked: bool) -> dict[st
     return found
 
 
-def _finish(m: Measurements, end_is_asked: bool) -> str:
+def _finish(measurements: Measurements, end_is_asked: bool) -> str:
     """How a training that is not finished, or not known to be, gets a verdict at its end."""
-    until = f"Until then read the gap as of step {m.schedule.step:,}."
-    if m.window.unreached:
-        return f"Train every run to its planned last step, {m.window.at_plan.last:,}. {until}"
+    until = f"Until then read the gap as of step {measurements.schedule.step:,}."
+    if measurements.window.unreached:
+        return (
+            f"Train every run to its planned last step, {measurements.window.at_plan.last:,}. "
+            f"{until}"
+        )
     if end_is_asked:
         return f"Else train to the end of the schedule and log the learning rate. {until}"
-    if m.window.plan == "unknown":
-        plan = "" if m.multiplicity.registered else ", and state its planned length"
+    if measurements.window.plan == "unknown":
+        plan = "" if measurements.multiplicity.registered else ", and state its planned length"
         return (
             "Train every run to the end of its schedule with the learning rate in the log"
             f"{plan}. {until}"
         )
-    what = f"The runs are at the end of their plan, but {m.schedule.why}."
-    if m.policy.as_of == "accept" and m.policy.schedule != "decayed":
+    what = f"The runs are at the end of their plan, but {measurements.schedule.why}."
+    if measurements.policy.as_of == "accept" and measurements.policy.schedule != "decayed":
         how = (
-            "schedule: decayed in the policy" if m.multiplicity.registered else "--schedule decayed"
+            "schedule: decayed in the policy"
+            if measurements.multiplicity.registered
+            else "--schedule decayed"
         )
         return f"{what} Log the learning rate, or state that it had decayed ({how})."
     return (
@@ -535,12 +562,12 @@ def _finish(m: Measurements, end_is_asked: bool) -> str:
     )
 
 
-def _steps_after_a_stop(m: Measurements, decision: Decision) -> dict[str, str]:
+def _steps_after_a_stop(measurements: Measurements, decision: Decision) -> dict[str, str]:
     """What to do about runs that are not finished because the live rules stopped them, by code."""
     why = next(
         (
             note.removeprefix(STOPPED)
-            for run in m.arms.runs
+            for run in measurements.arms.runs
             for note in run.notes
             if note.startswith(STOPPED)
         ),
@@ -555,20 +582,20 @@ def _steps_after_a_stop(m: Measurements, decision: Decision) -> dict[str, str]:
     }
 
 
-def _step_after_fail(m: Measurements, code: str, layer_policy: str | None) -> str:
+def _step_after_fail(measurements: Measurements, code: str, layer_policy: str | None) -> str:
     """The next experiments in order of cost, without those that the candidate's stated recipe has
     made already; of layers only where a quantized candidate fails against another recipe.
     """
-    if m.compares != RECIPE:
-        return _BISECT[m.compares]
-    recipe = (m.arms.candidate.recipe or "").lower()
-    if recipe and m.arms.baseline.recipe == m.arms.candidate.recipe:
-        return f"Both arms train with {m.arms.candidate.recipe}: {_COMPARE_REST}"
+    if measurements.compares != RECIPE:
+        return _BISECT[measurements.compares]
+    recipe = (measurements.arms.candidate.recipe or "").lower()
+    if recipe and measurements.arms.baseline.recipe == measurements.arms.candidate.recipe:
+        return f"Both arms train with {measurements.arms.candidate.recipe}: {_COMPARE_REST}"
     if is_in_bf16(recipe):
-        return f"{m.arms.candidate.name} computes in {recipe}: {_COMPARE_REST}"
+        return f"{measurements.arms.candidate.name} computes in {recipe}: {_COMPARE_REST}"
     if code in _BROKEN:
         return (BY_CODE[code].remedy or _BROKEN[code]) if recipe else _BROKEN[code]
-    if any(run.context.get(ENGINE) == _COMMAND for run in m.arms.candidate.runs):
+    if any(run.context.get(ENGINE) == _COMMAND for run in measurements.arms.candidate.runs):
         return _LAUNCHER_WORDS
     if not recipe:
         return "Look at the first step where the arms diverge."
@@ -593,12 +620,12 @@ def named_change(document: VerdictDocument, layer_policy: str | None) -> Change 
     return next(iter(changes_after_fail(recipe, layer_policy)), None)
 
 
-def _state_recipe(m: Measurements) -> tuple[str, ...]:
+def _state_recipe(measurements: Measurements) -> tuple[str, ...]:
     """What is missing for advice that fits the recipe; an arm's name says nothing about it."""
-    arm = m.arms.candidate
+    arm = measurements.arms.candidate
     if arm.recipe is not None:
         return ()
-    if m.multiplicity.registered:
+    if measurements.multiplicity.registered:
         how = "in the job file"
     else:
         how = f"--recipe {shlex.quote(arm.name + '=RECIPE')}"
@@ -645,9 +672,11 @@ def _most_underflow(layers: LayerSnr) -> tuple[str, ...]:
     return (f"The layers where most values become zero: {', '.join(named)}.",)
 
 
-def _state_size(m: Measurements) -> tuple[str, ...]:
+def _state_size(measurements: Measurements) -> tuple[str, ...]:
     """What is missing on record of the model, by whose size its run-to-run noise may be assumed."""
-    if m.multiplicity.registered or all(PARAMETERS in run.context for run in m.arms.runs):
+    if measurements.multiplicity.registered or all(
+        PARAMETERS in run.context for run in measurements.arms.runs
+    ):
         return ()
     return (
         (
@@ -657,14 +686,14 @@ def _state_size(m: Measurements) -> tuple[str, ...]:
     )
 
 
-def _measure_noise(m: Measurements, statistics: WindowStatistics) -> str:
+def _measure_noise(measurements: Measurements, statistics: WindowStatistics) -> str:
     """Which arms need further runs before their noise is measured."""
     missing = math.ceil(MIN_MEASURED_DF - statistics.measured_df - statistics.early_df)
     if statistics.interval.run.seeds > 1:
         return f"Add {count(missing, 'seed')} to both arms to measure the run-to-run noise."
     bare = [
         arm.name
-        for arm, noise in zip(m.arms.both, statistics.noises, strict=True)
+        for arm, noise in zip(measurements.arms.both, statistics.noises, strict=True)
         if not noise.has_reruns
     ]
     if not bare:

@@ -10,23 +10,23 @@ from parity.judging.gap.interval import Interval
 from parity.judging.measurements import Measurements
 
 
-def deciding_levels(m: Measurements, state: State) -> tuple[float, float]:
+def deciding_levels(measurements: Measurements, state: State) -> tuple[float, float]:
     """The levels of the run-to-run noise and of the error within pairs: a fail keeps the policy's
     confidence, which further looks and candidates do not make harder; anything else shares it.
     """
     if state == FAIL:
-        return m.policy.confidence, m.policy.confidence
-    return m.levels
+        return measurements.policy.confidence, measurements.policy.confidence
+    return measurements.levels
 
 
 def deciding_interval(
-    m: Measurements, interval: Interval, state: State
+    measurements: Measurements, interval: Interval, state: State
 ) -> DecidingIntervalDocument:
     """The interval of the window's gap, nats, that decided a verdict of this state."""
-    levels = deciding_levels(m, state)
+    levels = deciding_levels(measurements, state)
     lo, hi = interval.bounds(*levels)
     return DecidingIntervalDocument(
-        level=levels[0], lo=lo, hi=hi, one_sided=state == FAIL or not m.policy.two_sided
+        level=levels[0], lo=lo, hi=hi, one_sided=state == FAIL or not measurements.policy.two_sided
     )
 
 

@@ -49,7 +49,7 @@ MEASURED = (
 
 
 def verdict_document(
-    m: Measurements,
+    measurements: Measurements,
     decision: Decision,
     advisory: Advisory,
     *,
@@ -66,25 +66,34 @@ def verdict_document(
             "verdict": decision.state,
             "codes": decision.codes,
             "reasons": [decision.deciding, *decision.others],
-            "profile": m.policy.profile_name,
+            "profile": measurements.policy.profile_name,
             **(
                 {}
-                if m.compares == RECIPE
-                else {"compares": m.compares, "may_differ": compared_keys(m.compares)}
+                if measurements.compares == RECIPE
+                else {
+                    "compares": measurements.compares,
+                    "may_differ": compared_keys(measurements.compares),
+                }
             ),
             "layer_policy": layer_policy,
             "advice": advice,
             "checks": checks,
-            "multiplicity": _multiplicity(m),
-            "baseline": _arm(m.arms.baseline, m.statistics.baseline if m.statistics else None),
-            "candidate": _arm(m.arms.candidate, m.statistics.candidate if m.statistics else None),
-            "window": _window(m),
-            **_chance(m, decision),
+            "multiplicity": _multiplicity(measurements),
+            "baseline": _arm(
+                measurements.arms.baseline,
+                measurements.statistics.baseline if measurements.statistics else None,
+            ),
+            "candidate": _arm(
+                measurements.arms.candidate,
+                measurements.statistics.candidate if measurements.statistics else None,
+            ),
+            "window": _window(measurements),
+            **_chance(measurements, decision),
             "schedule": {
-                "step": m.schedule.step,
-                "finished": m.schedule.finished,
-                "stated": m.schedule.stated,
-                "slope": m.schedule.slope,
+                "step": measurements.schedule.step,
+                "finished": measurements.schedule.finished,
+                "stated": measurements.schedule.stated,
+                "slope": measurements.schedule.slope,
             },
             "nonfinite": {
                 side: {
@@ -93,35 +102,39 @@ def verdict_document(
                     "first_step": arm.nonfinite.first_step,
                     "at_end": arm.nonfinite.at_end,
                 }
-                for side, arm in zip(SIDES, m.arms.both, strict=True)
+                for side, arm in zip(SIDES, measurements.arms.both, strict=True)
             },
-            "resolution": m.resolution,
-            "mismatch": m.mismatch,
-            "worst_run": m.worst_run,
-            **({} if m.arms.pairing.by == "seeds" else {"pairing": _pairing(m.arms)}),
-            "context_differs": m.differing_context,
+            "resolution": measurements.resolution,
+            "mismatch": measurements.mismatch,
+            "worst_run": measurements.worst_run,
+            **(
+                {}
+                if measurements.arms.pairing.by == "seeds"
+                else {"pairing": _pairing(measurements.arms)}
+            ),
+            "context_differs": measurements.differing_context,
             **fields_of(advisory),
             "other_candidates": peers,
-            "inputs": _inputs(m),
+            "inputs": _inputs(measurements),
             "params": {
-                "policy": m.policy.document(),
-                "planned_steps": m.window.planned_steps,
-                "plan": m.window.plan,
+                "policy": measurements.policy.document(),
+                "planned_steps": measurements.window.planned_steps,
+                "plan": measurements.window.plan,
                 "max_nonfinite_share": NONFINITE_SHARE,
             },
-            **_measured(m, decision.state),
+            **_measured(measurements, decision.state),
         }
     )
     return document
 
 
-def _measured(m: Measurements, state: State) -> dict[str, Any]:
-    statistics = m.statistics
+def _measured(measurements: Measurements, state: State) -> dict[str, Any]:
+    statistics = measurements.statistics
     if statistics is None:
         return {
             **dict.fromkeys(MEASURED),
-            "noise": {"r_pair": m.r_pair},
-            "convergence": {"planned_share": m.planned_share},
+            "noise": {"r_pair": measurements.r_pair},
+            "convergence": {"planned_share": measurements.planned_share},
         }
     return {
         "margin": statistics.margin,
@@ -130,8 +143,8 @@ def _measured(m: Measurements, state: State) -> dict[str, Any]:
         if isinstance(statistics.token_slope, TokenSlope)
         else None,
         "gap": {
-            **_gap(statistics, m.levels),
-            "deciding": deciding_interval(m, statistics.interval, state),
+            **_gap(statistics, measurements.levels),
+            "deciding": deciding_interval(measurements, statistics.interval, state),
         },
         "se_parts": {
             "within": statistics.interval.within.value,
@@ -143,9 +156,9 @@ def _measured(m: Measurements, state: State) -> dict[str, Any]:
         "tau": {
             "baseline": _tau(statistics.noises[0], statistics),
             "candidate": _tau(statistics.noises[1], statistics),
-            "controls_used": len(m.controls.used),
+            "controls_used": len(measurements.controls.used),
         },
-        "noise": _noise(statistics, m.r_pair),
+        "noise": _noise(statistics, measurements.r_pair),
         "convergence": {
             "baseline": {
                 "decline": statistics.baseline.decline,
@@ -155,7 +168,7 @@ def _measured(m: Measurements, state: State) -> dict[str, Any]:
                 "decline": statistics.candidate.decline,
                 "first_loss": statistics.candidate.first_loss,
             },
-            "planned_share": m.planned_share,
+            "planned_share": measurements.planned_share,
         },
         "drift": {
             "change": statistics.drift,
@@ -173,9 +186,9 @@ def _measured(m: Measurements, state: State) -> dict[str, Any]:
     }
 
 
-def _chance(m: Measurements, decision: Decision) -> dict[str, Any]:
+def _chance(measurements: Measurements, decision: Decision) -> dict[str, Any]:
     """The chance of parity, where only the evidence is missing for a pass or a fail."""
-    s = m.statistics
+    s = measurements.statistics
     if (
         not BY_CODE[decision.deciding.code].shows_chance
         or s is None
@@ -183,19 +196,19 @@ def _chance(m: Measurements, decision: Decision) -> dict[str, Any]:
         or s.n < POINTS_TO_FAIL
     ):
         return {}
-    below = s.interval.chance_below(-s.margin.nats) if m.policy.two_sided else 0.0
+    below = s.interval.chance_below(-s.margin.nats) if measurements.policy.two_sided else 0.0
     return {"chance_of_parity": s.interval.chance_below(s.margin.nats) - below}
 
 
-def _multiplicity(m: Measurements) -> dict[str, Any]:
-    shared = m.multiplicity
+def _multiplicity(measurements: Measurements) -> dict[str, Any]:
+    shared = measurements.multiplicity
     return {
         "look": shared.look,
         "looks": shared.looks,
         "candidates": shared.candidates,
         "registered": shared.registered,
         "weights": [look_weight(shared.looks)] * shared.looks,
-        "confidence": m.confidence,
+        "confidence": measurements.confidence,
     }
 
 
@@ -302,32 +315,33 @@ def _pairing(arms: Arms) -> dict[str, Any]:
     return {"by": arms.pairing.by, "pairs": pairs}
 
 
-def _window(m: Measurements) -> dict[str, Any]:
+def _window(measurements: Measurements) -> dict[str, Any]:
     measured = (
-        {"n": m.statistics.n, "sensitivity": m.statistics.sensitivity}
-        if m.statistics
+        {"n": measurements.statistics.n, "sensitivity": measurements.statistics.sensitivity}
+        if measurements.statistics
         else {"n": 0, "sensitivity": ()}
     )
     return {
-        "first": m.window.first,
-        "last": m.window.last,
-        "fraction": m.window.fraction,
-        "rule": m.window.rule,
+        "first": measurements.window.first,
+        "last": measurements.window.last,
+        "fraction": measurements.window.fraction,
+        "rule": measurements.window.rule,
         **measured,
     }
 
 
-def _inputs(m: Measurements) -> dict[str, Any]:
+def _inputs(measurements: Measurements) -> dict[str, Any]:
     early = {
-        side: [_run(run) for run in arm.used] for side, arm in zip(SIDES, m.early, strict=True)
+        side: [_run(run) for run in arm.used]
+        for side, arm in zip(SIDES, measurements.early, strict=True)
     }
     return {
-        "baseline": [_run(run) for run in m.arms.baseline.runs],
-        "candidate": [_run(run) for run in m.arms.candidate.runs],
-        "controls": [_run(run) for run in m.controls.used],
+        "baseline": [_run(run) for run in measurements.arms.baseline.runs],
+        "candidate": [_run(run) for run in measurements.arms.candidate.runs],
+        "controls": [_run(run) for run in measurements.controls.used],
         **({"short_reruns": early} if any(early.values()) else {}),
-        "common_steps": len(m.aligned.steps),
-        "sha256_aligned": m.aligned.digest(),
+        "common_steps": len(measurements.aligned.steps),
+        "sha256_aligned": measurements.aligned.digest(),
     }
 
 

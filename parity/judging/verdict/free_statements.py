@@ -116,24 +116,31 @@ def _offer(free: Sequence[_Free], judged: JudgedPair) -> Offer:
 
 def _allowed(question: PairQuestion, judged: JudgedPair) -> list[_Free]:
     """Every statement that would change something and that nothing on record contradicts."""
-    m, codes = judged.measurements, judged.decision.codes
+    measurements, codes = judged.measurements, judged.decision.codes
     found = [
-        _decided_end(question, m),
-        _recipes(m),
-        _rounding(m),
-        _loaded(m) if START_DIFFERS.code in codes or not m.schedule.finished else None,
+        _decided_end(question, measurements),
+        _recipes(measurements),
+        _rounding(measurements),
+        _loaded(measurements)
+        if START_DIFFERS.code in codes or not measurements.schedule.finished
+        else None,
         _seeds(question) if SEEDS_UNSTATED.code in codes else None,
-        _same_order() if ORDER_UNSHOWN.code in codes and not m.batches_proven else None,
+        _same_order() if ORDER_UNSHOWN.code in codes and not measurements.batches_proven else None,
         _other_order() if DATA_ORDER_MISMATCH.code == codes[0] else None,
-        _one_quantity(m) if LOSSES_DIFFER.code in codes else None,
-        _other_loss(m) if LOSS_NOT_NATS.code in codes else None,
-        _first_steps(m) if TREATMENT_UNSHOWN.code in codes else None,
+        _one_quantity(measurements) if LOSSES_DIFFER.code in codes else None,
+        _other_loss(measurements) if LOSS_NOT_NATS.code in codes else None,
+        _first_steps(measurements) if TREATMENT_UNSHOWN.code in codes else None,
     ]
     return [one for one in found if one is not None]
 
 
-def _decided_end(question: PairQuestion, m: Measurements) -> _Free | None:
-    asked = end_of_training(m.arms.runs, m.window, question.policy, finished=m.schedule.finished)
+def _decided_end(question: PairQuestion, measurements: Measurements) -> _Free | None:
+    asked = end_of_training(
+        measurements.arms.runs,
+        measurements.window,
+        question.policy,
+        finished=measurements.schedule.finished,
+    )
     if asked is None:
         return None
     if asked.statement.key == "planned_steps":
@@ -147,9 +154,13 @@ def _decided_end(question: PairQuestion, m: Measurements) -> _Free | None:
     return _Free(question=asked.question, statements=(asked.statement,), apply=state)
 
 
-def _recipes(m: Measurements) -> _Free | None:
+def _recipes(measurements: Measurements) -> _Free | None:
     """The recipes of arms that are called by one, and have none on record."""
-    named = [arm.name for arm in _unstated(m) if _may_be(arm)] if m.compares == RECIPE else []
+    named = (
+        [arm.name for arm in _unstated(measurements) if _may_be(arm)]
+        if measurements.compares == RECIPE
+        else []
+    )
     if not named:
         return None
     first, *others = named
@@ -165,11 +176,11 @@ def _recipes(m: Measurements) -> _Free | None:
     )
 
 
-def _rounding(m: Measurements) -> _Free | None:
+def _rounding(measurements: Measurements) -> _Free | None:
     """Rounding to nearest of arms whose name says nothing of it."""
     named = [
         arm.name
-        for arm in _unstated(m)
+        for arm in _unstated(measurements)
         if not _may_be(arm) and not _FOUR_BITS.search(f"{arm.name} {arm.recipe or ''}")
     ]
     if not named:
@@ -187,9 +198,9 @@ def _rounding(m: Measurements) -> _Free | None:
     )
 
 
-def _unstated(m: Measurements) -> list[Arm]:
+def _unstated(measurements: Measurements) -> list[Arm]:
     """Arms whose rounding is assumed, because neither the record nor the policy says it."""
-    arms = zip(m.arms.both, m.policy.declared_noise, strict=True)
+    arms = zip(measurements.arms.both, measurements.policy.declared_noise, strict=True)
     return [arm for arm, declared in arms if arm.rounding_unstated and declared is None]
 
 
@@ -201,18 +212,20 @@ def _may_be(arm: Arm) -> bool:
     return recorded == {width_of(arm.name)}
 
 
-def _loaded(m: Measurements) -> _Free | None:
+def _loaded(measurements: Measurements) -> _Free | None:
     """Trained weights at the start of both arms, where their first losses are below those of
     untrained ones.
     """
-    level = m.statistics.baseline.level if m.statistics else None
+    level = measurements.statistics.baseline.level if measurements.statistics else None
     if (
-        m.policy.start == LOADED
+        measurements.policy.start == LOADED
         or level is None
-        or any(START in run.context for run in m.arms.runs)
+        or any(START in run.context for run in measurements.arms.runs)
     ):
         return None
-    if any(not len(run.loss) or run.loss[0] >= FROM_SCRATCH * level for run in m.arms.runs):
+    if any(
+        not len(run.loss) or run.loss[0] >= FROM_SCRATCH * level for run in measurements.arms.runs
+    ):
         return None
     return _Free(
         question="Did both arms begin with trained weights?",
@@ -259,12 +272,12 @@ def _other_order() -> _Free:
     )
 
 
-def _one_quantity(m: Measurements) -> _Free | None:
+def _one_quantity(measurements: Measurements) -> _Free | None:
     """One quantity under two names, unless the first losses are further apart than steps are."""
-    if m.statistics is None:
+    if measurements.statistics is None:
         return None
-    baseline, candidate = m.aligned.arm_means()
-    if abs(float(candidate[0] - baseline[0])) > FIRST_SDS * m.statistics.sd_paired:
+    baseline, candidate = measurements.aligned.arm_means()
+    if abs(float(candidate[0] - baseline[0])) > FIRST_SDS * measurements.statistics.sd_paired:
         return None
 
     def state(run: Curve, _arm: str) -> Curve:
@@ -280,9 +293,9 @@ def _one_quantity(m: Measurements) -> _Free | None:
     )
 
 
-def _other_loss(m: Measurements) -> _Free | None:
+def _other_loss(measurements: Measurements) -> _Free | None:
     """A loss that is no cross-entropy, unless its source shows that it is one, in bits."""
-    if in_bits(m.arms.runs) is not None:
+    if in_bits(measurements.arms.runs) is not None:
         return None
     return _Free(
         question="Is the loss no cross-entropy, but such as a mean squared error?",
@@ -291,9 +304,9 @@ def _other_loss(m: Measurements) -> _Free | None:
     )
 
 
-def _first_steps(m: Measurements) -> _Free | None:
+def _first_steps(measurements: Measurements) -> _Free | None:
     """First steps of the candidate in bf16, unless their precision is on record."""
-    name, runs = m.arms.candidate.name, m.arms.candidate.runs
+    name, runs = measurements.arms.candidate.name, measurements.arms.candidate.runs
     if any(START_PRECISION in run.context for run in runs):
         return None
 

@@ -24,18 +24,22 @@ def margin_to_pass(judged: JudgedPair) -> float | None:
     """In nats, just enough; None where no margin is known, something else than the interval
     decides, or something else would keep a pass back at that margin.
     """
-    m = judged.measurements
+    measurements = judged.measurements
     code = BY_CODE[judged.decision.deciding.code]
-    if m.statistics is None or m.statistics.margin is None or not code.decided_by_interval:
+    if (
+        measurements.statistics is None
+        or measurements.statistics.margin is None
+        or not code.decided_by_interval
+    ):
         return None
-    smallest = _interval_margin(m, m.statistics.interval.mean) * ABOVE
+    smallest = _interval_margin(measurements, measurements.statistics.interval.mean) * ABOVE
     if not smallest > 0.0:
         return None
-    if m.policy.is_absolute:
+    if measurements.policy.is_absolute:
         margin = Amount(value=smallest, unit="nats")
     else:
-        margin = Amount(value=smallest / m.statistics.baseline.level, unit="relative")
-    policy = dataclasses.replace(m.policy, margin=margin, profile=None)
+        margin = Amount(value=smallest / measurements.statistics.baseline.level, unit="relative")
+    policy = dataclasses.replace(measurements.policy, margin=margin, profile=None)
     return smallest if decided_at(judged, policy).state == PASS else None
 
 
@@ -48,12 +52,12 @@ def decided_at(judged: JudgedPair, policy: Policy) -> Decision:
     return apply_checks(decide(measured), checks(judged.advisory, margin, policy), policy)
 
 
-def _interval_margin(m: Measurements, gap: float) -> float:
+def _interval_margin(measurements: Measurements, gap: float) -> float:
     """What the interval asks of the margin, nats: not above 0 where any margin passes."""
-    lo, hi = deciding_bounds(m)
+    lo, hi = deciding_bounds(measurements)
     needed = [hi]
-    if m.policy.two_sided:
+    if measurements.policy.two_sided:
         needed.append(-lo)
-    if nominal_bounds(m)[1] < 0.0:
+    if nominal_bounds(measurements)[1] < 0.0:
         needed.append(-gap)
     return max(needed)

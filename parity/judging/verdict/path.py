@@ -48,38 +48,45 @@ def path_of(verdict: Verdict) -> list[PathPointDocument]:
     """The path of a verdict on training curves, nats; empty without a gap, and where its window has
     fewer than 8 points.
     """
-    m = verdict.measurements
-    if m.statistics is None or m.bounds is None or m.statistics.n < POINTS_TO_FAIL:
+    measurements = verdict.measurements
+    if (
+        measurements.statistics is None
+        or measurements.bounds is None
+        or measurements.statistics.n < POINTS_TO_FAIL
+    ):
         return []
-    steps = m.aligned.steps[: m.window.part(m.aligned.steps).stop]
-    levels = deciding_levels(m, verdict.verdict)
+    steps = measurements.aligned.steps[: measurements.window.part(measurements.aligned.steps).stop]
+    levels = deciding_levels(measurements, verdict.verdict)
     with np.errstate(over="ignore", invalid="ignore"):
-        earlier = _earlier_points(m, m.statistics, steps, levels)
-    gap = m.statistics.interval
+        earlier = _earlier_points(measurements, measurements.statistics, steps, levels)
+    gap = measurements.statistics.interval
     return _finite([*earlier, _point(int(steps[-1]), gap.mean, gap.bounds(*levels))])
 
 
 def _earlier_points(
-    m: Measurements, statistics: WindowStatistics, steps: IntArray, levels: tuple[float, float]
+    measurements: Measurements,
+    statistics: WindowStatistics,
+    steps: IntArray,
+    levels: tuple[float, float],
 ) -> list[PathPointDocument]:
     """The points before the verdict's own, which is at the last of the common steps (n,) of its
     window and before, with intervals at the levels of the one that decided.
     """
     pair = PairInWindow(
-        aligned=m.aligned,
-        means=m.aligned.arm_means(),
-        part=m.window.part(m.aligned.steps),
-        arms=m.arms,
-        controls=m.controls,
-        policy=m.policy,
-        rounding_step=m.resolution.rounding_step,
-        multiplicity=m.multiplicity,
-        exact=m.identical.rounding if m.identical else None,
+        aligned=measurements.aligned,
+        means=measurements.aligned.arm_means(),
+        part=measurements.window.part(measurements.aligned.steps),
+        arms=measurements.arms,
+        controls=measurements.controls,
+        policy=measurements.policy,
+        rounding_step=measurements.resolution.rounding_step,
+        multiplicity=measurements.multiplicity,
+        exact=measurements.identical.rounding if measurements.identical else None,
     )
     noise = noise_of(statistics.interval, statistics.baseline.level)
 
     def cut(step: int) -> tuple[Window, slice]:
-        window = _window_at(m, step)
+        window = _window_at(measurements, step)
         return window, window.part(steps)
 
     def has_interval(index: int) -> bool:
@@ -99,9 +106,9 @@ def _points(part: slice) -> int:
     return int(part.stop) - int(part.start)
 
 
-def _window_at(m: Measurements, step: int) -> Window:
+def _window_at(measurements: Measurements, step: int) -> Window:
     """The window that the verdict's rule gives for runs which end at this step."""
-    rule = m.window
+    rule = measurements.window
     window = make_window(
         rule.planned_steps,
         rule.origin,
@@ -110,7 +117,7 @@ def _window_at(m: Measurements, step: int) -> Window:
         last=step,
         unreached=rule.unreached,
     )
-    return decay_phase(window, m.arms.baseline.given[0], m.policy.min_points)
+    return decay_phase(window, measurements.arms.baseline.given[0], measurements.policy.min_points)
 
 
 def some_of(steps: IntArray) -> IntArray:
@@ -137,12 +144,17 @@ def evaluation_path_of(case: EvaluationCase, candidate: str) -> EvaluationPathDo
     point has no evaluation of every run.
     """
     with np.errstate(over="ignore", invalid="ignore"):
-        m, question = case.measured(candidate)
-        if not m.points:
+        measurements, question = case.measured(candidate)
+        if not measurements.points:
             return {"over_runs": [], "over_clusters": []}
-        earlier = some_of(m.steps[m.steps <= m.points[-1]])[:-1].tolist()
-        over_runs = _over_runs(case, m, question, earlier)
-        return {"over_runs": over_runs, "over_clusters": _over_clusters(case, m, question, earlier)}
+        earlier = some_of(measurements.steps[measurements.steps <= measurements.points[-1]])[
+            :-1
+        ].tolist()
+        over_runs = _over_runs(case, measurements, question, earlier)
+        return {
+            "over_runs": over_runs,
+            "over_clusters": _over_clusters(case, measurements, question, earlier),
+        }
 
 
 def with_evaluation_paths(
@@ -159,34 +171,43 @@ def with_evaluation_paths(
 
 def _over_runs(
     case: EvaluationCase,
-    m: MeasuredEvaluations,
+    measurements: MeasuredEvaluations,
     question: EvaluationQuestion,
     earlier: Iterable[int],
 ) -> list[PathPointDocument]:
-    if m.over_runs is None:
+    if measurements.over_runs is None:
         return []
-    noise = noise_of(m.over_runs, float(m.baseline.mean()))
+    noise = noise_of(measurements.over_runs, float(measurements.baseline.mean()))
     points = []
     for step in earlier:
-        losses = _compared_at(case, m, step)
+        losses = _compared_at(case, measurements, step)
         known = noise.at(float(losses[0].mean()))
-        gap = gap_interval(losses, m.priors, m.seeds, m.rounding, known)
+        gap = gap_interval(
+            losses, measurements.priors, measurements.seeds, measurements.rounding, known
+        )
         points.append(_point(step, gap.mean, gap.bounds(question.confidence)))
     return _finite(
-        [*points, _point(m.points[-1], m.over_runs.mean, m.over_runs.bounds(question.confidence))]
+        [
+            *points,
+            _point(
+                measurements.points[-1],
+                measurements.over_runs.mean,
+                measurements.over_runs.bounds(question.confidence),
+            ),
+        ]
     )
 
 
 def _over_clusters(
     case: EvaluationCase,
-    m: MeasuredEvaluations,
+    measurements: MeasuredEvaluations,
     question: EvaluationQuestion,
     earlier: Iterable[int],
 ) -> list[PathPointDocument]:
-    clusters, key = m.over_clusters, case.cluster
+    clusters, key = measurements.over_clusters, case.cluster
     if clusters is None or key is None:
         return []
-    level = float(m.baseline.mean())
+    level = float(measurements.baseline.mean())
 
     def as_known(over: ClusteredGap, at: float) -> ClusteredGap:
         share = abs(at / level) if level else 1.0
@@ -199,24 +220,32 @@ def _over_clusters(
 
     points = []
     for step in earlier:
-        losses = _compared_at(case, m, step)
-        over = over_clusters(m.runs, (losses[0].mean(axis=1), losses[1].mean(axis=1)), key)
+        losses = _compared_at(case, measurements, step)
+        over = over_clusters(
+            measurements.runs, (losses[0].mean(axis=1), losses[1].mean(axis=1)), key
+        )
         if over is not None:
-            gap = clustered(m, as_known(over, float(losses[0].mean())))
+            gap = clustered(measurements, as_known(over, float(losses[0].mean())))
             points.append(_point(step, gap.mean, gap.bounds(question.confidence)))
-    gap = clustered(m, clusters)
-    return _finite([*points, _point(m.points[-1], gap.mean, gap.bounds(question.confidence))])
-
-
-def _compared_at(case: EvaluationCase, m: MeasuredEvaluations, step: int) -> Losses:
-    """The losses of both arms at the evaluations that are compared as of a common step."""
-    end = int(np.searchsorted(m.steps, step, side="right"))
-    window = make_window(
-        m.window.planned_steps, m.window.origin, m.window.fraction, m.window.plan, last=step
+    gap = clustered(measurements, clusters)
+    return _finite(
+        [*points, _point(measurements.points[-1], gap.mean, gap.bounds(question.confidence))]
     )
-    first = end - len(m.points) if case.at else window.part(m.steps).start
+
+
+def _compared_at(case: EvaluationCase, measurements: MeasuredEvaluations, step: int) -> Losses:
+    """The losses of both arms at the evaluations that are compared as of a common step."""
+    end = int(np.searchsorted(measurements.steps, step, side="right"))
+    window = make_window(
+        measurements.window.planned_steps,
+        measurements.window.origin,
+        measurements.window.fraction,
+        measurements.window.plan,
+        last=step,
+    )
+    first = end - len(measurements.points) if case.at else window.part(measurements.steps).start
     compared = slice(max(min(first, end - 1), 0), end)
-    return m.losses[0][:, compared], m.losses[1][:, compared]
+    return measurements.losses[0][:, compared], measurements.losses[1][:, compared]
 
 
 def _point(step: int, mean: float, ends: tuple[float, float]) -> PathPointDocument:

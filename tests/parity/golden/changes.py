@@ -9,8 +9,8 @@ from dataclasses import field
 
 import numpy as np
 
-from parity.golden.measured import Stated
-from parity.golden.rule import LINES, Line, judge
+from parity.golden.measured import ComparisonFacts
+from parity.golden.rule import LINES, RuleLine, judge
 from parity.judging.curves.curve import Curve
 from tests.parity.golden.curves import BATCH, GOLDEN, HONEST, TREND, curve, losses
 
@@ -26,7 +26,7 @@ class Case:
     run_first_step: int = 1
     norm_factor: np.ndarray = field(default_factory=lambda: np.ones(100))
     rate_factor: np.ndarray = field(default_factory=lambda: np.ones(100))
-    stated: Stated = field(default_factory=Stated)
+    stated: ComparisonFacts = field(default_factory=ComparisonFacts)
     further: tuple[np.ndarray, ...] = ()
     missing: tuple[int, ...] = ()
 
@@ -47,7 +47,7 @@ class Case:
             ),
         )
 
-    def judged(self, lines: tuple[Line, ...] = LINES) -> tuple[str, str]:
+    def judged(self, lines: tuple[RuleLine, ...] = LINES) -> tuple[str, str]:
         """Name and answer of the line that decides."""
         golden, run = self.curves()
         line, _ = judge([golden, *map(curve, self.further)], run, self.stated, lines)

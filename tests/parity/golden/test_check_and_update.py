@@ -7,7 +7,7 @@ import parity
 from parity.golden.asserting import assert_golden
 from parity.golden.check import RunFacts, check_golden, read_goldens
 from parity.golden.formats import document, junit, markdown, text_lines
-from parity.golden.golden_file import GoldenError, Update, read_golden
+from parity.golden.golden_file import GoldenError, GoldenUpdate, read_golden
 from parity.golden.update import (
     NotAcceptedError,
     Request,
@@ -198,7 +198,7 @@ def test_many_small_drifts_are_summed(path):
 
 def test_only_gaps_behind_the_last_acceptance_are_summed():
     def entry(gap, accepted=False):
-        return Update(date="d", answer="worse", gap_pct=gap, reason="r", accepted=accepted)
+        return GoldenUpdate(date="d", answer="worse", gap_pct=gap, reason="r", accepted=accepted)
 
     assert taken_gaps([entry(0.1), entry(1.0, True), entry(0.2), entry(-0.05)]) == pytest.approx(
         0.15

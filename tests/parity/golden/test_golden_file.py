@@ -14,7 +14,7 @@ from parity.golden.golden_file import (
     MOST_ROWS,
     Golden,
     GoldenError,
-    Update,
+    GoldenUpdate,
     golden_of,
     golden_text,
     is_golden,
@@ -24,8 +24,8 @@ from parity.golden.golden_file import (
 from tests.parity.golden.curves import GOLDEN, curve
 
 UPDATES = (
-    Update(date="2026-01-02", answer=None, gap_pct=0.0, reason="first golden"),
-    Update(
+    GoldenUpdate(date="2026-01-02", answer=None, gap_pct=0.0, reason="first golden"),
+    GoldenUpdate(
         date="2026-02-03",
         answer="worse",
         gap_pct=0.4,

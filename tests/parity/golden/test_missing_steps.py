@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from parity.golden.golden_file import GoldenError, golden_of
-from parity.golden.measured import Stated
+from parity.golden.measured import ComparisonFacts
 from parity.golden.missing_steps import MissingSteps, first_gap, missing_steps
 from parity.golden.rule import judge
 from tests.parity.golden.curves import GOLDEN, HONEST, curve, losses, rerun_of
@@ -15,7 +15,7 @@ LONG_HONEST = rerun_of(LONG)
 
 
 def answer_of(missing, loss=LONG_HONEST, **stated):
-    line, _ = judge([curve(LONG)], curve(loss, missing=missing), Stated(**stated))
+    line, _ = judge([curve(LONG)], curve(loss, missing=missing), ComparisonFacts(**stated))
     return line.name, line.answer
 
 
@@ -97,7 +97,7 @@ def test_a_run_with_a_gap_is_no_golden():
 def test_a_run_that_logs_every_fifth_step_is_judged_by_a_golden_of_these():
     every = tuple(step for step in range(1, 101) if step % 5 != 1)
     run, golden = curve(HONEST, missing=every), curve(GOLDEN)
-    assert judge([golden], run, Stated())[0].answer == "cannot tell"
+    assert judge([golden], run, ComparisonFacts())[0].answer == "cannot tell"
     sparse = golden_of(golden, "run", "bf16", every=5).curve
-    line, measured = judge([sparse], run, Stated())
+    line, measured = judge([sparse], run, ComparisonFacts())
     assert (line.answer, measured.rows) == ("numerics only", 20)

@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 from parity.golden.level import EARLIER_FACTOR, LIMIT_PCT, PARTLY_SHARED_PCT
-from parity.golden.measured import FIRST_NATS, MIN_STEPS, RANDOM_FACTOR, Measured, Stated
+from parity.golden.measured import (
+    FIRST_NATS,
+    MIN_STEPS,
+    RANDOM_FACTOR,
+    ComparedRun,
+    ComparisonFacts,
+)
 from parity.golden.rule import LINES, judge
 from parity.judging.curves.curve import curve_from_arrays
 from tests.parity.golden.changes import CHANGES, Case, runs, spiked, states
@@ -35,7 +41,7 @@ def test_a_line_holds_for_its_change_and_not_for_an_honest_run(key):
 def holding(case):
     golden, run = case.curves()
     goldens = [golden, *map(curve, case.further)]
-    return Measured(goldens=goldens, run=run, stated=case.stated)
+    return ComparedRun(goldens=goldens, run=run, stated=case.stated)
 
 
 def both(first, second):
@@ -126,9 +132,9 @@ def test_a_level_that_stochastic_rounding_explains_is_not_blamed(recipe, goldens
     """Until five goldens show how much runs of the test differ: here by nothing."""
     run = curve(HONEST * (1.0 + 0.008 * np.minimum(1.0, np.arange(100) / 60.0)))
     reruns = [curve(rerun_of(GOLDEN, seed)) for seed in range(goldens)]
-    assert judge(reruns, run, Stated(recipe=recipe))[0].answer == answer
+    assert judge(reruns, run, ComparisonFacts(recipe=recipe))[0].answer == answer
     far = curve(HONEST * (1.0 + 0.015 * np.minimum(1.0, np.arange(100) / 60.0)))
-    assert judge(reruns, far, Stated(recipe=recipe))[0].answer == "worse"
+    assert judge(reruns, far, ComparisonFacts(recipe=recipe))[0].answer == "worse"
 
 
 @pytest.mark.parametrize(("pct", "answer"), [(0.6, "cannot tell"), (1.6, "worse")])
@@ -140,7 +146,7 @@ def test_runs_that_part_from_step_to_step_may_part_in_their_level(pct, answer):
     own[-400:] -= own[-400:].mean()
     golden = 8.0 * np.exp(batch)
     run = golden * np.exp(own) * (1.0 + pct / 100.0 * (np.arange(2000) >= 1200))
-    assert judge([curve(golden)], curve(run), Stated())[0].answer == answer
+    assert judge([curve(golden)], curve(run), ComparisonFacts())[0].answer == answer
 
 
 def test_recipes_of_few_bits_round_the_first_loss_more_coarsely():
@@ -148,21 +154,21 @@ def test_recipes_of_few_bits_round_the_first_loss_more_coarsely():
     for recipe, name in (("bf16", "first loss"), ("fp8", "all"), ("nvfp4", "all")):
         assert states(recipe=recipe)(Case(run=run)).judged()[0] == name
     resumed = HONEST + 2.0 * FIRST_NATS * (np.arange(100) == 50)
-    stated = Stated(recipe="fp8", changed="resume", saved=50)
+    stated = ComparisonFacts(recipe="fp8", changed="resume", saved=50)
     assert Case(run=resumed, stated=stated).judged()[0] == "first loss"
 
 
 def test_eight_common_steps_are_enough():
     for rows, name in ((MIN_STEPS - 1, "steps"), (MIN_STEPS, "all")):
         golden, run = curve(GOLDEN[:rows]), curve(HONEST[:rows] * 1.00001)
-        assert judge([golden], run, Stated())[0].name == name
+        assert judge([golden], run, ComparisonFacts())[0].name == name
 
 
 @pytest.mark.parametrize(("last", "name"), [(100, "all"), (99, "end")])
 def test_a_run_must_reach_the_last_step_of_its_golden(last, name):
-    assert judge([curve(GOLDEN)], curve(HONEST[:last]), Stated())[0].name == name
+    assert judge([curve(GOLDEN)], curve(HONEST[:last]), ComparisonFacts())[0].name == name
     longer = curve(np.append(HONEST, HONEST[-20:]))
-    assert judge([curve(GOLDEN)], longer, Stated())[0].name == "all"
+    assert judge([curve(GOLDEN)], longer, ComparisonFacts())[0].name == "all"
 
 
 def test_losses_printed_with_two_digits_are_never_identical():
@@ -171,17 +177,20 @@ def test_losses_printed_with_two_digits_are_never_identical():
     coarse = curve_from_arrays(steps, np.round(GOLDEN, 2))
     run = np.round(GOLDEN, 2)
     run[50] = run[50] + 0.01
-    assert judge([coarse], curve_from_arrays(steps, run), Stated())[0].answer == "numerics only"
+    assert (
+        judge([coarse], curve_from_arrays(steps, run), ComparisonFacts())[0].answer
+        == "numerics only"
+    )
     fine = curve_from_arrays(steps, np.round(GOLDEN, 3))
     run = np.round(GOLDEN, 3)
     run[50] = run[50] + 0.001
-    assert judge([fine], curve_from_arrays(steps, run), Stated())[0].answer == "identical"
+    assert judge([fine], curve_from_arrays(steps, run), ComparisonFacts())[0].answer == "identical"
 
 
 @pytest.mark.parametrize(("factor", "name"), [(0.95, "all"), (1.05, "first updates")])
 def test_the_first_updates_after_a_resume_show_the_optimizer_state(factor, name):
     offset = factor * 4.0 * FIRST_NATS * (np.arange(100) == 53)
-    stated = Stated(changed="resume", saved=50)
+    stated = ComparisonFacts(changed="resume", saved=50)
     run = np.where(np.arange(100) < 51, HONEST, GOLDEN) + offset
     assert Case(run=run, stated=stated).judged()[0] == name
     assert Case(run=run).judged()[0] == "all"  # without a resume it is rounding
@@ -189,7 +198,7 @@ def test_the_first_updates_after_a_resume_show_the_optimizer_state(factor, name)
 
 @pytest.mark.parametrize("rows", [1, 3, 7])
 def test_a_few_steps_after_a_resume_show_what_was_not_restored_and_never_that_all_was(rows):
-    stated = Stated(changed="resume", saved=100 - rows)
+    stated = ComparisonFacts(changed="resume", saved=100 - rows)
     behind = np.arange(100) >= 100 - rows
     assert Case(stated=stated).judged() == ("steps judged", "cannot tell")
     wrong = Case(stated=stated, run=HONEST + 0.02 * behind)
@@ -200,7 +209,7 @@ def test_a_few_steps_after_a_resume_show_what_was_not_restored_and_never_that_al
 
 def test_after_a_resume_only_later_steps_count():
     """A spike before the fork is not the resume's; the same spike behind it is."""
-    stated = Stated(changed="resume", saved=60)
+    stated = ComparisonFacts(changed="resume", saved=60)
     case = Case(stated=stated, run=spiked(HONEST))
     assert case.judged() == ("all", "numerics only")
     moved = Case(stated=stated, run=HONEST * (1.0 + 0.05 * (np.arange(100) == 80)))
@@ -208,7 +217,7 @@ def test_after_a_resume_only_later_steps_count():
 
 
 def test_a_resume_from_other_weights_or_batches_is_named():
-    stated = Stated(changed="resume", saved=50)
+    stated = ComparisonFacts(changed="resume", saved=50)
     behind = np.arange(100) >= 50
     weights = Case(stated=stated, run=HONEST + 0.01 * behind * np.exp(-np.arange(-50, 50) / 9.0))
     assert weights.judged() == ("first loss", "set-up changed")
@@ -225,18 +234,18 @@ def test_reruns_of_the_golden_widen_the_level_and_nothing_else():
         for seed, move in ((1, 0.0), (2, 0.005), (3, -0.004))
     ]
     run = curve(HONEST * (1.0 + 0.01 * ramp))
-    assert judge(goldens[:1], run, Stated())[0].answer == "worse"
-    assert judge(goldens, run, Stated())[0].answer == "numerics only"
+    assert judge(goldens[:1], run, ComparisonFacts())[0].answer == "worse"
+    assert judge(goldens, run, ComparisonFacts())[0].answer == "numerics only"
     far = curve(HONEST * (1.0 + 0.04 * ramp))
-    assert judge(goldens, far, Stated())[0].answer == "worse"
+    assert judge(goldens, far, ComparisonFacts())[0].answer == "worse"
     spike = curve(spiked(HONEST))
-    assert judge(goldens, spike, Stated())[0].name == "spike"
+    assert judge(goldens, spike, ComparisonFacts())[0].name == "spike"
     other = curve(losses(seed=8))
-    assert judge(goldens, other, Stated())[0].name == "batches"
+    assert judge(goldens, other, ComparisonFacts())[0].name == "batches"
 
 
 def test_an_honest_fast_run_is_fine_in_many_draws():
     for seed in range(30):
         golden = losses(seed=seed)
-        line, _ = judge([curve(golden)], curve(rerun_of(golden, seed + 100)), Stated())
+        line, _ = judge([curve(golden)], curve(rerun_of(golden, seed + 100)), ComparisonFacts())
         assert line.answer == "numerics only", seed

@@ -50,25 +50,25 @@ def worse(make_run: MakeRun, judge_pair: JudgePair) -> Measurements:
     return verdict.measurements
 
 
-def first(m: Measurements, **changes: object) -> str:
+def first(measurements: Measurements, **changes: object) -> str:
     """The code that decides where these measurements are replaced."""
-    return decide(dataclasses.replace(m, **changes)).deciding.code
+    return decide(dataclasses.replace(measurements, **changes)).deciding.code
 
 
-def codes(m: Measurements, **changes: object) -> tuple[str, ...]:
-    return decide(dataclasses.replace(m, **changes)).codes
+def codes(measurements: Measurements, **changes: object) -> tuple[str, ...]:
+    return decide(dataclasses.replace(measurements, **changes)).codes
 
 
-def with_statistics(m: Measurements, **changes: object) -> dict[str, object]:
-    return {"statistics": dataclasses.replace(m.statistics, **changes)}
+def with_statistics(measurements: Measurements, **changes: object) -> dict[str, object]:
+    return {"statistics": dataclasses.replace(measurements.statistics, **changes)}
 
 
-def with_resolution(m: Measurements, **changes: object) -> dict[str, object]:
-    return {"resolution": dataclasses.replace(m.resolution, **changes)}
+def with_resolution(measurements: Measurements, **changes: object) -> dict[str, object]:
+    return {"resolution": dataclasses.replace(measurements.resolution, **changes)}
 
 
-def margin_of(m: Measurements) -> float:
-    return m.statistics.margin.nats
+def margin_of(measurements: Measurements) -> float:
+    return measurements.statistics.margin.nats
 
 
 def just_above(value: float) -> float:
@@ -233,14 +233,16 @@ def test_gradient_norms_that_are_ten_times_apart_do_not_pass(
     assert code == ("GRAD_NORM_APART" if decides else "WITHIN_MARGIN")
 
 
-def begins_behind(m: Measurements, share: float, level: float | None = None) -> dict[str, object]:
+def begins_behind(
+    measurements: Measurements, share: float, level: float | None = None
+) -> dict[str, object]:
     """A first loss that is higher by this share, at the baseline's own level or another one."""
-    nats = share * float(m.arms.baseline.runs[0].loss[0])
+    nats = share * float(measurements.arms.baseline.runs[0].loss[0])
     gap = FirstGap(nats=nats, share=share)
     changes: dict[str, object] = {"mismatch": Mismatch(start=share, first_gap=gap)}
     if level is not None:
-        baseline = dataclasses.replace(m.statistics.baseline, level=level)
-        changes |= with_statistics(m, baseline=baseline)
+        baseline = dataclasses.replace(measurements.statistics.baseline, level=level)
+        changes |= with_statistics(measurements, baseline=baseline)
     return changes
 
 

@@ -30,12 +30,12 @@ def honest(make_run: MakeRun, judge_pair: JudgePair) -> Measurements:
     return judge_pair(make_run(), make_run(seed=2)).measurements
 
 
-def warned(m: Measurements, **changes: object) -> set[str]:
-    return {reason.code for reason in warnings_of(dataclasses.replace(m, **changes))}
+def warned(measurements: Measurements, **changes: object) -> set[str]:
+    return {reason.code for reason in warnings_of(dataclasses.replace(measurements, **changes))}
 
 
-def resolved(m: Measurements, **changes: object) -> dict[str, Resolution]:
-    return {"resolution": dataclasses.replace(m.resolution, **changes)}
+def resolved(measurements: Measurements, **changes: object) -> dict[str, Resolution]:
+    return {"resolution": dataclasses.replace(measurements.resolution, **changes)}
 
 
 @pytest.mark.parametrize(("rounding_step", "named"), [(5e-4, True), (just_below(5e-4), False)])
