@@ -184,7 +184,7 @@ def cluster() -> Iterator[Cluster]:
                 ["mknod", str(device), "c", "1", "3"], check=False, capture_output=True
             ).returncode:
                 device.touch()
-        ports = _free_ports(2)
+        ports = free_ports(2)
         conf = _CONF.format(
             folder=folder,
             user=pwd.getpwuid(os.getuid()).pw_name,
@@ -216,7 +216,7 @@ def cluster() -> Iterator[Cluster]:
                 process.wait(30)
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     probes = [socket.socket() for _ in range(count)]
     try:
         for probe in probes:
@@ -244,10 +244,12 @@ def batch(cluster: Cluster, settings, request) -> Callable[..., str]:
 
     def submit(*options: str, tasks: int = 2) -> str:
         fitting = {
-            "--nodes=2 --ntasks-per-node=8 --gpus-per-task=1": f"--nodes=1 --ntasks={tasks}",
+            "--nodes=2 --ntasks-per-node=8 --gpus-per-task=1": (
+                f"--nodes=1 --ntasks-per-node={tasks} --gpus-per-task=1"
+            ),
             "PARITY_CAPABILITY=sm100": "PARITY_CAPABILITY=cpu",
             "/shared/parity": str(settings.state_dir),
-            ":8476": f":{_free_ports(1)[0]}",
+            ":8476": f":{free_ports(1)[0]}",
             "--ntasks=16": f"--ntasks={tasks}",
             ".venv/bin/python": sys.executable,
         }

@@ -17,10 +17,19 @@ from server.database.metrics import store
 from server.database.tables import Attempt, Run, Worker
 from server.jobs.submit import Order, submit_job
 from server.settings import CHECKOUT
-from tests.slurm.conftest import Cluster, wait_until
+from tests.slurm.conftest import Cluster, free_ports, wait_until
 from training.spec import ArmSpec, Data, Model, Schedule
 
 STEPS = 200
+# Joins the other tasks, and prints the GPUs that it sees and which of them jax would take.
+JOIN = """
+import os
+from jax._src import xla_bridge
+from training.environment.processes import joined, processes
+
+with joined(processes(os.environ)):
+    print(os.environ["CUDA_VISIBLE_DEVICES"], xla_bridge.CUDA_VISIBLE_DEVICES.value)
+"""
 
 
 @pytest.fixture
@@ -232,3 +241,24 @@ def test_a_worker_has_a_slot_for_each_allotted_gpu_and_no_more(cluster, wanted, 
         ), ended.stderr
     else:
         assert "expected at most the 1 GPUs of CUDA_VISIBLE_DEVICES=0" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("gpus", "taken"),
+    [
+        ("--gpus-per-task=1", ["0 0", "1 0"]),
+        ("--gpus-per-node=2", ["0,1 0", "0,1 1"]),
+    ],
+)
+def test_each_task_takes_a_gpu_of_its_own_that_it_sees(cluster, tmp_path, gpus, taken):
+    """Without control groups a task's GPU keeps its number on the node; with them each sees 0."""
+    (tmp_path / "join.py").write_text(JOIN)
+    printed = tmp_path / "printed"
+    cluster.call(
+        *("sbatch", "--wait", "--nodes=1", "--ntasks-per-node=2", gpus, f"--chdir={CHECKOUT}"),
+        f"--output={printed}",
+        f"--export=ALL,JAX_PLATFORMS=cpu,PYTHONPATH={CHECKOUT}",
+        f"--wrap=PARITY_COORDINATOR=127.0.0.1:{free_ports(1)[0]} srun --ntasks=2 "
+        f"{sys.executable} {tmp_path}/join.py",
+    )
+    assert sorted(printed.read_text().splitlines()) == taken

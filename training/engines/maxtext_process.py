@@ -20,7 +20,13 @@ from training.environment.maxtext_errors import (
 )
 from training.environment.maxtext_options import Hardware
 from training.environment.parent_death import ends_with_parent
-from training.environment.processes import COORDINATOR, Processes, WrapperError
+from training.environment.processes import (
+    COORDINATOR,
+    LOCAL_DEVICES,
+    Processes,
+    WrapperError,
+    local_devices,
+)
 from training.frozen import frozen
 
 LOOK_SECONDS = 0.2
@@ -154,15 +160,9 @@ def meeting_place(
             "JOB_INDEX": "0",
             "JOB_COMPLETION_INDEX": str(process.number),
         }
-    return {"JAX_COORDINATOR_ADDRESS": process.coordinator, **_own_gpu(environment), **environment}
-
-
-def _own_gpu(environment: Mapping[str, str]) -> dict[str, str]:
-    """For a process that sees one GPU: it is the first that it sees. Of Slurm's tasks jax would
-    take the number on the node, which counts the GPUs that the other tasks see.
-    """
-    seen = [name for name in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
-    return {"JAX_LOCAL_DEVICE_IDS": "0"} if len(seen) == 1 else {}
+    chosen = local_devices(environment)
+    devices = {} if chosen is None else {LOCAL_DEVICES: ",".join(map(str, chosen))}
+    return {"JAX_COORDINATOR_ADDRESS": process.coordinator, **environment, **devices}
 
 
 def early_end(log: MaxTextLog, after: str, *, has_steps: bool, progressed: bool) -> MaxTextError:

@@ -8,16 +8,22 @@ the first pair that is set counts). An operator can set PARITY_PROCESS_ID and PA
 hand, as in Kubernetes. Only the first process reports. Under Slurm and Open MPI jax finds the
 coordinator itself; elsewhere PARITY_COORDINATOR is its address, host:port.
 
+Under both, jax 0.12 takes the GPU of the task's number on its node (SLURM_LOCALID) among those that
+the process sees. Where each task sees only the GPU that it was allotted, as with --gpus-per-task=1,
+no task but the first would find one (`local_devices`).
+
 The assumption that can fail: the wrapper starts every process with the same request, at about the
 same time, on a shared folder.
 """
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from training.frozen import frozen
 
 COORDINATOR = "PARITY_COORDINATOR"
+LOCAL_DEVICES = "JAX_LOCAL_DEVICE_IDS"
 # (number of this process, how many there are)
 VARIABLES = (
     ("PARITY_PROCESS_ID", "PARITY_PROCESSES"),
@@ -74,6 +80,14 @@ def processes(environment: Mapping[str, str]) -> Processes:
     return ALONE
 
 
+def local_devices(environment: Mapping[str, str]) -> list[int] | None:
+    """Which of the GPUs that a process sees it takes, counted from 0: the one that it sees. None
+    where jax decides, by LOCAL_DEVICES or by the process's number on its node.
+    """
+    seen = [name for name in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    return [0] if len(seen) == 1 and not environment.get(LOCAL_DEVICES) else None
+
+
 @contextmanager
 def joined(process: Processes) -> Iterator[None]:
     """Context in which jax sees the devices of all processes; enter it before jax first lists
@@ -88,7 +102,10 @@ def joined(process: Processes) -> Iterator[None]:
 
     try:
         jax.distributed.initialize(
-            process.coordinator or None, num_processes=process.count, process_id=process.number
+            process.coordinator or None,
+            num_processes=process.count,
+            process_id=process.number,
+            local_device_ids=local_devices(os.environ),
         )
     except (RuntimeError, ValueError) as error:
         raise WrapperError(
