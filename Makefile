@@ -16,7 +16,7 @@ export UV_SYSTEM_CERTS := 1
 # Modules are compiled once, not at each start of a process: some images tell Python to keep no bytecode.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo serve docs test test-faults test-slurm test-firefox test-trackers test-integrations test-mutants check tables audit fuzz bench-record bench-charts test-maxtext test-te lock clean
+.PHONY: demo serve docs test test-faults test-slurm test-firefox test-install test-trackers test-integrations test-mutants check tables audit fuzz bench-record bench-charts test-maxtext test-te lock clean
 
 demo: .venv/.installed node_modules/.installed ## train the FP8/MXFP8/NVFP4 demo and print its verdicts; QUICK=1: one pair for fewer steps
 	@$(BIN)/python -m workers.standalone demo $(if $(QUICK),--quick)
@@ -47,6 +47,9 @@ test-firefox: .venv/.installed-dev node_modules/.installed ## each page in Firef
 	@command -v npm >/dev/null || { echo 'npm is not installed; on Debian: apt-get install npm' >&2; exit 1; }
 	@cd tests/server/pages/firefox && { test -d node_modules/puppeteer-core || npm ci --silent --no-audit --no-fund; }
 	@PARITY_TEST_FIREFOX=1 $(BIN)/python -m pytest -q -s tests/server/pages/firefox
+
+test-install: .venv/.installed-dev ## build the wheel and the source distribution, and install them with pip and uv on each Python from 3.11 to 3.13 that is here
+	@PARITY_TEST_INSTALL=1 $(BIN)/python -m pytest -q tests/test_installation.py
 
 check: .venv/.installed-dev ## style, types, import contracts
 	@$(BIN)/ruff check .

@@ -155,7 +155,7 @@ def test_more_values_than_a_page_has(tmp_path, monkeypatch):
         ("http://me:secret@127.0.0.1:9", 4, "does not answer"),
         ("sqlite:///none.db", 2, "does not exist"),
         ("./none", 2, "does not exist"),
-        ("nonsense://x", 2, "which needs pip install mlflow-skinny alembic sqlalchemy"),
+        ("nonsense://x", 2, "which needs pip install alembic mlflow-skinny sqlalchemy"),
     ],
 )
 def test_a_store_that_is_not_there_is_one_line(uri, code, words, monkeypatch, capsys, tmp_path):

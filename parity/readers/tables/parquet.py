@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from parity.extras import installation
 from parity.judging.curves.curve import FloatArray
 from parity.readers.columns.absence import columns_of, training_records
 from parity.readers.columns.columns import RunColumns
@@ -72,7 +73,7 @@ def _pyarrow(path: str) -> Any:
         return importlib.import_module("pyarrow.parquet")
     except ImportError:
         raise ReadError(
-            f"{path}: reading Parquet needs pyarrow; install it with: pip install pyarrow"
+            f"{path}: reading Parquet needs pyarrow; install it: {installation('readers')}"
         ) from None
 
 

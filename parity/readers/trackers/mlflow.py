@@ -21,6 +21,7 @@ from types import ModuleType
 from typing import Any
 from urllib.parse import unquote, urlparse
 
+from parity.extras import installation
 from parity.readers.columns.names import LOSS, STEP
 from parity.readers.columns.series import columns_from_series
 from parity.readers.columns.track import Series
@@ -41,7 +42,6 @@ _DEFAULTS: Mapping[str, str] = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",  # MLflow's own takes minutes to give a dead server up
     "MLFLOW_ALLOW_FILE_STORE": "true",  # MLflow no longer writes to folders; they can be read
 }
-_MLFLOW = "mlflow-skinny alembic sqlalchemy"  # the client alone; the other two open databases
 _ENDED = ("FINISHED", "FAILED", "KILLED")
 _UNKNOWN = ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE")
 _DENIED = ("PERMISSION_DENIED", "UNAUTHENTICATED", "CUSTOMER_UNAUTHORIZED")
@@ -56,7 +56,7 @@ def read_mlflow(source: str, run_id: str, named_columns: Mapping[str, str]) -> T
             f"{source}: {run_id!r} is not a run id; expected the id of the run's page, such as "
             "mlflow:0f3c5e0f9a7b4d8c"
         )
-    mlflow = tracker_package("mlflow", _MLFLOW, source)
+    mlflow = tracker_package("mlflow", "mlflow", source)
     _refuse_missing_store(source, mlflow)
     with (
         _defaults(),
@@ -172,7 +172,7 @@ def _refusal(source: str, uri: str, error: Exception) -> ReadError:
     if isinstance(error, ImportError) or "unsupported uri" in str(error).lower():
         return ReadError(
             f"{source}: MLflow cannot open the store {uri}; expected http://HOST, a folder, or a "
-            f"database such as sqlite:///mlflow.db, which needs pip install {_MLFLOW}"
+            f"database such as sqlite:///mlflow.db, which needs {installation('mlflow')}"
         )
     if code in _UNKNOWN:
         return ReadError(

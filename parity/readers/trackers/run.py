@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
+from parity.extras import installation
 from parity.frozen import frozen
 from parity.judging.curves.curve import Curve
 from parity.readers.columns.columns import RunColumns
@@ -30,10 +31,8 @@ class TrackerRun:
     config: Mapping[str, Any]
 
 
-def tracker_package(name: str, packages: str, source: str) -> ModuleType:
-    """The tracker's own package. Raises ReadError that names the `packages` to install where it is
-    missing.
-    """
+def tracker_package(name: str, extra: str, source: str) -> ModuleType:
+    """The tracker's own package; ReadError with what the `extra` installs where it is missing."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -41,7 +40,7 @@ def tracker_package(name: str, packages: str, source: str) -> ModuleType:
             reason = f"the package {name} cannot be imported (it needs {error.name})"
         else:
             reason = f"the package {name} is not installed"
-        raise ReadError(f"{source}: {reason}; install it: pip install {packages}") from None
+        raise ReadError(f"{source}: {reason}; install it: {installation(extra)}") from None
 
 
 @contextmanager

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from parity.extras import installation
+
 FORMATS = (".png", ".svg", ".pdf")
 SMALL, TINY = 8, 7
 LABEL_BOX = {"fc": "white", "ec": "none", "alpha": 0.85, "pad": 1.0}
@@ -50,7 +52,7 @@ def new_figure(inches: tuple[float, float], name: str) -> Iterator[Any]:
         )
     except ImportError:
         raise FigureError(
-            f"{name}: figures need matplotlib; install it with: pip install matplotlib"
+            f"{name}: figures need matplotlib; install it: {installation('figures')}"
         ) from None
     with matplotlib.rc_context(
         {"svg.hashsalt": "parity", "axes.spines.top": False, "font.size": SMALL}

@@ -18,7 +18,7 @@ def test_parquet_without_pyarrow_says_what_to_install(
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     path = tmp_path / "run.parquet"
     path.write_bytes(b"PAR1")
-    with pytest.raises(ReadError, match="needs pyarrow; install it with: pip install pyarrow"):
+    with pytest.raises(ReadError, match="needs pyarrow; install it: pip install pyarrow"):
         read_run(str(path))
 
 

@@ -47,9 +47,9 @@ def test_a_package_that_is_missing_says_what_to_install(name, capsys):
         "optional-dependencies"
     ]
     assert f"the package {package} is not installed" in line
-    assert set(line.partition("pip install ")[2].split()) == {
-        need.partition(">")[0] for need in extras[package]
-    }
+    packages, _, extra = line.partition("pip install ")[2].partition(" (")
+    assert set(packages.split()) == {need.partition(">")[0] for need in extras[package]}
+    assert extra == f'the extra "{package}")'
 
 
 def test_a_package_is_imported_only_for_its_own_source(data, imports):
