@@ -21,7 +21,11 @@ COMPARE = (
     *("--planned-steps", "1500", "--margin", "1%"),
 )
 # Whoever calls them has what they import.
-PLUG_INS = {"parity.integrations.huggingface", "parity.integrations.lightning"}
+PLUG_INS = {
+    "parity.integrations.huggingface",
+    "parity.integrations.lightning",
+    "parity.pytest_plugin",
+}
 IMPORT_ALL = """
 import importlib, pkgutil, sys
 for package in ("parity", "parity_lab"):
@@ -31,8 +35,8 @@ for package in ("parity", "parity_lab"):
             continue
         try:
             importlib.import_module(found.name)
-        except ImportError as error:
-            print(found.name, error.name)
+        except ImportError:
+            print(found.name)
 """
 
 pytestmark = pytest.mark.skipif(
@@ -105,12 +109,8 @@ def test_pip_installs_the_wheel_which_gives_a_verdict(python, built, environment
     installed(bin_folder / "parity", *COMPARE, "--html", "page.html", folder=curves)
     page = (curves / "page.html").read_text(encoding="utf-8")
     assert 'class="pic' in page  # the wheel has the style and the script of a page
-    failed = dict(
-        line.split()
-        for line in installed(bin_folder / "python", "-c", IMPORT_ALL, folder=curves).splitlines()
-    )
-    assert set(failed) <= PLUG_INS | {"parity.pytest_plugin"}
-    assert set(failed.values()) <= {"pytest", "transformers", "lightning", "pytorch_lightning"}
+    failed = installed(bin_folder / "python", "-c", IMPORT_ALL, folder=curves).split()
+    assert set(failed) == PLUG_INS
     (curves / "run.parquet").write_bytes(b"PAR1")
     refused = run(bin_folder / "parity", "compare", "run.parquet", "fp8.csv", folder=curves)
     assert refused.returncode == 2

@@ -41,7 +41,7 @@ def changed(built, tmp_path):
 
 
 def test_what_is_built_from_this_checkout_may_go(built):
-    assert archive_problems(*built, PROJECT) == []
+    assert archive_problems(built.wheel, built.sdist, PROJECT) == []
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_source_distribution_with_more_than_the_wheel_is_refused(built, tmp_pa
 
 
 def test_another_version_than_that_of_the_checkout_is_refused(built):
-    (problem,) = archive_problems(*built, {**PROJECT, "version": "9.9.9"})
+    (problem,) = archive_problems(built.wheel, built.sdist, {**PROJECT, "version": "9.9.9"})
     assert "expected 9.9.9" in problem
 
 
