@@ -30,7 +30,6 @@ import numpy as np
 
 from parity.frozen import frozen
 from parity.judging.decision import FAIL, INCONCLUSIVE, PASS, State
-from training.later_recipe import GemmScope
 
 _POWER = 4.0
 Outcome = Literal["named", "none", "open"]
@@ -49,7 +48,7 @@ class HealingSetup:
     """
 
     recipe: str
-    gemms: GemmScope
+    gemms: str
     parents: tuple[str, ...]
     steps: tuple[int, ...]
     run_steps: int
