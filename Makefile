@@ -75,13 +75,13 @@ bench-charts: .venv/trackers/.installed node_modules/.installed ## a page view a
 	@$(UV) pip install --quiet --python .venv/trackers/bin/python --require-hashes -r locks/trackers.lock
 	@touch $@
 
-test-maxtext: .venv/.installed .venv/.installed-dev ## a real bf16-versus-fp8 job of MaxText on the CPU through the whole service, and one by a launcher; its meshes, its memory, and two processes of which one is killed; MaxText gets its own environment
+test-maxtext: .venv/.installed .venv/.installed-dev ## a real bf16-versus-fp8 job of MaxText on the CPU through the whole service, and one by a launcher; its meshes, its memory, the documents that it cuts, and two and four processes of which one is killed; MaxText gets its own environment
 	@test -f .venv/maxtext/.installed || { { $(UV) venv --quiet --clear --no-python-downloads --python $(MAXTEXT_PYTHON) .venv/maxtext || \
 	{ echo 'say `make test-maxtext MAXTEXT_PYTHON=/path/to/python3.12`' >&2; exit 1; }; } && \
 	$(UV) pip install --quiet --python .venv/maxtext/bin/python --require-hashes -r locks/maxtext.lock && \
 	touch .venv/maxtext/.installed; }
 	@$(BIN)/python -m tools.maxtext_check .venv/maxtext/bin/python
-	@PARITY_MAXTEXT_PYTHON=$(CURDIR)/.venv/maxtext/bin/python $(BIN)/python -m pytest -q tests/workers/commands/test_trainers.py tests/training/environment/test_maxtext_mesh.py tests/training/test_memory.py tests/workers/test_maxtext_together.py
+	@PARITY_MAXTEXT_PYTHON=$(CURDIR)/.venv/maxtext/bin/python $(BIN)/python -m pytest -q tests/workers/commands/test_trainers.py tests/training/environment/test_maxtext_mesh.py tests/training/test_memory.py tests/training/engines/test_maxtext_documents.py tests/workers/test_maxtext_together.py
 
 test-te: .venv/.installed ## Transformer Engine's compiled part without a GPU: it is built, imported, and the engine's layers are lowered for SM 9.0 and 10.0
 	@$(BIN)/python -m tools.gpu_evidence.extension .venv/transformer-engine --python $(TE_PYTHON)

@@ -29,7 +29,8 @@ def preflight(
     ),
     job: str | None = option(
         None,
-        "Also examine the layers of this job file at their sizes, on its engine.",
+        "Also examine the layers of this job file at their sizes, on its engine; of engine "
+        "maxtext, only count the documents that it cuts.",
         "FILE",
         rich_help_panel="Checks",
     ),

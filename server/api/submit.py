@@ -75,8 +75,8 @@ class JobPlan:
     """What a job can decide, for its first 8 candidates; `known` has the loss (nats) and step time
     of an equal earlier run, or is null.
 
-    `needs` are sentences: memory of a device, checkpoints, device hours. `refused` is why no live
-    worker with the job's devices can hold it, or null.
+    `needs` are sentences: memory of a device, checkpoints, cut documents, device hours. `refused`
+    is why no live worker with the job's devices can hold it, or null.
     """
 
     known: Known | None

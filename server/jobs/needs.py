@@ -20,10 +20,15 @@ _GIB = 2.0**30
 # Of a GPU's memory: what jax takes, and what it can be told to take.
 _SHARE_UNLESS_SET, _SHARE = 0.75, 0.9
 
+_NOT_COUNTED = (  # by `training.memory`
+    "quantized copies of operands, workspaces of Transformer Engine and cuBLAS, NCCL's buffers"
+)
+
 
 def sentences(spec: JobSpec, workers: Sequence[Worker]) -> Iterator[str]:
     """What each device and the disk will hold, by the first of the workers that have the job's
-    devices; with none, as on one node. None of a trainer of the user's own.
+    devices; with none, as on one node. None of a trainer of the user's own. And that MaxText cuts
+    documents, which only a worker can count.
     """
     slices = slices_of(workers[0]) if workers else (spec.devices,)
     try:
@@ -38,6 +43,11 @@ def sentences(spec: JobSpec, workers: Sequence[Worker]) -> Iterator[str]:
             f"Disk: a run keeps up to {disk.checkpoints} checkpoints of "
             f"{_bytes(disk.bytes_each)} while it trains, "
             f"{_bytes(disk.checkpoints * disk.bytes_each)}."
+        )
+    if spec.engine == "maxtext":
+        yield (
+            f"MaxText cuts each document to its first {spec.data.sequence_length:,} tokens; "
+            "`parity preflight --job FILE` on a worker counts how many it cuts."
         )
 
 
@@ -72,7 +82,14 @@ def _memory_sentence(spec: JobSpec, run: RunSpec, taken: Memory) -> str:
         f"{spec.model.parameters:,} parameters take about {_gib(taken.likely)} GiB of "
         f"{'each device' if run.devices > 1 else 'the device'} ({_parts(taken)}"
         + (f", at work {_gib(taken.working)}" if taken.working else "")
+        + (f"; not counted: {_NOT_COUNTED}" if _trains_on_gpus(run) else "")
         + ")."
+    )
+
+
+def _trains_on_gpus(run: RunSpec) -> bool:
+    return run.engine == "transformer_engine" or (
+        run.engine == "maxtext" and run.maxtext.hardware != "cpu"
     )
 
 

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from training import device, provenance
-from training.engines import maxtext_command
+from training.engines import maxtext_command, maxtext_documents
 from training.engines.maxtext_command import Launch
 from training.engines.maxtext_evaluation import evaluations, forget_told, put_back, told_steps
 from training.engines.maxtext_follow import FollowedRun, MaxTextFollower, MaxTextLog
@@ -114,9 +114,10 @@ def train(
     """Train the run step by step; stop iterating (or kill the process group) to cancel it.
 
     Calls `profile` with the memory that the run took, `validated` with each held-out loss once the
-    training has ended (`schedule.validation_every`), `note` with a sentence for the log, and
-    `alive` when MaxText's log has new lines. Resumes from MaxText's newest checkpoint that holds no
-    step beyond `place.resume_at_most`.
+    training has ended (`schedule.validation_every`), `note` with sentences for readers (at the
+    start of replicate 0, how many documents MaxText cuts), and `alive` when MaxText's log has new
+    lines. Resumes from MaxText's newest checkpoint that holds no step beyond
+    `place.resume_at_most`.
 
     Raises a MaxTextError with a code and a sentence; MetricsGapError after the last step of a run
     that lost steps; DivergedError after the first step whose loss is not finite; WrapperError if
@@ -158,6 +159,10 @@ def train(
     put_back(launch)
     forget_told(launch)
     first = _forget_newer_checkpoints(launch, place.resume_at_most)
+    if first == 0 and spec.replicate == 0:
+        cut = maxtext_documents.in_words(spec, environment)
+        if cut is not None:
+            note(cut)
     if lacks_parameters:
         _write_first_parameters(launch, patience)
     launch.metrics.unlink(missing_ok=True)

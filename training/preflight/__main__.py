@@ -1,9 +1,10 @@
 """`python -m training.preflight`: examine the kernels of this machine's engines, each by a question
-whose answer is known.
+whose answer is known; or count the documents of a job's data that MaxText cuts.
 """
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Mapping
@@ -13,6 +14,9 @@ from pydantic import TypeAdapter
 
 from training import device
 from training.arithmetic.recipes import LinearRecipe
+from training.engines import maxtext_documents
+from training.engines.maxtext_documents import NotCountedError
+from training.environment.maxtext_errors import MaxTextError
 from training.preflight.checks import KernelCheck, Shape, examine, layers_of
 from training.preflight.kernels import ENGINES, EmulatedKernels, Kernels, TransformerEngineKernels
 from training.spec import JobSpec
@@ -54,7 +58,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--job",
         action="store_true",
-        help="examine the layers of a job, which stdin has as JSON, on its engine",
+        help="examine the layers of a job, which stdin has as JSON, on its engine; of engine "
+        "maxtext, count the documents that it cuts",
     )
     options = parser.parse_args(arguments)
     began, layers, engine_name = time.perf_counter(), {}, options.engine
@@ -64,10 +69,12 @@ def main(arguments: list[str] | None = None) -> int:
         except ValueError as error:
             sys.stderr.write(f"the job is not valid: {error}\n")
             return 2
+        if job.engine == "maxtext":
+            return _count_documents(job, as_json=options.json)
         if job.engine not in ENGINES:
             sys.stderr.write(
-                f"job.engine is {job.engine!r}, expected {' or '.join(ENGINES)}: the kernels of "
-                "other trainers are not called here\n"
+                f"job.engine is {job.engine!r}, expected {', '.join(ENGINES)} or maxtext: the "
+                "kernels of other trainers are not called here\n"
             )
             return 2
         layers, engine_name = layers_of(job), job.engine
@@ -105,6 +112,20 @@ def main(arguments: list[str] | None = None) -> int:
     if failed:
         return 1
     return 0 if ran else 2
+
+
+def _count_documents(job: JobSpec, *, as_json: bool) -> int:
+    """Print what MaxText cuts of a job's data; 0 where they could be counted, else 2."""
+    try:
+        counts = maxtext_documents.counted(job, os.environ)
+    except (NotCountedError, MaxTextError) as error:
+        sys.stderr.write(f"the documents were not counted: {error}\n")
+        return 2
+    lines = [*maxtext_documents.sentences(job, counts)]
+    if as_json:
+        lines = [json.dumps({"documents": asdict(counts), "sentences": lines})]
+    sys.stdout.writelines(f"{line}\n" for line in lines)
+    return 0
 
 
 if __name__ == "__main__":

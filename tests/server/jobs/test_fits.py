@@ -152,13 +152,19 @@ def test_a_plan_says_the_same_before_anything_is_queued(machine, send, options, 
 def test_a_plan_states_memory_disk_and_hours(machine, send):
     alone = send("8b", "/api/v1/jobs:plan").json()
     assert alone["refused"] is None
-    memory, checkpoints, hours = alone["needs"]
+    memory, checkpoints, cut, hours = alone["needs"]
     assert memory == (
         "8,030,261,248 parameters take about 42.3 GiB of each device (weights 3.7, optimizer 7.5, "
-        "gradients 7.5, kept for the backward pass 4.0, logits 7.8, at work 11.7)."
+        "gradients 7.5, kept for the backward pass 4.0, logits 7.8, at work 11.7; not counted: "
+        "quantized copies of operands, workspaces of Transformer Engine and cuBLAS, NCCL's "
+        "buffers)."
     )
     assert checkpoints == (
         "Disk: a run keeps up to 4 checkpoints of 96.4 GB while it trains, 385 GB."
+    )
+    assert cut == (
+        "MaxText cuts each document to its first 8,192 tokens; `parity preflight --job FILE` on a "
+        "worker counts how many it cuts."
     )
     assert hours.startswith("About 936 device hours: 6 runs of up to ")
     assert hours == send("8b").json()["missing"][-1]
@@ -171,7 +177,7 @@ def test_a_plan_states_memory_disk_and_hours(machine, send):
 
 def test_a_larger_share_of_a_gpu_is_advised_where_it_is_enough(machine, send):
     machine(*[8] * 16, gib=134)
-    memory, checkpoints, _ = send("405b", "/api/v1/jobs:plan").json()["needs"]
+    memory, checkpoints, *_ = send("405b", "/api/v1/jobs:plan").json()["needs"]
     assert memory.endswith(
         " A device of w has 134, which may be too little: XLA_PYTHON_CLIENT_MEM_FRACTION=0.9 at "
         "the worker gives its runs as much, if jax had 0.75 of the GPU."
@@ -188,6 +194,7 @@ def test_a_small_job_on_processors_states_what_it_needs(api, request_body):
     memory, checkpoints = api.post("/api/v1/jobs:plan", json=request_body).json()["needs"]
     assert "parameters take about" in memory
     assert "of the device (weights" in memory
+    assert "not counted" not in memory
     assert checkpoints.startswith("Disk: a run keeps up to 3 checkpoints of ")
 
 

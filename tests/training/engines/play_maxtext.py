@@ -46,6 +46,9 @@ def main() -> int:
         }
         print(json.dumps([versions, "/maxtext/configs/base.yml"]))
         return 0
+    if sys.argv[1] == "-P":
+        print(os.environ.get("PLAY_COUNTS", ""))
+        return 0
     options = dict(argument.split("=", 1) for argument in sys.argv[4:])
     checkpoints = Path(options["base_output_directory"]) / options["run_name"] / "checkpoints"
     met = {name: os.environ[name] for name in MEETING if name in os.environ}
