@@ -98,6 +98,16 @@ class ReportMessage(TypedDict):
     columns: dict[str, list[float]]
 
 
+class LayerTableMessage(TypedDict):
+    """Statistics by layer that a trainer of somebody else's left, ascending steps with all their
+    columns `layer/operand/statistic`; sent in pieces, before its end.
+    """
+
+    kind: Literal["layer_table"]
+    steps: list[int]
+    columns: dict[str, list[float]]
+
+
 class RowMessage(TypedDict):
     """A record of another name that came after its step was sent: `profile`
     (`training.trainer.profiling`) or `validation` (nats).
@@ -155,6 +165,7 @@ Message = (
     | LayersMessage
     | StepMessage
     | ReportMessage
+    | LayerTableMessage
     | RowMessage
     | KeptMessage
     | ResultMessage

@@ -14,13 +14,14 @@ import numpy as np
 from sqlalchemy.orm import Session
 
 from parity.judged_loss import JUDGED_LOSS
+from server.curves.layer_table import LAYERS
 from server.database.metrics import chunk_tables, store
 from server.database.sessions import Database
 from server.database.tables import Run
 from training.step_values import StepStats
 from workers import lease
 from workers.lease import Claim
-from workers.protocol import ReportMessage
+from workers.protocol import LayerTableMessage, ReportMessage
 
 _OPTIONAL = "tflops_per_device"  # recorded if the first steps of a run have it
 # fields of a step that its kind `train` has not always
@@ -28,7 +29,7 @@ _ELSEWHERE = ("step", "layer_grad_norms", "layers", "validation_loss", _OPTIONAL
 _COLUMNS = tuple(
     field.name for field in dataclasses.fields(StepStats) if field.name not in _ELSEWHERE
 )
-KINDS = ("train", "validation", "layer_grad_norm", "layers")
+KINDS = ("train", "validation", "layer_grad_norm", LAYERS)
 _SPEED_WINDOW_SECONDS = 10.0
 
 
@@ -170,6 +171,21 @@ class StepRecorder:
                 columns,
             )
 
+    def write_layers(self, table: LayerTableMessage) -> None:
+        """Write statistics by layer immediately. Writing them again changes nothing."""
+        claim = self._claim
+        columns = {name: np.array(values, np.float64) for name, values in table["columns"].items()}
+        with self._database.write() as session:
+            lease.renew(session, claim, self._lease_seconds)
+            store.append(
+                session,
+                claim.run_id,
+                LAYERS,
+                claim.attempt_number,
+                np.array(table["steps"], np.int64),
+                columns,
+            )
+
     def seal(self) -> None:
         """Merge the small chunks of the attempt, about one per second, into large ones."""
         self._seal(chunk_tables.SEALED_STEPS)
@@ -209,7 +225,7 @@ class StepRecorder:
         watched = [step for step in steps if step.layers is not None]
         if watched:
             table = _column(watched, "layers").reshape(len(watched), -1)
-            yield "layers", watched, dict(zip(self._layer_columns, table.T, strict=True))
+            yield LAYERS, watched, dict(zip(self._layer_columns, table.T, strict=True))
 
     def _speed(self, step: int) -> float | None:
         """Steps per second over the last ten seconds; the clock starts at the first write, which

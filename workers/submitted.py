@@ -19,7 +19,7 @@ import resource
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -47,6 +47,7 @@ from workers.commands.checkout import CheckoutError
 from workers.commands.follow import LogRefusedError, Report, ReportFollower, open_below
 from workers.commands.launched_trainer import EndedError, Watch, tail_of
 from workers.commands.launchers import STDOUT, LauncherError
+from workers.commands.layer_logs import layer_messages
 from workers.commands.schedulers import (
     LOG,
     OVER,
@@ -57,6 +58,7 @@ from workers.commands.schedulers import (
 )
 from workers.lease import Claim, LeaseLostError
 from workers.listings import Schedulers, last_change
+from workers.protocol import LayerTableMessage
 from workers.recorder import write_all
 from workers.submitting import plan_of, scheduler_of
 from workers.supervisor import clear_checkpoints
@@ -302,9 +304,11 @@ def _exists(folder: int, name: str) -> bool:
 class _Reported:
     """What a trainer on a node reports and prints."""
 
-    def __init__(self, watch: Watch, folder: int, output: int, printed: Sequence[str]) -> None:
+    def __init__(
+        self, watch: Watch, folder: int, output: int, printed: Sequence[str], layers: str
+    ) -> None:
         self.watch = watch
-        self._folder, self._output = folder, output
+        self._folder, self._output, self._layers = folder, output, layers
         self._copied = dict.fromkeys(printed, 0)
 
     @classmethod
@@ -334,7 +338,8 @@ class _Reported:
             began=began,
             sizes=_SIZES,
         )
-        return cls(watch, folder, opened, (stdout, stderr) if prints else (stdout,))
+        printed = (stdout, stderr) if prints else (stdout,)
+        return cls(watch, folder, opened, printed, plan.reports.layers)
 
     def copy(self, log: Path, *, all_of_it: bool = False) -> None:
         """Copy what is newly printed to the log of the attempt, a piece of it or all, as far as a
@@ -357,6 +362,11 @@ class _Reported:
                     with log.open("ab") as out:
                         out.write(piece)
                     self._copied[name] = copied + len(piece)
+
+    def layers(self) -> Iterator[LayerTableMessage]:
+        """The statistics by layer that the trainer left. Raises LogRefusedError."""
+        if self._layers:
+            yield from layer_messages(self._output, self._layers)
 
     def close(self) -> None:
         """Let go of the files."""
@@ -483,6 +493,7 @@ class _Submitted:
                 return
             self._add(trainer.watch.rows(ended=True))
             trainer.copy(self._log_path(), all_of_it=True)
+            self._record_layers(trainer)
             trainer.watch.check_end(int(ended.word))
             self._end(
                 partial(lease.finish, claim=self.claim), int(ended.word), self._ended_at(ended.at)
@@ -583,6 +594,7 @@ class _Submitted:
         if self._trainer is not None:
             self._add(self._trainer.watch.rows(ended=True))
             self._trainer.copy(self._log_path(), all_of_it=True)
+            self._record_layers(self._trainer)
         self._write_start()
         self.record.write_last_steps()
         why = f"its job {row.scheduler_id} was taken from its node, and started again"
@@ -662,6 +674,14 @@ class _Submitted:
                             self.record.recorder.write_row, "validation", int(step), {"loss": loss}
                         )
                     )
+
+    def _record_layers(self, trainer: _Reported) -> None:
+        """Record the statistics by layer that a trainer left, however it ended."""
+        try:
+            for message in trainer.layers():
+                self.record.retried(partial(self.record.recorder.write_layers, message))
+        except (LogRefusedError, OSError) as error:
+            self.record.note(f"statistics by layer are not recorded: {error}")
 
     def _check_time(self) -> None:
         """Raises EndedError for a run that trained for longer than its job, or the operator,

@@ -280,6 +280,8 @@ class Supervisor(AttemptRecord):
                 return self.record_manifest(message["manifest"], message["rounding"])
             case "layers":
                 self.recorder.name_layers(message["layers"], message["columns"])
+            case "layer_table":
+                self.retried(partial(self.recorder.write_layers, message))
             case "row":
                 self.retried(
                     partial(

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from parity.client.layer_tables import pieces
 from parity.client.rest import Client, ClientError, Document
-from parity.client.retry import WRONG_TOKEN
+from parity.client.retry import WRONG_TOKEN, may_be_accepted_later
 from parity.client.spool import (
     PROJECT_FACTS,
     REFUSED,
@@ -30,6 +31,8 @@ from parity.judged_loss import JUDGED_LOSS
 
 LOSSES = ("loss", JUDGED_LOSS)
 VALIDATION = "validation_loss"
+LAYERS = "layers"
+"""In the header of a spool: where the run's statistics by layer are."""
 _ROWS_AT_ONCE, _COLUMNS_AT_ONCE = 2000, 64  # the server's own limit of columns
 _TOO_LARGE = 413  # for the server, or for a proxy before it
 
@@ -62,6 +65,8 @@ class Delivery:
         self.unreadable = 0
         self.begun = ""
         """That the run began another job of an ended project, as a sentence; else ""."""
+        self.without_layers = ""
+        """Why the statistics by layer were not sent, as a sentence; else ""."""
 
     @property
     def sent_to(self) -> str | None:
@@ -131,6 +136,7 @@ class Delivery:
             self._most_rows = len(part.rows) // 2
             return True
         if part.end is not None:
+            self._send_layers(run, attempt_number)
             self._write(
                 partial(
                     self._client.finish,
@@ -145,6 +151,27 @@ class Delivery:
         self._progress.offset = part.offset
         self._remember()
         return True
+
+    def _send_layers(self, run: str, attempt_number: int) -> None:
+        """Send the statistics by layer, if the run has some. They decide no verdict, so nothing
+        that is wrong with them keeps the run from its end.
+        """
+        path = self._read_header().get(LAYERS)
+        if path is None:
+            return
+        # read only by a run that names them: the readers take a while to load
+        from parity.readers.errors import ReadError  # noqa: PLC0415
+        from parity.readers.secondary.layer_snr import read_layer_table  # noqa: PLC0415
+
+        try:
+            for piece in pieces(read_layer_table(path)):
+                self._write(partial(self._client.append_layers, run, attempt_number, piece))
+        except ReadError as error:
+            self.without_layers = f"{error}; run {run} ends without statistics by layer"
+        except ClientError as error:
+            if may_be_accepted_later(error):
+                raise
+            self.without_layers = f"{path}: {error}; run {run} ends without them"
 
     def send_all(self) -> None:
         """Send all that the spool has by now."""

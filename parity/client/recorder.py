@@ -228,6 +228,8 @@ class Recorder:
             )
         if left.left_out:
             self._complain(f"plan of {left.path}", left.left_out)
+        if left.without_layers:
+            self._complain(f"layers of {left.path}", left.without_layers)
         if left.unreadable:
             self._complain(
                 f"lines of {left.path}",
@@ -243,6 +245,8 @@ class Recorder:
             going = self._deliver(delivery, delivery.send_all)
             if delivery.left_out:
                 self._complain("plan", delivery.left_out)
+            if delivery.without_layers:
+                self._complain("layers", delivery.without_layers)
             if delivery.path.exists():
                 if self._closing.is_set():
                     time.sleep(_SPOOL_SECONDS)

@@ -1,6 +1,7 @@
 """A thin client of the REST API: every error becomes one sentence."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from parity.client import DEFAULT_URL
 from parity.inert import inert_value
+from parity.judging.verdict.layer_statistics import LayerTable
 
 _TIMEOUT_SECONDS, _CONNECT_SECONDS = 30.0, 5.0
 _JUDGING_SECONDS = 120.0  # of an answer that waits for the judge
@@ -375,6 +377,28 @@ class Client:
             params={"attempt": attempt_number, "kind": kind, "names": ",".join(names)},
             content=np.ascontiguousarray(table, "<f8").tobytes(),
             headers={"Content-Type": "application/octet-stream"} | _bearer(token),
+        )
+
+    def append_layers(
+        self, run_id: str, attempt_number: int, table: LayerTable, token: str | None = None
+    ) -> Document:
+        """Record statistics by layer (`parity.client.layer_tables.pieces`). Sending them again
+        changes nothing; `token` as in `append`.
+        """
+        body = {
+            "steps": table.steps.tolist(),
+            "columns": {
+                "/".join(column): [
+                    value if math.isfinite(value) else str(value) for value in values.tolist()
+                ]
+                for column, values in table.columns.items()
+            },
+        }
+        return self._post(
+            f"runs/{run_id}/layers",
+            body,
+            params={"attempt": attempt_number},
+            headers=_bearer(token),
         )
 
     def finish(

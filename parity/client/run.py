@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Any, Literal, Self, SupportsFloat, SupportsIndex
 
 from parity.client import DEFAULT_URL
-from parity.client.delivery import LOSSES, VALIDATION
+from parity.client.delivery import LAYERS, LOSSES, VALIDATION
 from parity.client.recorder import NO_NUMBERS, Recorder
 from parity.recipes import RecipeError, check_recipe
 
@@ -75,6 +75,10 @@ class Run:
             one for each run. A restart with the same name continues it; `parity resend FOLDER
             --as-run RUN` sends it.
 
+        layers: the file or folder of the run's statistics by layer, as `parity compare --layer-snr`
+            reads it. It is read and sent when the run ends; what is wrong with it is logged, and
+            the run ends all the same.
+
     Make it in one process of a run (rank 0): a later one takes over, and the server refuses the
     earlier.
     """
@@ -97,6 +101,7 @@ class Run:
         flush_seconds: float = 1.0,
         finish_seconds: float = 60.0,
         offline: str | None = None,
+        layers: str | Path | None = None,
     ) -> None:
         self.run = str(run or ("" if project is not None else os.environ.get("PARITY_RUN", "")))
         self._strict = strict
@@ -151,6 +156,7 @@ class Run:
             "server": server or os.environ.get("PARITY_URL", DEFAULT_URL),
             "recipe": recipe,
             **of_project,
+            **({} if layers is None else {LAYERS: str(Path(layers).absolute())}),
         }
         try:
             self._recorder = Recorder(

@@ -8,9 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parity.client.delivery import VALIDATION
+from parity.client.layer_tables import pieces
 from parity.client.rest import Client
 from parity.judged_loss import JUDGED_LOSS
 from parity.judging.curves.curve import Curve
+from parity.judging.verdict.layer_statistics import LayerTable
 
 _STEPS_AT_ONCE = 20_000
 
@@ -22,9 +24,10 @@ def send_run(
     context: Mapping[str, str],
     recipe: str | None,
     rounding: str | None = None,
+    layers: LayerTable | None = None,
 ) -> str | None:
-    """Record a curve as a whole run and finish it. Returns what the server has otherwise than the
-    file, or None where all is there.
+    """Record a curve as a whole run, with its statistics by layer, and finish it. Returns what the
+    server has otherwise than the file, or None where all is there.
     """
     attempt = client.attach(run_id, context, recipe, rounding=rounding)
     attempt_number, token = attempt["attempt"], attempt.get("token")
@@ -40,6 +43,8 @@ def send_run(
     recorded = (covered["recorded"] + left_out, covered["first_step"], covered["last_step"])
     if recorded != expected and not (left_out and recorded[:2] == expected[:2]):
         return f"the server has {recorded} of count, first and last step, the file {expected}"
+    for piece in pieces(layers) if layers is not None else ():
+        client.append_layers(run_id, attempt_number, piece, token)
     client.finish(run_id, attempt_number, "finished", token=token)
     return None
 

@@ -11,6 +11,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from parity.canonical_json import canonical_json
 from parity.client.rest import Client, ClientError, UnreachableError
 from parity.client.whole_run import send_run
@@ -18,6 +20,7 @@ from parity.comparing.statements import InputError
 from parity.frozen import frozen
 from parity.judging.bundles.evidence import AnyDocument, Case
 from parity.judging.curves.curve import Curve, series_digest
+from parity.judging.verdict.layer_statistics import LayerTable
 from parity.recipes import OTHER, RECIPES, UNSTATED
 from parity.version import VERSION
 from parity.wording import count, cut
@@ -73,8 +76,9 @@ def check_pushable(case: Case) -> None:
         )
 
 
-def push(client: Client, case: Case) -> Pushed:
-    """Send every run of the case and wait for the server's verdict.
+def push(client: Client, case: Case, layers: Mapping[str, LayerTable] | None = None) -> Pushed:
+    """Send every run of the case and wait for the server's verdict. `layers` are statistics by
+    layer, by candidate; they go with its first run, of which the server reads them.
 
     Raises InputError where the case is not a job, ClientError and UnreachableError with what was
     sent and how to go on.
@@ -86,11 +90,19 @@ def push(client: Client, case: Case) -> Pushed:
     job = _submitted(client, spec, policy, _key(spec, policy, case))
     runs = _matched(job, case, names)
     sent = sum(state == "finished" for _, state, _, _ in runs)
+    unsent = dict(layers or {})
     try:
-        for run, state, curve, recipe in runs:
+        for run, state, curve, arm in runs:
+            table = unsent.pop(arm, None)
             if state != "finished":
                 if different := send_run(
-                    client, run, curve, _manifest(curve), recipe, curve.rounding
+                    client,
+                    run,
+                    curve,
+                    _manifest(curve),
+                    _recipe(curve),
+                    curve.rounding,
+                    None if table is None else _at_its_end(table, curve),
                 ):
                     raise UnreachableError(different)
                 sent += 1
@@ -189,7 +201,12 @@ def _key(spec: Mapping[str, Any], policy: Mapping[str, Any], case: Case) -> str:
         for _, _, runs in case.arms()
         for run in runs
     ]
-    pushed = canonical_json([VERSION, spec, policy, series])
+    layers = {
+        name: [[*column, value] for column, value in sorted(statistics.items())]
+        for name, statistics in case.layer_snr_db.items()
+        if statistics
+    }
+    pushed = canonical_json([VERSION, spec, policy, series, *([layers] if layers else [])])
     return f"push-{hashlib.sha256(pushed.encode()).hexdigest()}"
 
 
@@ -214,7 +231,7 @@ def _submitted(
 def _matched(
     job: Mapping[str, Any], case: Case, names: Mapping[str, str]
 ) -> list[tuple[str, str, Curve, str]]:
-    """Id and state of each run of the job, with its curve and the recipe of its arm."""
+    """Id and state of each run of the job, with its curve and the name of its arm."""
     arms = {
         arm["name"]: sorted(arm["runs"], key=lambda run: run["replicate"]) for arm in job["arms"]
     }
@@ -224,8 +241,15 @@ def _matched(
         *case.candidates.items(),
     ):
         for run, curve in zip(arms[names[name]], curves, strict=True):
-            matched.append((run["id"], run["state"], curve, _recipe(curve)))
+            matched.append((run["id"], run["state"], curve, name))
     return matched
+
+
+def _at_its_end(table: LayerTable, curve: Curve) -> LayerTable:
+    """Statistics of which no step is known (`read_layer_table` says 0), at the last step."""
+    if table.steps.tolist() != [0]:
+        return table
+    return LayerTable(steps=curve.steps[-1:].astype(np.int64), columns=table.columns)
 
 
 def _concluded(client: Client, job_id: str) -> dict[str, Any]:

@@ -10,7 +10,13 @@ from pydantic import Field, TypeAdapter
 from sqlalchemy.orm import Session
 
 from parity.frozen import frozen
-from server.api.step_bodies import StepsSchema, binary_batch, json_batch
+from server.api.step_bodies import (
+    LayersSchema,
+    StepsSchema,
+    binary_batch,
+    json_batch,
+    layers_batch,
+)
 from server.database import run_tokens
 from server.database.lookups import find_run
 from server.database.metrics.coverage import Coverage
@@ -233,6 +239,38 @@ def append(
             new_steps=new,
             left_out_steps=left_out,
         )
+
+
+@router.post(
+    "/runs/{run_id}/layers",
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {
+                "application/json": {"schema": TypeAdapter(LayersSchema).json_schema()},
+            },
+        }
+    },
+)
+def append_layers(
+    run_id: str,
+    context: InContext,
+    sender: Sender,
+    body: Annotated[bytes, Depends(_body)],
+    attempt: Annotated[
+        int, Query(ge=1, le=LARGEST, description="the attempt's number, as returned by attach")
+    ],
+) -> RunProgressDocument:
+    """Record statistics by layer of some steps, before the run ends; the job's page shows them, and
+    the advice after a fail names layers by them. A step is sent with all its columns.
+
+    409 only if the attempt has ended, or if a step is already recorded with other numbers.
+    """
+    check_attempt(sender, attempt)
+    batch = layers_batch(body)
+    with context.database.write() as session:
+        new = external.append_layers(session, context.settings, run_id, attempt, batch)
+        return _answer(session, RunProgressDocument, find_run(session, run_id), new_steps=new)
 
 
 @router.post("/runs/{run_id}:finish")

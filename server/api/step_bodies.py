@@ -11,7 +11,7 @@ from pydantic import FailFast, Field, TypeAdapter, ValidationError
 
 from parity.frozen import frozen
 from server.errors import InvalidError
-from server.jobs.external import NAME, Batch, Name
+from server.jobs.external import MOST_LAYER_COLUMNS, NAME, Batch, LayerColumn, Name
 from server.json_numbers import Number
 from server.records import Body
 from server.web.limits import LARGEST
@@ -51,14 +51,55 @@ class StepsSchema:
     ]
 
 
-_STEPS = TypeAdapter(StepsRequest)
+@frozen
+class LayersRequest(Body):
+    """A batch of statistics by layer. A column is `layer/operand/statistic`, such as
+    `decoder.layers.3.mlp.fc1/gradient nvfp4/underflow_share`; the page shows any statistic.
+
+    Advice after a fail names layers by `snr_db` (dB) and `underflow_share` (of 1), and says
+    `scale_octaves` and `amax` of the same operand with the latter.
+    """
+
+    steps: Annotated[
+        list[Annotated[int, Field(ge=0, le=LARGEST)]],
+        Field(min_length=1, max_length=_MAX_STEPS),
+        FailFast(),
+    ]
+    columns: Annotated[
+        dict[LayerColumn, _Column], Field(min_length=1, max_length=MOST_LAYER_COLUMNS)
+    ]
+
+
+@frozen
+class LayersSchema:
+    """The JSON form of statistics by layer; see `LayersRequest`."""
+
+    steps: Annotated[
+        list[Annotated[int, Field(ge=0, le=LARGEST)]], Field(min_length=1, max_length=_MAX_STEPS)
+    ]
+    columns: Annotated[
+        dict[str, Annotated[list[Number], Field(max_length=_MAX_STEPS)]],
+        Field(min_length=1, max_length=MOST_LAYER_COLUMNS),
+    ]
+
+
+_STEPS, _LAYERS = TypeAdapter(StepsRequest), TypeAdapter(LayersRequest)
 _NOT_FINITE = ("nan", "inf", "-inf", "infinity", "-infinity")
 
 
 def json_batch(body: bytes) -> Batch:
     """A batch in JSON (`StepsRequest`)."""
+    return _batch(_STEPS, body)
+
+
+def layers_batch(body: bytes) -> Batch:
+    """A batch of statistics by layer in JSON (`LayersRequest`)."""
+    return _batch(_LAYERS, body)
+
+
+def _batch(adapter: TypeAdapter[StepsRequest] | TypeAdapter[LayersRequest], body: bytes) -> Batch:
     try:
-        request = _STEPS.validate_json(body)
+        request = adapter.validate_json(body)
     except ValidationError as error:
         raise refused(error) from error
     # Reading is strict only where there is anything but keys and numbers: looking at each value

@@ -19,7 +19,9 @@ from server.json_numbers import Number, number
 from training.step_values import PROJECTIONS
 
 GRAD_NORM, SNR = "grad_norm", "snr_db"
-_KIND, _NORM_KIND = "layers", "layer_grad_norm"
+LAYERS = "layers"
+"""The kind of their chunks."""
+_NORM_KIND = "layer_grad_norm"
 
 
 @frozen
@@ -59,7 +61,7 @@ class LayerTable:
 
 def recorded(session: Session, run_id: str) -> Columns:
     """The layers, operands and statistics that a run has recorded."""
-    parts = [name.rsplit("/", 2) for name in store.names(session, run_id, _KIND)]
+    parts = [name.rsplit("/", 2) for name in store.names(session, run_id, LAYERS)]
     parts = [part for part in parts if len(part) == 3]
     norms = store.names(session, run_id, _NORM_KIND)
     operands = sorted({part[1] for part in parts})
@@ -99,7 +101,7 @@ def layer_table(
     if cells.statistic == GRAD_NORM:
         kind, ending = _NORM_KIND, ""
     else:
-        kind, ending = _KIND, f"/{cells.operand}/{cells.statistic}"
+        kind, ending = LAYERS, f"/{cells.operand}/{cells.statistic}"
     runs = [run_id, *([minus] if minus else [])]
     both = set[str].intersection(*({*store.names(session, run, kind)} for run in runs))
     layers = sorted(

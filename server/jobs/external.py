@@ -22,6 +22,7 @@ from parity.judged_loss import JUDGED_LOSS
 from parity.judging.curves.curve import Rounding
 from parity.judging.curves.outside_plan import last_recorded
 from parity.recipes import UNSTATED, RecipeError, check_rounding
+from server.curves.layer_table import LAYERS
 from server.database import clock
 from server.database.lookups import find_run
 from server.database.metrics import chunk_tables, store
@@ -39,12 +40,22 @@ Kind = Literal["train", "validation"]
 Outcome = Literal["finished", "failed", "broke_off"]
 NAME = r"^[A-Za-z0-9_][A-Za-z0-9_./-]{0,63}$"
 Name = Annotated[str, Field(pattern=NAME)]
+# A layer may have its own parts with `/`; an operand has words, such as `gradient nvfp4`.
+LayerColumn = Annotated[
+    str,
+    Field(
+        pattern=r"^[A-Za-z0-9_./:\[\]-]{1,150}/[A-Za-z0-9_.-]+( [A-Za-z0-9_.-]+)*/[a-z0-9_]{1,40}$",
+        max_length=250,
+    ),
+]
 _Text = Annotated[str, Field(max_length=1000)]
 
 STALE = "STALE"
 ABOVE_PLAN = "STEPS_ABOVE_PLAN"
 _LARGEST_STEP = 2**53
 _MOST_COLUMNS = 1000  # of a run, over all of its batches
+MOST_LAYER_COLUMNS = 10_000
+"""Of a run: 126 blocks of 4 linear layers with 3 tensors each have 1,512 of each statistic."""
 _MOST_FACTS = 262_144  # characters of a run's manifest, over all of its attempts
 _FIRST_VALUES, _LAST_VALUES, _ELLIPSIS = 4, 4, "…"  # of a fact that differs between attempts
 
@@ -179,25 +190,15 @@ def append(
     Batches may arrive in any order and more than once. ConflictError if a step is already recorded
     with other numbers.
     """
-    columns = _named(kind, batch.columns)
+    named = _named(kind, batch.columns)
     run = _held(session, settings, run_id, attempt_number)
-    _check_columns(session, run_id, kind, columns)
-    steps, left_out = batch.steps, 0
-    if run.planned_steps is not None:
-        is_kept = steps <= last_recorded(run.planned_steps)
-        left_out = int(np.count_nonzero(~is_kept))
-        if left_out and run.code != ABOVE_PLAN:
-            lifecycle.mark(
-                session, run, ABOVE_PLAN, _above_plan(run.planned_steps, int(steps[~is_kept].min()))
-            )
-        steps, columns = steps[is_kept], {name: values[is_kept] for name, values in columns.items()}
-    try:
-        new = merge(session, run_id, kind, attempt_number, steps, columns) if len(steps) else 0
-    except DifferentError as error:
-        raise ConflictError(
-            f"run {run_id}, attempt {attempt_number}: {error}; the recorded values stay, and "
-            "nothing of this batch was saved"
-        ) from error
+    _check_columns(session, run_id, kind, named, _MOST_COLUMNS)
+    steps, columns, left_out = _within_plan(run, batch.steps, named)
+    if len(left_out) and run.planned_steps is not None and run.code != ABOVE_PLAN:
+        lifecycle.mark(
+            session, run, ABOVE_PLAN, _above_plan(run.planned_steps, int(left_out.min()))
+        )
+    new = _merged_steps(session, run, kind, steps, columns)
     now = clock.now(session)
     # One update of the run's row: PostgreSQL locks the job's row too for a second one in a
     # transaction, and would wait for its holders.
@@ -210,7 +211,51 @@ def append(
         run.code = run.message = None
     if new:
         _seal_at_times(session, run_id, kind, attempt_number, new)
-    return new, left_out
+    return new, len(left_out)
+
+
+def append_layers(
+    session: Session, settings: Settings, run_id: str, attempt_number: int, batch: Batch
+) -> int:
+    """Record statistics by layer of an attempt; returns how many steps are new. Steps too far above
+    the plan are left out. ConflictError as for `append`.
+    """
+    run = _held(session, settings, run_id, attempt_number)
+    _check_columns(session, run_id, LAYERS, batch.columns, MOST_LAYER_COLUMNS)
+    steps, columns, _ = _within_plan(run, batch.steps, batch.columns)
+    new = _merged_steps(session, run, LAYERS, steps, columns)
+    run.lease_expires_at = clock.now(session) + settings.external_stale_seconds
+    return new
+
+
+def _within_plan(
+    run: Run, steps: NDArray[np.int64], columns: Mapping[str, NDArray[np.float64]]
+) -> tuple[NDArray[np.int64], Mapping[str, NDArray[np.float64]], NDArray[np.int64]]:
+    """The steps that are recorded, with their columns, and those that are too far above the
+    plan.
+    """
+    if run.planned_steps is None:
+        return steps, columns, steps[:0]
+    is_kept = steps <= last_recorded(run.planned_steps)
+    kept = {name: values[is_kept] for name, values in columns.items()}
+    return steps[is_kept], kept, steps[~is_kept]
+
+
+def _merged_steps(
+    session: Session,
+    run: Run,
+    kind: str,
+    steps: NDArray[np.int64],
+    columns: Mapping[str, NDArray[np.float64]],
+) -> int:
+    """Record these steps of the newest attempt; returns how many are new."""
+    try:
+        return merge(session, run.id, kind, run.attempt_number, steps, columns) if len(steps) else 0
+    except DifferentError as error:
+        raise ConflictError(
+            f"run {run.id}, attempt {run.attempt_number}: {error}; the recorded values stay, and "
+            "nothing of this batch was saved"
+        ) from error
 
 
 def _above_plan(planned_steps: int, step: int) -> str:
@@ -242,7 +287,7 @@ def finish(
             f"run {run_id} has no recorded step, so it cannot be finished; finish it as failed, "
             "with a message"
         )
-    for kind in ("train", "validation"):
+    for kind in ("train", "validation", LAYERS):
         store.seal(session, run_id, kind, attempt_number)
     text = message or "the trainer gave no reason"
     match outcome:
@@ -332,17 +377,17 @@ def _named(
 
 
 def _check_columns(
-    session: Session, run_id: str, kind: Kind, columns: Mapping[str, object]
+    session: Session, run_id: str, kind: str, columns: Mapping[str, object], most: int
 ) -> None:
     """InvalidError if a run would have more columns than its readers can show."""
     recorded = store.names(session, run_id, kind)
     new = [name for name in columns if name not in recorded]
     count = len(recorded) + len(new)
-    if new and count > _MOST_COLUMNS:
+    if new and count > most:
         raise _wrong(
             f"columns/{new[0]}",
             f"would be one of {count:,} columns of run {run_id}, expected at most "
-            f"{_MOST_COLUMNS:,} over all of its batches; "
+            f"{most:,} over all of its batches; "
             "log fewer names, and put no number such as the step into a name",
         )
 

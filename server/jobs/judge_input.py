@@ -83,7 +83,7 @@ def case_of(
             for arm in candidates
             if arm.judged_against is not baseline
         },
-        layer_snr_db={arm.name: layer_snr.snr_db(session, arm) for arm in candidates},
+        layer_snr_db={arm.name: layer_snr.late_values(session, arm) for arm in candidates},
         short_reruns={
             arm.name: reruns for arm in job.arms if (reruns := finished(arm.short_reruns))
         },

@@ -105,6 +105,40 @@ def test_a_comparison_gets_a_page_with_the_same_verdicts(served, database, files
     assert _only_job(database) == job
 
 
+def test_the_statistics_of_the_debug_tool_go_with_the_candidate(served, files, tmp_path, capsys):
+    """The server names the layers that the terminal names, and has each step for its page."""
+    shares = [1.0] * 12 + [31.0, 32.0, 33.0]
+    log = tmp_path / "nvdlfw_inspect_statistics_logs" / "nvdlfw_inspect_globalrank-0.log"
+    log.parent.mkdir()
+    log.write_text(
+        "".join(
+            f"2026-03-04 10:11:12,131 - INFO - layers.{layer}.fc1_gradient_nvfp4_underflows% \t\t"
+            f"iteration={100 * at:06d} \t\t value={share / (layer + 1):.4f}\n"
+            for at, share in enumerate(shares)
+            for layer in (0, 1)
+        )
+    )
+    words = (files["fp8"], files["my nvfp4"], "--planned-steps", "1500", "--margin", "1%")
+    call = (*words, "--layer-snr", str(tmp_path), "-v", "--push", "--server", served)
+    code, out, err = _compare(capsys, *call)
+    assert (code, err) == (1, "")
+    named = "layers.0.fc1 (gradient nvfp4, 32.0 %), layers.1.fc1 (gradient nvfp4, 16.0 %)"
+    assert named in " ".join(out.split())
+    job = out.splitlines()[-1].rpartition("/")[2]
+    document = httpx2.get(f"{served}/api/v1/jobs/{job}").json()
+    (verdict,) = document["verdicts"]
+    assert named in " ".join(verdict["advice"]["sentences"])
+    runs = {arm["name"]: arm["runs"][0]["id"] for arm in document["arms"]}
+    answer = httpx2.get(f"{served}/api/v1/runs/{runs['my_nvfp4']}/layers?buckets=15").json()
+    assert answer["table"]["first_step"] == [100 * at for at in range(15)]
+    assert answer["table"]["values"][0] == [share / 100 for share in shares]
+    baseline = httpx2.get(f"{served}/api/v1/runs/{runs['fp8']}/layers").json()
+    assert baseline["table"] is None
+    # without them it is another question to the page, so another job
+    plain = _compare(capsys, *words, "--push", "--server", served)[1]
+    assert plain.splitlines()[-1].rpartition("/")[2] != job
+
+
 @pytest.mark.parametrize(
     "error",
     [UnreachableError("no answer from the server"), KeyboardInterrupt()],
@@ -219,8 +253,8 @@ def test_what_a_job_cannot_hold_is_refused_before_anything_is_sent(
 
 
 def test_the_servers_other_verdict_is_told(served, files, capsys, monkeypatch):
-    def without_rounding(client, run, curve, manifest, recipe, _rounding):
-        return send_run(client, run, curve, manifest, recipe, None)
+    def without_rounding(client, run, curve, manifest, recipe, _rounding, layers):
+        return send_run(client, run, curve, manifest, recipe, None, layers)
 
     monkeypatch.setattr(push, "send_run", without_rounding)
     call = (files["fp8"], files["mxfp8"], "--planned-steps", "1500", "--margin", "0.42%")

@@ -101,6 +101,65 @@ def test_a_script_logs_and_everything_arrives(served, database, run, tmp_path):
     assert not list((tmp_path / run).glob("*.jsonl"))
 
 
+LAYER_ROWS = "layer,operand,step,snr_db\nlayers.0.fc1,grad,0,12\nlayers.0.fc1,grad,2,11\n"
+
+
+def test_statistics_by_layer_are_sent_when_the_run_ends(served, database, run, tmp_path):
+    """The file is written while the run trains; an outage before its end sends it later."""
+    layers = tmp_path / "layers.csv"
+    with parity.Run(
+        run, server=served, folder=tmp_path, strict=True, layers=layers, **FAST
+    ) as logger:
+        logger.log(step=0, loss=2.0)
+        layers.write_text(LAYER_ROWS)
+        logger.log(step=2, loss=1.9)
+    steps, columns = _read(database, run, "layers")
+    assert steps.tolist() == [0, 2]
+    assert {name: values.tolist() for name, values in columns.items()} == {
+        "layers.0.fc1/grad/snr_db": [12.0, 11.0]
+    }
+    assert _state(database, run)[0] == "finished"
+
+
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [
+        (None, "no such file; check the path"),
+        ("layer,operand,snr_db\nlayers.0.fc1,grad,good\n", "row 2: snr_db is 'good'"),
+        ("layer,operand,snr_db\nfc 1,grad,9\n", "fc 1/grad/snr_db"),  # the server refuses it
+    ],
+)
+def test_a_run_whose_statistics_cannot_be_sent_ends_all_the_same(
+    served, database, run, tmp_path, caplog, rows, why
+):
+    layers = tmp_path / "layers.csv"
+    if rows is not None:
+        layers.write_text(rows)
+    with parity.Run(
+        run, server=served, folder=tmp_path, strict=True, layers=layers, **FAST
+    ) as logger:
+        logger.log(step=0, loss=2.0)
+    assert why in caplog.text
+    assert _state(database, run)[0] == "finished"
+    assert len(_read(database, run, "layers")[0]) == 0
+
+
+def test_a_spool_that_is_sent_later_takes_its_statistics_along(
+    served, database, run, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    with parity.Run(None, folder="spool", offline="night", layers="layers.csv", **FAST) as logger:
+        logger.log(step=0, loss=2.0)
+    (tmp_path / "layers.csv").write_text(LAYER_ROWS)
+    monkeypatch.chdir("/")
+    call = ["resend", str(tmp_path / "spool"), "--as-run", run, "--server", served]
+    with pytest.raises(SystemExit) as ended:
+        cli.main(call)
+    assert ended.value.code == 0
+    assert _read(database, run, "layers")[0].tolist() == [0, 2]
+    assert _state(database, run)[0] == "finished"
+
+
 def test_an_outage_loses_nothing(served, database, run, tmp_path, monkeypatch):
     """The server is away at first and breaks off twice in the middle; even an answer that was lost
     is no loss.

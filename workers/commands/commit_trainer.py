@@ -48,6 +48,7 @@ from workers.commands.launched_trainer import (
     trains_without_its_commit,
 )
 from workers.commands.launchers import STDOUT, Launcher, LauncherError
+from workers.commands.layer_logs import layer_messages
 from workers.protocol import CRASHED, CommandRequest, claim_stdout
 
 _POLL_SECONDS = 0.25
@@ -110,7 +111,10 @@ def _run(request: CommandRequest, lines: "queue.Queue[str]", send: _Sender) -> N
     source.mkdir(parents=True)
     checkout.write(launcher, mirror, tree, source)
     with _trainer(launcher, spec, folder, Path(request["checkpoints"])) as trainer:
-        trainer.train(send)
+        try:
+            trainer.train(send)
+        finally:
+            _send_layers(send, launcher, folder / "output")
     if changed := checkout.changes(tree, source):
         send(
             "note",
@@ -298,6 +302,20 @@ def _send_rows(send: _Sender, report: Report) -> None:
         report.validation["step"].tolist(), report.validation["loss"].tolist(), strict=True
     ):
         send("row", name="validation", step=int(step), columns={"loss": loss})
+
+
+def _send_layers(send: _Sender, launcher: Launcher, output: Path) -> None:
+    """Send the statistics by layer that the trainer left, however it ended."""
+    if not launcher.reports.layers:
+        return
+    opened = os.open(output, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        for message in layer_messages(opened, launcher.reports.layers):
+            send(**message)
+    except (LogRefusedError, OSError) as error:
+        send("note", message=f"statistics by layer are not recorded: {error}")
+    finally:
+        os.close(opened)
 
 
 def _listen(lines: "queue.Queue[str]") -> None:

@@ -10,7 +10,8 @@
     recipes = {bf16 = [], nvfp4 = ["--recipe=nvfp4"]}        # what each adds to the command
     then = ["--then={then_recipe}", "--from={then_step}"]    # how it is told an arm's later recipe
     parameters = {layers = {type = "int", min = 1, max = 128, default = 32}}
-    reports = {path = "metrics.jsonl"}          # below {output}, or "stdout"
+    reports = {path = "metrics.jsonl"}          # below {output}, or "stdout"; `layers` names the
+      folder below it with the logs of Transformer Engine's debug tool
     pinned = "sha256:…"                         # names the libraries, such as an image's digest;
       without it no curve is reused
     limits = {seconds = 86400, silent_seconds = 1800, output_bytes = 1e11}
@@ -77,6 +78,9 @@ _OUR_OPTIONS = (
     ),
     *("quiet", "test-only", "uid", "wait", "wrap", "help", "usage", "version", "ignore-pbs"),
 )
+
+
+_LAYERS_FOLDER = "a folder below the output folder, such as nvdlfw_inspect_statistics_logs"
 
 
 class LauncherError(ValueError):
@@ -152,11 +156,13 @@ class Parameter:
 @frozen
 class ReportSource:
     """Where the trainer's losses stand: a file below {output}, or its standard output; `pattern`
-    finds them in lines of a log.
+    finds them in lines of a log. `layers` is the folder below {output} with the statistics of
+    Transformer Engine's debug tool; "" for none.
     """
 
     path: str
     pattern: str = ""
+    layers: str = ""
 
 
 @frozen
@@ -571,7 +577,11 @@ def _reports(value: object, where: str) -> ReportSource:
         pattern=typed(
             table.get("pattern", ""), str, f"{where}.pattern", "a regular expression", _refusal
         ),
+        layers=typed(table.get("layers", ""), str, f"{where}.layers", _LAYERS_FOLDER, _refusal),
     )
+    layers = PurePosixPath(reports.layers)
+    if reports.layers and (layers.is_absolute() or ".." in layers.parts or not layers.parts):
+        raise _refusal(f"{where}.layers", reports.layers, _LAYERS_FOLDER)
     path = PurePosixPath(reports.path)
     if reports.path != STDOUT and (path.is_absolute() or ".." in path.parts or not path.parts):
         raise _refusal(

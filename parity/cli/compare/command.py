@@ -24,7 +24,7 @@ from parity.cli.compare.publishing import (
 )
 from parity.cli.compare.typed_numbers import NEEDS_NUMBERS, NEEDS_RUNS, number_arms, typed_numbers
 from parity.cli.inputs.arm_options import ArmOptions
-from parity.cli.inputs.arms import SHORT_RERUN, read_arms, read_layer_snrs, read_short_reruns
+from parity.cli.inputs.arms import SHORT_RERUN, read_arms, read_layer_tables, read_short_reruns
 from parity.cli.inputs.columns import ColumnNames, stated_columns
 from parity.cli.inputs.families import stated_families
 from parity.cli.inputs.pairs import pairs
@@ -48,6 +48,7 @@ from parity.judging.curves.curve import Curve
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evaluations.gap import PRINTED_STEP
 from parity.judging.policy import Policy
+from parity.judging.verdict.layer_statistics import LayerTable, late_statistics
 from parity.judging.verdict.path import with_path
 from parity.readers import read_run
 from parity.readers.secondary.accuracy import read_accuracy
@@ -216,7 +217,9 @@ def judge(
     if held_out:
         held_out_request = replace(request, table=table)
         return _judge_held_out(held_out_request, comparisons, policy, reports, server, command)
-    case = _case(comparisons[0], short_reruns, columns, policy, stated, evidence, look)
+    candidates = [arm for arm, _ in comparisons[0][1:]]
+    layers = read_layer_tables(evidence.layer_snr, candidates)
+    case = _case(comparisons[0], short_reruns, columns, policy, stated, evidence, layers, look)
     if stated.loss_unit == BITS:
         case = case_in_nats(case)
     if reports.push:
@@ -231,7 +234,9 @@ def judge(
     reports.show_verdicts(documents if reports.as_json else typed(documents, command))
     on_stdout = not (reports.as_json or reports.markdown)
     if reports.push:
-        recorded = push_case(case, documents, server.server, server.token, on_stdout=on_stdout)
+        recorded = push_case(
+            case, documents, server.server, server.token, on_stdout=on_stdout, layers=layers
+        )
     else:
         recorded = []
     return [*documents, *recorded]
@@ -292,6 +297,7 @@ def _case(
     policy: Policy,
     stated: ArmOptions,
     evidence: Evidence,
+    layers: Mapping[str, LayerTable],
     look: int,
 ) -> Case:
     """The comparison of training curves, with what further files hold."""
@@ -317,7 +323,7 @@ def _case(
         planned_steps=stated.planned_steps,
         assume_complete=stated.assume_complete,
         layer_policy=stated.layer_policy,
-        layer_snr_db=read_layer_snrs(evidence.layer_snr, names[1:]),
+        layer_snr_db={arm: late_statistics(table) for arm, table in layers.items()},
         evaluations={arm: read_accuracy(file) for arm, file in evaluation_files.items()},
         noise_table=read_rerun_table(evidence.noise_table) if families else None,
         families=families,

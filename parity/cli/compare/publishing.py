@@ -4,12 +4,13 @@ import os
 import sys
 import tempfile
 import webbrowser
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from parity.cli.terminal.output import write_file
 from parity.judging.bundles.evidence import Case
 from parity.judging.evaluations.case import EvaluationCase
+from parity.judging.verdict.layer_statistics import LayerTable
 from parity.report.view import AnyDocument
 
 # none of them set: a browser would have no screen, or take this terminal
@@ -37,8 +38,10 @@ def push_case(
     token: str | None,
     *,
     on_stdout: bool,
+    layers: Mapping[str, LayerTable] | None = None,
 ) -> list[AnyDocument]:
     """Record the comparison on a server and print the address of its page; the server's verdicts.
+    `layers` are statistics by layer, by candidate.
 
     Raises InputError, ClientError and UnreachableError.
     """
@@ -50,7 +53,7 @@ def push_case(
         if isinstance(case, EvaluationCase):
             pushed = push_evaluations(client, case)
         else:
-            pushed = push(client, case)
+            pushed = push(client, case, layers)
     print(f"page: {pushed.page}", file=sys.stdout if on_stdout else sys.stderr)
     for document in documents:
         name = document["candidate"]["name"]

@@ -22,13 +22,13 @@ from parity.comparing.arms import (
 )
 from parity.comparing.case import check_arm
 from parity.judging.curves.curve import Curve
-from parity.judging.verdict.advice import LayerSnr
+from parity.judging.verdict.layer_statistics import LayerTable
 from parity.readers import read_run, run_name
 from parity.readers.columns.several_runs import SHOWN
 from parity.readers.errors import ReadError, SeveralRunsError
 from parity.readers.files.text import STDIN
 from parity.readers.run_tables.proposed_options import tried_options
-from parity.readers.secondary.layer_snr import read_layer_snr
+from parity.readers.secondary.layer_snr import read_layer_table
 from parity.readers.trackers.sources import is_source
 from parity.wording import count
 
@@ -166,9 +166,9 @@ def _optional_name(run: str) -> tuple[str | None, str]:
     return None, run
 
 
-def read_layer_snrs(items: Sequence[str], candidates: Sequence[str]) -> dict[str, LayerSnr]:
-    """SNR by candidate; a file without a name belongs to the only candidate."""
-    by_candidate: dict[str, LayerSnr] = {}
+def read_layer_tables(items: Sequence[str], candidates: Sequence[str]) -> dict[str, LayerTable]:
+    """Statistics by candidate; a file without a name belongs to the only candidate."""
+    by_candidate: dict[str, LayerTable] = {}
     for name, file in map(_optional_name, items):
         if name is None and len(candidates) > 1:
             raise UsageError(
@@ -177,5 +177,5 @@ def read_layer_snrs(items: Sequence[str], candidates: Sequence[str]) -> dict[str
             )
         arm = name or candidates[0]
         check_arm(arm, candidates, "--layer-snr")
-        by_candidate[arm] = read_layer_snr(file)
+        by_candidate[arm] = read_layer_table(file)
     return by_candidate

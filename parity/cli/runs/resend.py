@@ -120,8 +120,9 @@ def _print_sent(run: str, delivery: Delivery, at: ServerQuery) -> None:
         print(f"{run} {delivery.path} sent as attempt {delivery.attempt_number}{lost}")
     if delivery.begun:
         print(f"parity: {delivery.path}: {delivery.begun}", file=sys.stderr)
-    if delivery.left_out:
-        print(f"parity: {delivery.path}: {delivery.left_out}", file=sys.stderr)
+    for problem in (delivery.left_out, delivery.without_layers):
+        if problem:
+            print(f"parity: {delivery.path}: {problem}", file=sys.stderr)
 
 
 def _spools(paths: list[str]) -> Iterator[Path]:

@@ -54,7 +54,7 @@ from parity.judging.multiplicity import Multiplicity
 from parity.judging.noise.noise_table import NoiseTable, read_noise_table
 from parity.judging.policy import Policy
 from parity.judging.secondary.tasks import Evaluations
-from parity.judging.verdict.advice import LayerSnr
+from parity.judging.verdict.layer_statistics import LayerSnr
 from parity.judging.verdict.sign_offs import sha256_of, without_shown
 from parity.judging.verdict.verdict import Verdict, judge
 from parity.typed_json import optional, shown, typed

@@ -20,7 +20,7 @@ from parity.judging.curves.early_stops import MAX_SHORT_RERUNS
 from parity.judging.multiplicity import Multiplicity
 from parity.judging.policy import Policy, policy_from_mapping
 from parity.judging.secondary.accuracy import TaskResult
-from parity.judging.verdict.advice import LayerSnr
+from parity.judging.verdict.layer_statistics import LayerSnr
 from parity.recipes import OTHER, RecipeError, check_recipe, check_rounding
 from parity.typed_json import ManifestError, optional, record, shown, typed
 

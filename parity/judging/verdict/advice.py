@@ -50,15 +50,12 @@ from parity.judging.recipe_changes import (
 )
 from parity.judging.rules.comparability import difference_words
 from parity.judging.statements.offer import Offer, offer_words
+from parity.judging.verdict.layer_statistics import LayerSnr, worst_layers
 from parity.wording import count, nats_decimals
 
-# quantization SNR (dB) by layer and operand; with a third word, another statistic of the two
-LayerSnr = Mapping[tuple[str, ...], float]
-UNDERFLOW, SCALE_OCTAVES, AMAX = "underflow_share", "scale_octaves", "amax"
 _END_KEYS = ("planned_steps", "schedule")
 
 MAX_ADDED_RUNS = 16
-LAYERS_NAMED = 3
 TOO_FEW, NO_MARGIN = "TOO_FEW_STEPS", "MARGIN_UNDETERMINED"
 NO_LOOK_LEFT = (
     "Adding them to this question would be a further look, and none is left: judging again until "
@@ -632,44 +629,6 @@ def _state_recipe(measurements: Measurements) -> tuple[str, ...]:
     return (
         f"The recipe of {arm.name} is not on record: state it ({how}) for a step that fits it.",
     )
-
-
-def worst_layers(layer_snr_db: LayerSnr) -> tuple[str, ...]:
-    """A sentence that names the layers with the lowest finite SNR, each by its worst operand, and
-    one that names those with the most underflow; nothing where none is known.
-    """
-    return (*_lowest_snr(layer_snr_db), *_most_underflow(layer_snr_db))
-
-
-def _lowest_snr(layer_snr_db: LayerSnr) -> tuple[str, ...]:
-    worst: dict[str, tuple[float, str]] = {}
-    for (layer, operand, *statistic), snr in layer_snr_db.items():
-        if not statistic and math.isfinite(snr):
-            worst[layer] = min(worst.get(layer, (math.inf, "")), (snr, operand))
-    if not worst:
-        return ()
-    ranked = sorted((snr, layer, operand) for layer, (snr, operand) in worst.items())[:LAYERS_NAMED]
-    named = ", ".join(f"{layer} ({operand}, {snr:.1f} dB)" for snr, layer, operand in ranked)
-    return (f"The layers with the lowest SNR, so the first to keep in bf16: {named}.",)
-
-
-def _most_underflow(layers: LayerSnr) -> tuple[str, ...]:
-    worst: dict[str, tuple[float, str]] = {}
-    for (layer, operand, *statistic), share in layers.items():
-        if statistic == [UNDERFLOW] and share > 0.0:
-            worst[layer] = max(worst.get(layer, (0.0, "")), (share, operand))
-    if not worst:
-        return ()
-    ranked = sorted(worst.items(), key=lambda entry: (-entry[1][0], entry[0]))[:LAYERS_NAMED]
-    named = []
-    for layer, (share, operand) in ranked:
-        words = [operand, f"{100 * share:.1f} %"]
-        if (octaves := layers.get((layer, operand, SCALE_OCTAVES))) is not None:
-            words.append(f"scales over {octaves:.1f} octaves")
-        if (amax := layers.get((layer, operand, AMAX))) is not None:
-            words.append(f"amax {amax:.3g}")
-        named.append(f"{layer} ({', '.join(words)})")
-    return (f"The layers where most values become zero: {', '.join(named)}.",)
 
 
 def _state_size(measurements: Measurements) -> tuple[str, ...]:

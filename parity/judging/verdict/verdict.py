@@ -22,9 +22,10 @@ from parity.judging.policy import Policy
 from parity.judging.secondary.advisory import Advisory
 from parity.judging.secondary.candidates import compare_peers
 from parity.judging.secondary.tasks import Evaluations, check_arms
-from parity.judging.verdict.advice import Advice, LayerSnr, advise
+from parity.judging.verdict.advice import Advice, advise
 from parity.judging.verdict.document import verdict_document
 from parity.judging.verdict.free_statements import free_offers
+from parity.judging.verdict.layer_statistics import LayerSnr
 from parity.judging.verdict.margin_to_pass import margin_to_pass
 from parity.judging.verdict.pair import PairQuestion, judge_pair
 from parity.recipes import check_recipe, check_rounding

@@ -18,6 +18,7 @@ const NAMES = {
   scale_octaves_10: ["block scales below the largest, 10 % quantile", "octaves"],
   scale_octaves_50: ["block scales below the largest, median", "octaves"],
   scale_octaves_90: ["block scales below the largest, 90 % quantile", "octaves"],
+  scale_octaves: ["from the smallest block scale to the largest", "octaves"],
   zero_scale_share: ["share of blocks with scale zero", "of 1"],
   seen_share: ["share of the rows that are looked at", "of 1"],
   nonfinite: ["values that are NaN or infinite", ""],

@@ -112,6 +112,7 @@ RULES: Mapping[str, Rule] = {
     "POST /api/v1/runs": _SUBMIT,
     "POST /api/v1/runs/{run_id}:attach": _ATTACH,
     "POST /api/v1/runs/{run_id}/steps": _WRITE_RUN,
+    "POST /api/v1/runs/{run_id}/layers": _WRITE_RUN,
     "POST /api/v1/runs/{run_id}:finish": _WRITE_RUN,
     "GET /api/v1/runs/{run_id}/steps": _READ,
     "GET /api/v1/runs/{run_id}/metrics": _READ,

@@ -126,12 +126,12 @@ CASE_FIELDS = {
     "planned_steps": 41,
     "baseline_name": "other",
     "families": dict.fromkeys(("baseline", "candidate"), "any-decoder"),
+    "layer_snr_db": {"candidate": {("fc1", "gradient nvfp4", "underflow_share"): 0.3}},
 }
 # The server finds each by itself, or has no use for it.
 NOT_SENT = {
     "assume_complete": True,
     "layer_policy": "mlp_only",
-    "layer_snr_db": {"candidate": {}},
     "noise_table": NoiseTable(()),
     "multiplicity": Multiplicity(looks=2),
     "compares": {"candidate": "commit"},

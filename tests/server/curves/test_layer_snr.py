@@ -36,8 +36,11 @@ def watched(database, recorded):
 def test_the_late_ratio_counts_and_what_is_not_quantized_is_left_out(database, watched):
     with database.read() as session:
         baseline, candidate = session.get_one(Job, watched).arms
-        assert layer_snr.snr_db(session, candidate) == {("0.up", "x"): 11.0, ("0.down", "x"): 25.0}
-        assert layer_snr.snr_db(session, baseline) == {}
+        assert layer_snr.late_values(session, candidate) == {
+            ("0.up", "x"): 11.0,
+            ("0.down", "x"): 25.0,
+        }
+        assert layer_snr.late_values(session, baseline) == {}
 
 
 def test_the_advice_after_a_fail_names_the_worst_layer(database, watched):

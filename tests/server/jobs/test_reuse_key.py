@@ -208,6 +208,9 @@ def test_a_run_that_has_ended_takes_no_further_statistics(api, request_body, kin
         == 200
     )
     assert append(1, kind=kind) in (409, 422)
+    layers = {"steps": [0], "columns": {"fc1/x/snr_db": [2.0]}}
+    sent = api.post(f"/api/v1/runs/{run}/layers", params={"attempt": attempt_number}, json=layers)
+    assert sent.status_code == 409
 
 
 def _set(device, path, value):

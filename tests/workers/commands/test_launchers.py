@@ -171,6 +171,8 @@ def test_a_later_recipe_is_refused_by_a_launcher_that_cannot_tell_it_or_does_not
         ({"paths": '[":(glob)*"]'}, "paths"),
         ({"reports": '{path = "../log"}'}, "reports"),
         ({"reports": '{path = "/var/log/x"}'}, "reports"),
+        ({"reports": '{path = "stdout", layers = "../logs"}'}, "layers"),
+        ({"reports": '{path = "stdout", layers = "/var/log"}'}, "layers"),
         ({"reports": '{path = "stdout", pattern = "("}'}, "pattern"),
         ({"reports": '{path = "stdout", pattern = "loss (?P<loss>.*)"}'}, "step"),
         ({"parameters": '{seed = {type = "int"}}'}, "seed"),

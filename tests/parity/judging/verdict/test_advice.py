@@ -21,8 +21,8 @@ from parity.judging.verdict.advice import (
     runs_that_decide,
     sparse_log_that_decides,
     steps_that_decide,
-    worst_layers,
 )
+from parity.judging.verdict.layer_statistics import worst_layers
 from parity.judging.verdict.verdict import Verdict, judge
 from tests.parity.judging.precedence.pair import Pair, kept, run
 

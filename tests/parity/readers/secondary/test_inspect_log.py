@@ -1,13 +1,15 @@
 """The statistics log of Transformer Engine's debug tool: its layers are named after a fail."""
 
+import math
 from pathlib import Path
 
 import pytest
 
 from parity.cli import main
+from parity.judging.verdict.layer_statistics import late_statistics
 from parity.readers.errors import ReadError
-from parity.readers.secondary.layer_snr import read_layer_snr
-from tests.parity.readers.secondary.test_layer_snr import arms, written
+from parity.readers.secondary.layer_snr import read_layer_table
+from tests.parity.readers.secondary.test_layer_snr import arms, late, written
 
 __all__ = ["arms"]
 
@@ -40,7 +42,7 @@ UNDERFLOW = log(
 
 
 def test_the_last_fifth_of_the_steps_counts(tmp_path: Path) -> None:
-    assert read_layer_snr(written(tmp_path, "rank-0.log", UNDERFLOW)) == {
+    assert late(written(tmp_path, "rank-0.log", UNDERFLOW)) == {
         ("decoder.layers.0.mlp.linear_fc1", "gradient nvfp4", "underflow_share"): 0.01,
         ("decoder.layers.1.mlp.linear_fc2", "gradient nvfp4", "underflow_share"): 0.32,
         ("decoder.layers.1.mlp.linear_fc2", "gradient nvfp4", "amax"): 4.5,
@@ -58,7 +60,7 @@ def test_scales_and_the_transposed_copy(tmp_path: Path) -> None:
         ("fc1_weight_mxfp8_scale_inv_max", [0.5]),
         ("fc1_weight_underflows%", [1.0]),  # of an older version, without its format
     )
-    assert read_layer_snr(written(tmp_path, "rank-0.log", text)) == {
+    assert late(written(tmp_path, "rank-0.log", text)) == {
         ("fc1", "gradient mxfp8", "scale_octaves"): 6.0,
         ("fc1", "gradient mxfp8 columnwise", "underflow_share"): 0.05,
         ("fc1", "weight", "underflow_share"): 0.01,
@@ -75,7 +77,7 @@ def test_noise_is_told_only_where_the_log_has_its_digits(tmp_path: Path) -> None
         ("fc2_gradient_fp8_current_scaling_mse", [0.0003]),
         ("fc3_weight_fp8_current_scaling_mse", [0.5]),
     )
-    read = read_layer_snr(written(tmp_path, "rank-0.log", text))
+    read = late(written(tmp_path, "rank-0.log", text))
     assert read == {("fc1", "activation fp8_current_scaling"): pytest.approx(30.0)}
 
 
@@ -89,9 +91,35 @@ def test_of_several_ranks_the_worst_counts(tmp_path: Path) -> None:
             log(("fc1_gradient_nvfp4_underflows%", [share])),
         )
     key = ("fc1", "gradient nvfp4", "underflow_share")
-    assert read_layer_snr(str(tmp_path / "run")) == {key: 0.12}
-    assert read_layer_snr(str(folder)) == {key: 0.12}
-    assert read_layer_snr(str(folder / "nvdlfw_inspect_globalrank-2.log")) == {key: 0.05}
+    assert late(str(tmp_path / "run")) == {key: 0.12}
+    assert late(str(folder)) == {key: 0.12}
+    assert late(str(folder / "nvdlfw_inspect_globalrank-2.log")) == {key: 0.05}
+
+
+def test_at_each_step_the_worst_rank_counts(tmp_path: Path) -> None:
+    """The step of a spike differs between ranks: the table has both."""
+    for rank, shares in enumerate(([1.0, 9.0, 1.0], [2.0, 2.0, 7.0])):
+        written(tmp_path, f"rank-{rank}.log", log(("fc1_gradient_nvfp4_underflows%", shares)))
+    table = read_layer_table(str(tmp_path))
+    assert table.steps.tolist() == [0, 10, 20]
+    values = table.columns["fc1", "gradient nvfp4", "underflow_share"]
+    assert values.tolist() == pytest.approx([0.02, 0.09, 0.07])
+
+
+def test_series_that_are_logged_at_other_steps_have_nan_between(tmp_path: Path) -> None:
+    """A signal to noise needs mean, deviation and error of one step."""
+    text = (
+        log(("fc1_weight_mean", [3.0]), ("fc1_weight_std", [4.0, 4.0]), every=20)
+        + log(("fc1_weight_fp8_mse", [0.025, 0.025, 0.025]))
+        + log(("fc1_weight_fp8_underflows%", [1.0, 2.0, 3.0]))
+    )
+    table = read_layer_table(written(tmp_path, "rank-0.log", text))
+    snr = table.columns["fc1", "weight fp8", "snr_db"]
+    assert snr.tolist() == pytest.approx([30.0, math.nan, math.nan], nan_ok=True)
+    assert late_statistics(table) == {
+        ("fc1", "weight fp8"): pytest.approx(30.0),
+        ("fc1", "weight fp8", "underflow_share"): 0.03,
+    }
 
 
 def test_what_is_no_number_is_left_out_and_a_step_written_again_replaces_the_first(
@@ -99,7 +127,7 @@ def test_what_is_no_number_is_left_out_and_a_step_written_again_replaces_the_fir
 ) -> None:
     name = "fc1_gradient_nvfp4_underflows%"
     text = line(name, 10, 40.0) + line(name, 10, 2.0) + line(name, 5, float("nan"))
-    assert list(read_layer_snr(written(tmp_path, "a.log", text)).values()) == [0.02]
+    assert list(late(written(tmp_path, "a.log", text)).values()) == [0.02]
 
 
 @pytest.mark.parametrize(
@@ -115,13 +143,13 @@ def test_what_is_no_number_is_left_out_and_a_step_written_again_replaces_the_fir
 def test_a_log_that_tells_nothing_is_refused(text: str, message: str, tmp_path: Path) -> None:
     file = written(tmp_path, "a.log", text)
     with pytest.raises(ReadError, match=message) as caught:
-        read_layer_snr(file)
+        late(file)
     assert str(caught.value).startswith(file)
 
 
 def test_a_folder_without_a_log_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ReadError, match="no log in it; expected nvdlfw_inspect_statistics_logs"):
-        read_layer_snr(str(tmp_path))
+        late(str(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -300,6 +300,7 @@ PARAMETERS = {
     "POST /api/v1/jobs:evaluations": _KEY,
     "POST /api/v1/jobs:gate": _KEY,
     "POST /api/v1/runs": _KEY,
+    "POST /api/v1/runs/{run_id}/layers": {"attempt": numbers(1, EXACT)},
     "POST /api/v1/runs/{run_id}/steps": {"attempt": numbers(1, EXACT), "names": texts(0, 5000)},
     "POST /api/v1/runs/{run_id}:attach": _KEY,
     "POST /jobs/{job_id}/statements": {"what": lists(0, 500), "value": lists(0, 500)},
