@@ -51,6 +51,11 @@ class Commands(LazyGroup):
             "Show noise tables: how much runs of one recipe differ, by family.",
             app="noise",
         ),
+        "mlperf": CommandPlace(
+            "parity.cli.mlperf",
+            FILES,
+            "Judge how many samples MLPerf runs need, beside the reference's and a margin.",
+        ),
         "golden": CommandPlace(
             "parity.cli.golden.command",
             FILES,

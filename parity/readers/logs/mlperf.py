@@ -37,7 +37,7 @@ from parity.readers.files.text import read_text
 MARK = ":::MLLOG "
 EVALUATION, SAMPLES, FOLDER = "eval_loss", "samples", "folder"
 _ACCURACY = "eval_accuracy"
-_BENCHMARKS_IN_NATS = ("gpt3", "gpt_oss_20b", "llama2_70b_lora", "llama31_405b", "llama31_8b")
+BENCHMARKS_IN_NATS = ("gpt3", "gpt_oss_20b", "llama2_70b_lora", "llama31_405b", "llama31_8b")
 """Benchmarks whose `eval_accuracy` is a cross-entropy in nats per token."""
 _TRAINING = ("train_loss", "reduced_train_loss")
 _POSITIONS = ("samples_count", "epoch_num")
@@ -86,9 +86,8 @@ def read_result(text: str, source: str) -> MlperfResult:
     """
     series: NamedSeries = {}
     facts: dict[str, str] = {}
-    # one for all: they may be of two units
-    position = next((name for name in _POSITIONS if f'"{name}"' in text), _POSITIONS[0])
-    for number, event in _events(text, source):
+    position = position_name(text)
+    for number, event in mlperf_events(text, source):
         key, value, about = event.get("key"), event.get("value"), event.get("metadata")
         about = about if isinstance(about, dict) else {}
         fact = {**_FACTS, **_SHOWN}.get(key) if isinstance(key, str) else None
@@ -109,7 +108,7 @@ def read_result(text: str, source: str) -> MlperfResult:
         rate = plain_number(about.get("lr", values.get("lr")))
         if rate is not None:
             series.setdefault("learning_rate", []).append((at, rate))
-    if facts.get("benchmark") in _BENCHMARKS_IN_NATS and _ACCURACY in series:
+    if facts.get("benchmark") in BENCHMARKS_IN_NATS and _ACCURACY in series:
         series[EVALUATION] = series.pop(_ACCURACY)
     return MlperfResult(series=series, facts=facts)
 
@@ -174,7 +173,15 @@ def rows_of_folder(folder: Path) -> list[dict[str, object]]:
     return rows
 
 
-def _events(text: str, source: str) -> Iterator[tuple[int, dict[str, Any]]]:
+def position_name(text: str) -> str:
+    """What a log counts its evaluations by; one for all, as they may be of two units."""
+    return next((name for name in _POSITIONS if f'"{name}"' in text), _POSITIONS[0])
+
+
+def mlperf_events(text: str, source: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The events of a log with the numbers of their lines; ReadError for one that is not valid, but
+    for a last line that is cut short.
+    """
     lines = text.split("\n")
     for number, line in enumerate(lines, 1):
         _, mark, rest = line.partition(MARK)
