@@ -8,6 +8,7 @@ repeated steps, one unit. Null (polars, None, NA, a masked array) is NaN as in a
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from parity.readers.columns.absence import columns_of, training_records
 from parity.readers.columns.columns import RunColumns
 from parity.readers.columns.long_table import long_layout
 from parity.readers.columns.names import LOSS, NUMBERED, POSITION, STEP, find_columns
+from parity.readers.columns.second_losses import losses_beside
 from parity.readers.columns.several_runs import run_column
 from parity.readers.curve.curve import curve_of
 from parity.readers.errors import ColumnError, ReadError
@@ -92,7 +94,15 @@ def _curve_of_table(
             f"{name}: the columns have different lengths ({shown}); expected one value per step in "
             "each"
         )
-    records = training_records(values, headers, _present(names, column, values, headers), name)
+    beside = {}
+    for header in losses_beside(names, headers[LOSS]):
+        with suppress(TypeError, InputError):  # it may hold anything
+            losses = _numbers(column(header), name)
+            if losses is not None and len(losses) == len(values[LOSS]):
+                beside[header] = losses, ~np.isnan(losses)
+    records = training_records(
+        values, headers, _present(names, column, values, headers), name, beside=beside
+    )
     taken = dataclasses.replace(columns_of(records, headers, names), option=OPTION)
     return curve_of(taken, name, label=name, stated=LOSS in columns)
 

@@ -101,7 +101,8 @@ LOSSES_DIFFER = ReasonCode(
     "LOSSES_DIFFER",
     "input",
     means="the arms were read from columns of different quantities, such as a total loss and a "
-    "language-model loss, or of two names although the file of one has both",
+    "language-model loss, or of two names although the file of one has both; or a file has a "
+    "second training loss that differs from the one that was read, or is NaN",
     next_step="Name the column of one quantity in both files (--column ARM:loss=NAME). If both are "
     "one quantity, state it: --loss-is training.",
     next_step_of_job="Report one quantity in both arms: the cross-entropy per token in nats, "

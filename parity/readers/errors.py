@@ -46,6 +46,14 @@ class ColumnError(ReadError):
         self.names = names
 
 
+class TwoLossesError(ReadError):
+    """A log whose lines, such as `line`, have two numbers for one loss."""
+
+    def __init__(self, message: str, line: str) -> None:
+        super().__init__(message)
+        self.line = line
+
+
 class UnreachableSourceError(ReadError):
     """A tracker's server did not answer, or refused for now; the message has the server's
     reason.

@@ -11,14 +11,14 @@ from pathlib import Path
 
 from parity.frozen import frozen
 from parity.readers.columns.columns import RunColumns
-from parity.readers.errors import NoLossError, ReadError, SeveralRunsError
+from parity.readers.errors import NoLossError, ReadError, SeveralRunsError, TwoLossesError
 from parity.readers.files.growing import Growing
 from parity.readers.files.text import read_text
 from parity.readers.logs.json_log.documents import is_json
 from parity.readers.logs.json_log.lines import JsonLines, read_json
 from parity.readers.logs.mlperf import is_mlperf, read_mlperf, result_files
 from parity.readers.logs.pattern import PATTERN, PatternLog
-from parity.readers.logs.pattern_proposal import proposed_pattern
+from parity.readers.logs.pattern_proposal import patterns_of_two, proposed_pattern
 from parity.readers.logs.printed_log import PrintedLog, is_printed_log
 from parity.readers.logs.tensorboard import (
     EVENT_FILES,
@@ -110,16 +110,27 @@ def columns_of_text(
     if isinstance(reader, GrowingTable):
         text = plain_table(text if "\n" in text else text.replace("\r", "\n"), path)
     try:
-        return reader.read(text)
+        return _read(reader, text, path)
     except ReadError:
         if not isinstance(reader, GrowingTable):
             raise
         if not isinstance(
             reader := growing_reader(text, path, named_columns, run, whole=True), GrowingTable
         ):
-            return reader.read(text)
+            return _read(reader, text, path)
         if run is None and is_prose(text, path):
             raise _unread_log(text, path) from None
+        raise
+
+
+def _read(reader: Growing, text: str, path: str) -> RunColumns:
+    """What a reader reads; the error of a log with two numbers for a loss proposes both."""
+    try:
+        return reader.read(text)
+    except TwoLossesError as error:
+        if patterns := patterns_of_two(text, error.line, path):
+            said = error.said.rpartition("; ")[0]
+            error.propose(said, [{PATTERN: pattern} for pattern in patterns], column_options)
         raise
 
 

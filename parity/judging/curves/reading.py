@@ -15,6 +15,7 @@ from parity.judging.curves.curve import (
     LOSS_NAME,
     OTHER_LOSSES,
     SAID_NOT_FINITE,
+    SECOND_LOSSES,
     STEPS_WITHOUT_LOSS,
     Curve,
 )
@@ -62,6 +63,26 @@ def different_meanings(arms: Sequence[tuple[str, Sequence[Curve]]]) -> str | Non
                         f"though the file of {arm} has {wanted!r}, too: these may be two "
                         f"quantities. --column {option} reads that one."
                     )
+    return None
+
+
+def second_loss(arms: Sequence[tuple[str, Sequence[Curve]]]) -> str | None:
+    """The sentence that the file of an arm has a second training loss, which differs from the one
+    that was read, or is not finite.
+    """
+    for name, runs in arms:
+        for run in runs:
+            if second := run.context.get(SECOND_LOSSES, "").split("\n")[0]:
+                read = run.context[LOSS_NAME]
+                sentence = (
+                    f"{name} was read from {read!r}, and its file has {second!r}, too, which "
+                    "differs from it or is NaN: the training loss may have gone on there. "
+                    f"--column {shlex.quote(f'{name}:loss={read}')} keeps the one that was read"
+                )
+                if second.casefold() not in _other_losses(run):
+                    return f"{sentence}."
+                other = shlex.quote(f"{name}:loss={second}")
+                return f"{sentence}, --column {other} reads the other."
     return None
 
 

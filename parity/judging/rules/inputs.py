@@ -4,6 +4,7 @@ from parity.judging.curves.reading import (
     cut_last_line,
     different_meanings,
     in_bits,
+    second_loss,
     unread_lines,
     without_losses,
 )
@@ -31,7 +32,8 @@ def empty(measurements: Measurements) -> str | None:
 
 
 def losses_differ(measurements: Measurements) -> str | None:
-    return different_meanings([(arm.name, arm.runs) for arm in measurements.arms.both])
+    arms = [(arm.name, arm.runs) for arm in measurements.arms.both]
+    return different_meanings(arms) or second_loss(arms)
 
 
 def no_common_steps(measurements: Measurements) -> str | None:

@@ -42,6 +42,12 @@ from parity.readers.columns.names import (
     other_losses,
 )
 from parity.readers.columns.rhythm import NEVER, due_losses
+from parity.readers.columns.second_losses import (
+    FurtherLosses,
+    LossesOfRows,
+    further_losses,
+    series_of_rows,
+)
 from parity.readers.columns.track import at_rows
 from parity.readers.errors import ReadError
 from parity.wording import count
@@ -140,12 +146,14 @@ class Records:
     many rows `between` them have no loss.
 
     `absent` (T,) is where a loss is NaN because none is written; None where every loss is.
+    `further` is what is known of other losses (`parity.readers.columns.second_losses`).
     """
 
     values: Mapping[str, FloatArray]
     notes: tuple[str, ...] = ()
     between: int = 0
     absent: BoolArray | None = None
+    further: FurtherLosses = FurtherLosses()
 
 
 def training_records(
@@ -155,6 +163,7 @@ def training_records(
     source: str,
     *,
     written: BoolArray | None = None,
+    beside: Mapping[str, LossesOfRows] | None = None,
     place: str = "row",
 ) -> Records:
     """The records of training among rows (R,) in the order of a file; an evaluation belongs to the
@@ -162,25 +171,27 @@ def training_records(
 
     `values` are (R,) by quantity, NaN for what is not there, `names` their columns; `present` says
     in which rows (R,) other columns have a value, `written` where the loss is, NaN in so many
-    letters too. Raises ReadError where no row is a record; `place` is what a row is called there.
+    letters too; `beside` are further losses. Raises ReadError where no row is a record; `place` is
+    what a row is called there.
     """
     loss = values[LOSS]
+    losses = _further_losses(values, names, written, beside or {})
     if not np.isnan(loss).any():
-        return Records(values=values)
+        return Records(values=values, further=losses)
     quantity_present = {
         quantity if quantity == VALIDATION else names[quantity]: ~np.isnan(column)
         for quantity, column in values.items()
         if quantity not in (STEP, LOSS)
     }
-    further = {
+    others = {
         name: here for name, here in present.items() if name not in (names[STEP], names[LOSS])
     }
     rows = kinds_of_rows(
         distinct_steps(values),
         loss,
-        further | quantity_present,
+        others | quantity_present,
         written=written,
-        losses=other_losses(further, names[LOSS]),
+        losses=other_losses(others, names[LOSS]),
         held_out=is_held_out(names[LOSS]),
     )
     if not rows.is_record.any():
@@ -198,6 +209,26 @@ def training_records(
         notes=rows.notes(),
         between=rows.between,
         absent=absent[rows.is_record],
+        further=losses,
+    )
+
+
+def _further_losses(
+    values: Mapping[str, FloatArray],
+    names: Mapping[str, str],
+    written: BoolArray | None,
+    beside: Mapping[str, LossesOfRows],
+) -> FurtherLosses:
+    """What is known of the further losses of rows (R,)."""
+    if not beside:
+        return FurtherLosses()
+    steps, loss = distinct_steps(values), values[LOSS]
+    held_out = ~np.isnan(values.get(VALIDATION, np.full(len(loss), np.nan)))
+    return further_losses(
+        names[LOSS],
+        series_of_rows(steps, loss, ~np.isnan(loss) if written is None else written),
+        {name: series_of_rows(steps, *losses) for name, losses in beside.items()},
+        evaluated=series_of_rows(steps, loss, held_out).keys,
     )
 
 
@@ -212,6 +243,7 @@ def columns_of(records: Records, names: Mapping[str, str], found: Sequence[str] 
         notes=records.notes,
         between=records.between,
         absent=records.absent,
+        further=records.further,
     )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from parity.frozen import frozen
 from parity.judging.curves.curve import BoolArray, FloatArray
 from parity.readers.columns.names import LOSS, OPTION, RATE, STEP, listed, other_losses
+from parity.readers.columns.second_losses import FurtherLosses
 from parity.wording import count
 
 
@@ -19,12 +20,12 @@ class RunColumns:
 
     `overwritten` counts rows that a later file of the same run replaced, `between` rows without a
     loss between the points of a loss that is logged less often (`parity.readers.columns.absence`),
-    `unread` lines that look like those that were read. `said_not_finite` counts
-    lines that say in words that a loss was not finite. `is_cut` is whether a last line was left
-    out whose loss may be any. In the rows of `absent` (T,) no loss is
-    written; a file that grows may still have one there. `option` names a quantity's column on the
-    command line. `planned_steps` is the length of the run that the file states, `config` what else
-    it states, by the keys of a tracker's config.
+    `unread` lines that look like those that were read. `said_not_finite` counts lines that say in
+    words that a loss was not finite. `is_cut` is whether a last line was left out whose loss may be
+    any. In the rows of `absent` (T,) no loss is written; a file that grows may still have one
+    there. `further` is what is known of other losses (`parity.readers.columns.second_losses`).
+    `option` names a quantity's column on the command line. `planned_steps` is the length of the run
+    that the file states, `config` what else it states, by the keys of a tracker's config.
     """
 
     values: Mapping[str, FloatArray]
@@ -37,6 +38,7 @@ class RunColumns:
     said_not_finite: int = 0
     is_cut: bool = False
     absent: BoolArray | None = None
+    further: FurtherLosses = FurtherLosses()
     option: str = OPTION
     planned_steps: int | None = None
     config: Mapping[str, str] = field(default_factory=dict)

@@ -12,6 +12,7 @@ stand before ("metrics/train/loss") is known by its last parts.
 """
 
 import difflib
+import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -146,7 +147,7 @@ NOT_THE_LOSS = HELD_OUT | frozenset(
     )
 )
 """Words in the name of a column that has another loss, or its range."""
-_GROUPS = frozenset(
+TRAINING_GROUPS = frozenset(
     (
         *("train", "training", "trainer", "metrics", "metric", "scalars", "data", "logs", "log"),
         *("history", "stats", "state", "values", "info", "results", "result", "output", "run"),
@@ -329,13 +330,21 @@ def other_losses(names: Iterable[str], taken: str) -> tuple[str, ...]:
     """Columns that could also be the training loss, in their order: known names of it, and others
     with "loss" in them.
     """
-    loss_names = _CANONICAL[LOSS].keys() - {*UNNAMED}
-    words = {name: name_words(name) for name in names if name != taken}
-    return tuple(
-        name
-        for name, parts in words.items()
-        if canonical_name(name) in loss_names or ("loss" in parts and not parts & NOT_THE_LOSS)
-    )
+    return tuple(name for name in dict.fromkeys(names) if name != taken and is_other_loss(name))
+
+
+@functools.lru_cache(maxsize=4096)
+def is_other_loss(name: str) -> bool:
+    """Whether a column could be the training loss, next to another one: by a known name, or by
+    "loss" in it.
+    """
+    words = name_words(name)
+    return is_known_loss(name) or ("loss" in words and not words & NOT_THE_LOSS)
+
+
+def is_known_loss(name: str) -> bool:
+    """Whether a column has a known name of the training loss, not that of any value."""
+    return is_known(name, LOSS) and canonical_name(name) not in UNNAMED
 
 
 def is_in_bits(column: str) -> bool:
@@ -424,7 +433,7 @@ class _Spellings:
             self._canonical.setdefault(plain, []).append(name)
             groups = plain.split("/")
             for at in range(1, len(groups)):
-                if groups[at - 1] not in _GROUPS:
+                if groups[at - 1] not in TRAINING_GROUPS:
                     break
                 self._tails.setdefault("/".join(groups[at:]), []).append(name)
 

@@ -11,6 +11,12 @@ from parity.readers.columns.absence import COMPANION_SHARE
 from parity.readers.columns.columns import RunColumns
 from parity.readers.columns.names import LOSS, MICRO_STEP, PLANNED, STEP, VALIDATION, find_columns
 from parity.readers.columns.rhythm import due_losses
+from parity.readers.columns.second_losses import (
+    LossSeries,
+    further_losses,
+    losses_beside,
+    series_of_rows,
+)
 from parity.readers.columns.track import Series, arrays_of, at_rows
 
 _CALL_QUANTITIES = ("unix_seconds",)  # what calls of a logger have that are no steps, too
@@ -60,9 +66,24 @@ def columns_from_series(
                 values[quantity] = np.array(
                     [last_values.get(step, np.nan) for step in steps.tolist()], dtype=np.float64
                 )
+    beside = losses_beside(series_names, tags[LOSS])
     return RunColumns(
-        values=values, names=tags | {STEP: step}, found=series_names, between=between, absent=absent
+        values=values,
+        names=tags | {STEP: step},
+        found=series_names,
+        between=between,
+        absent=absent,
+        further=further_losses(
+            tags[LOSS],
+            _as_losses(*series[LOSS]),
+            {name: _as_losses(*arrays_of(series_of(name))) for name in beside},
+            evaluated=_as_losses(*series[VALIDATION]).keys if VALIDATION in series else None,
+        ),
     )
+
+
+def _as_losses(steps: FloatArray, values: FloatArray) -> LossSeries:
+    return series_of_rows(steps, values, np.ones(len(steps), dtype=bool))
 
 
 def _add_due_steps(

@@ -18,19 +18,13 @@ from parity.judging.curves.curve import (
     NUMBERED_BY,
     OTHER_LOSSES,
     SAID_NOT_FINITE,
+    SECOND_LOSSES,
     STEPS_WITHOUT_LOSS,
     FloatArray,
 )
-from parity.judging.curves.reading import (
-    CROSS_ENTROPY,
-    HELD_OUT_LOSS,
-    LANGUAGE_MODEL_LOSS,
-    LOSS_OF_ALL_TERMS,
-    TRAINING_LOSS,
-)
 from parity.readers.columns.columns import RunColumns
+from parity.readers.columns.loss_meaning import meaning_of
 from parity.readers.columns.names import (
-    HELD_OUT,
     LOSS,
     NUMBERED,
     NUMBERED_LINES,
@@ -39,14 +33,12 @@ from parity.readers.columns.names import (
     STEP,
     counts_micro_batches,
     is_in_bits,
-    name_words,
     other_losses,
 )
 
 _MOST_LOSSES = 50
 SAME_BASE = 0.02  # relative, of the logarithm of a perplexity; printed ones have three digits
 _NUMBERED_BY = {NUMBERED: "row", NUMBERED_LINES: "line", POSITION: "position"}
-_CROSS_ENTROPY = frozenset(("ce", "xent", "nll", "crossentropy", "languagecrossentropy"))
 
 
 def loss_facts(taken: RunColumns, *, stated: bool) -> dict[str, str]:
@@ -60,8 +52,12 @@ def loss_facts(taken: RunColumns, *, stated: bool) -> dict[str, str]:
         SAID_NOT_FINITE: taken.said_not_finite,
     }
     facts |= {key: str(number) for key, number in counts.items() if number}
-    if not stated and (others := other_losses(taken.found, taken.names[LOSS])):
+    others = other_losses(taken.found, taken.names[LOSS])
+    others = tuple(name for name in others if name not in taken.further.no_runs)
+    if not stated and others:
         facts[OTHER_LOSSES] = "\n".join(others[:_MOST_LOSSES])
+    if not stated and taken.further.conflicting:
+        facts[SECOND_LOSSES] = "\n".join(taken.further.conflicting)
     if counts_micro_batches(taken.names[STEP]):
         facts[COUNTED] = MICRO_BATCHES
     if taken.is_cut:
@@ -76,22 +72,6 @@ def loss_facts(taken: RunColumns, *, stated: bool) -> dict[str, str]:
     elif is_in_bits(facts[LOSS_NAME]):
         facts[LOSS_BASE] = "2"
     return facts
-
-
-def meaning_of(column: str) -> str:
-    """What a loss is by the name of its column or phrase: held-out, total, language-model,
-    cross-entropy, or training, of any terms.
-    """
-    words = name_words(column)
-    if words & HELD_OUT:
-        return HELD_OUT_LOSS
-    if "total" in words:
-        return LOSS_OF_ALL_TERMS
-    if "lm" in words:
-        return LANGUAGE_MODEL_LOSS
-    if words & _CROSS_ENTROPY or {"cross", "entropy"} <= words:
-        return CROSS_ENTROPY
-    return TRAINING_LOSS
 
 
 def base_of(loss: FloatArray, perplexity: FloatArray) -> str | None:

@@ -6,12 +6,13 @@ import re
 from collections.abc import Sequence
 from itertools import islice
 
-from parity.readers.columns.names import LOSS, STEP
+from parity.readers.columns.names import KNOWN_NAMES, LOSS, STEP
 from parity.readers.curve.curve import curve_of
 from parity.readers.curve.plausibility import LARGEST_LOSS
 from parity.readers.errors import ReadError
 from parity.readers.logs.lines.line import LONGEST, numbered_lines
 from parity.readers.logs.pattern import PATTERN, PatternLog
+from parity.readers.logs.printed_line import read_line
 
 _LOOKED_AT = 5000  # lines
 _NUMBER = re.compile(r"(?<![\d.])\d+(?:,\d{3})*(?:\.\d+)?(?:e[-+]?\d+)?|\bnan\b", re.IGNORECASE)
@@ -44,6 +45,38 @@ def proposed_pattern(text: str, source: str, *, of_means: bool = False) -> str |
         ):
             return pattern
     return None
+
+
+def patterns_of_two(text: str, line: str, source: str) -> list[str]:
+    """The patterns that read the first and the second number of a loss, of a log in which it has
+    two as in one of its lines; those alone that were tried on it.
+    """
+    numbers = [*_NUMBER.finditer(line)]
+    record = read_line(line)
+    if record is None or not record.has_two_losses:
+        return []
+    places = record.places or {}
+    begins = {name: place.start for name, place in places.items()}
+    step = next((at for at, number in enumerate(numbers) if number.start() == begins.get(STEP)), -1)
+    loss = next(
+        (
+            at
+            for at, number in enumerate(numbers)
+            for name in KNOWN_NAMES[LOSS]
+            if number.start() == begins.get(name)
+        ),
+        -1,
+    )
+    if step < 0 or loss < 0 or loss + 1 >= len(numbers):
+        return []
+    patterns = []
+    for at in (loss, loss + 1):
+        groups = {step: rf"(?P<{STEP}>[\d,]+)", at: rf"(?P<{LOSS}>[\w.+-]*\w)"}
+        parts = [
+            _word_before(line, numbers, place) + group for place, group in sorted(groups.items())
+        ]
+        patterns.append(".*?".join(parts))
+    return [pattern for pattern in patterns if _reads(pattern, text, source)]
 
 
 def _reads(pattern: str, text: str, source: str) -> bool:

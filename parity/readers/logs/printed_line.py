@@ -36,6 +36,7 @@ from parity.readers.columns.names import (
     STEP,
     UNNAMED,
     canonical_name,
+    is_other_loss,
 )
 from parity.readers.columns.number import MISSING
 from parity.readers.logs.lines.line import EPOCH, LONGEST, LogLine, NumberPlace, looked_at
@@ -56,13 +57,19 @@ _OPENS = (
     r"|(?:device)?array\(|tensor\(|np\.float\d\d\("
 )
 _PAIR = re.compile(
-    rf"(?<![\w./-])(?P<name>[a-z_][\w./-]*(?:\([a-z]+\))?(?![\w./-])(?: {_WORD}){{0,4}})"
+    rf"(?<![\w./-])(?P<name>[a-z_][\w./-]*(?:\([a-z]+\)|\[[a-z]+\])?(?![\w./-])(?: {_WORD}){{0,4}})"
     rf"['\"]?\s{{0,20}}[:=]?\s{{0,20}}(?:{_OPENS})?"
     rf"(?P<number>{_NUMBER}){_ENDS}(?:(?:\s?/\s?|\sof\s)(?P<planned>\d+(?:,\d{{3}})*))?",
     re.IGNORECASE,
 )
-_LOOP = re.compile(r"\([a-z]+\)", re.IGNORECASE)
-"""What a counter counts in, as in "Iter(train)"."""
+_LOOP = re.compile(r"\([a-z]+\)|\[[a-z]+\]", re.IGNORECASE)
+"""What a counter counts in, or a loss is of, as in "Iter(train)" and "loss(val)"."""
+_CHANGE = re.compile(
+    rf"\s{{0,9}}(?:[-=~]{{1,2}}>|[→⇒➜>]|\.{{2,3}}|(?:to|now|then)\s)\s{{0,9}}{_NUMBER}{_ENDS}"
+    rf"|,?\s{{0,9}}\d{{1,9}}\.\d{{1,20}}[\])]|/\d{{1,9}}\.\d",
+    re.IGNORECASE,
+)
+"""A second number of a loss, as in "loss 2.49 -> 2.58" and "loss [2.49, 2.58]"."""
 _NAME_OR_BAR = re.compile("[a-z_/]", re.IGNORECASE)
 _BAR = re.compile(r"(?<![\d/])(\d+)/(\d+)(?![\d/])\s*(?:\[|[━╸╺─█▉-▏])")
 _COUNTER = re.compile(
@@ -255,6 +262,11 @@ def read_line(line: str) -> LogLine | None:
         epochs=epochs,
         states_plan=count is not None and count.states_plan,
         counter="" if count is None else count.name,
+        has_two_losses=any(
+            _CHANGE.match(text, pair.end("number")) is not None
+            for name, pair in values.items()
+            if name in _TRAINING
+        ),
     )
 
 
@@ -349,10 +361,11 @@ def is_printed(lines: Iterable[str]) -> bool:
 
 
 def printed_log(names: Collection[str], check: Callable[[float, str, int], object]) -> LineLog:
-    """A log that is read by the rule, with the numbers of names that tables know and of those that
-    are named.
+    """A log that is read by the rule, with the numbers of names that tables know, of losses, and of
+    those that are named.
     """
-    return LineLog(read_line, {*_READ, *names}, check)
+    kept = {*_READ, *names}
+    return LineLog(read_line, lambda name: name in kept or is_other_loss(name), check)
 
 
 def _named(raw: str) -> tuple[str, bool]:
@@ -361,6 +374,7 @@ def _named(raw: str) -> tuple[str, bool]:
     Words before a known name are left out ("training started at step"), unless they make it another
     one ("best loss").
     """
+    loop = _words(" ".join(_LOOP.findall(raw)))
     words = _LOOP.sub("", raw).split()
     # as in "completed (loss: 2.5)"
     words = [word.lstrip("(") if ")" not in word else word for word in words]
@@ -380,9 +394,9 @@ def _named(raw: str) -> tuple[str, bool]:
             return plain, True
         if plain in _KNOWN or plain == "loss_train" or plain.rpartition("/")[2] in _LOSSES:
             column = _KNOWN.get(plain, "loss/train" if plain == "loss_train" else LOSS)
-            if column in _TRAINING and (before | groups) & _EVALUATION:
+            if column in _TRAINING and (before | groups | loop) & _EVALUATION:
                 return "val_loss", False
-            return (raw if (before | groups) & _OTHER_LOSSES else column), False
+            return (raw if (before | groups | loop) & _OTHER_LOSSES else column), False
     return raw, False
 
 

@@ -16,7 +16,7 @@ from parity.readers.columns.names import (
 from parity.readers.columns.number import step_number
 from parity.readers.columns.planned_length import add_planned_length
 from parity.readers.columns.series import columns_from_series
-from parity.readers.errors import ColumnError
+from parity.readers.errors import ColumnError, TwoLossesError
 from parity.readers.files.growing import GrowingLog
 from parity.readers.logs.lines.line import COLOUR, HEAD, numbered_lines
 from parity.readers.logs.lines.printed_dicts import joined_dicts, open_dict
@@ -79,6 +79,12 @@ class PrintedLog(GrowingLog):
     def columns(self) -> RunColumns:
         """The run so far; raises ReadError where no loss is in it, or ranks disagree."""
         source, named_columns, ranks = self._source, self._named_columns, self._log.series()
+        if self._log.two_losses:
+            raise TwoLossesError(
+                f"{source}: two numbers stand for one loss in {self._log.two_losses[:80]!r}; "
+                "expected one; write a CSV file with the columns step and loss",
+                self._log.two_losses,
+            )
         names = sorted({name for rank in ranks.values() for name in rank})
         taken = find_columns(
             [STEP, *names],
@@ -117,6 +123,8 @@ class PrintedLog(GrowingLog):
             notes.append("steps restart with each epoch: continued")
             if not self._log.planned:
                 notes.append("no number of epochs is printed, so no planned length is taken")
+        if self._log.has_evaluations:
+            notes.append("losses below a line such as '=== validation ===' are left out")
         notes += [
             f"{trainer} prints a running average of the loss"
             for trainer, name in _AVERAGED.items()

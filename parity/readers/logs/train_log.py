@@ -65,7 +65,7 @@ class TrainLog(GrowingLog):
             return
         if self._log is None:
             self._format = TRAINER_FORMATS[min(self._formats)]
-            self._log = LineLog(self._format.read, KNOWN_NAMES, self._check)
+            self._log = LineLog(self._format.read, KNOWN_NAMES.__contains__, self._check)
             plain = COLOUR.sub("", "".join(self._waiting)).replace("\r", "\n")
         self._log.take("".join(self._waiting))
         self._waiting = []

@@ -12,6 +12,7 @@ from parity.judging.curves.curve import FloatArray
 from parity.readers.columns.long_table import Row
 from parity.readers.columns.names import closest, did_you_mean, listed
 from parity.readers.columns.number import MISSING, plain_number
+from parity.readers.columns.second_losses import LossesOfRows
 from parity.readers.errors import ReadError
 from parity.readers.files.text import read_text
 from parity.readers.logs.json_log.documents import is_json
@@ -126,6 +127,17 @@ class TableCells:
             ],
             np.float64,
         )
+
+    def losses(self, rows: Sequence[int], column: str) -> LossesOfRows:
+        """The numbers (n,) in some rows of a column that is not known to hold any, NaN where a cell
+        has none, and in which of them (n,) one is, or NaN is written.
+        """
+        cells = [self.columns[column][row] for row in rows]
+        numbers = [plain_number(cell) for cell in cells]
+        written = [number is not None for number in numbers]
+        return np.array(
+            [np.nan if number is None else number for number in numbers], np.float64
+        ), np.array(written, dtype=bool)
 
 
 def read_cells(source: str) -> TableCells:

@@ -15,6 +15,7 @@ from parity.readers.columns.absence import columns_of, training_records
 from parity.readers.columns.long_table import METRIC_NAMES, VALUE_NAMES
 from parity.readers.columns.names import LOSS, STEP, find_columns, listed
 from parity.readers.columns.number import step_number
+from parity.readers.columns.second_losses import losses_beside
 from parity.readers.curve.curve import curve_of
 from parity.readers.errors import ReadError
 from parity.readers.run_tables.cells import TableCells
@@ -89,7 +90,8 @@ def run_curve(
     }
     where = f"{cells.source}, run {run.label} of {run.arm}"
     written = np.array([not cells.is_empty(row, loss) for row in rows])
-    records = training_records(values, quantities, present, where, written=written)
+    beside = {name: cells.losses(rows, name) for name in losses_beside(names, quantities[LOSS])}
+    records = training_records(values, quantities, present, where, written=written, beside=beside)
     columns = dataclasses.replace(columns_of(records, quantities, found), option=OPTION)
     return curve_of(columns, where, label=run.label, stated=layout.loss is not None)
 

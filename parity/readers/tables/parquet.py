@@ -1,8 +1,8 @@
 """Parquet tables, through pyarrow where it is installed (extra `readers`)."""
 
 import importlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from parity.readers.columns.absence import columns_of, training_records
 from parity.readers.columns.columns import RunColumns
 from parity.readers.columns.long_table import long_layout
 from parity.readers.columns.names import LOSS, STEP, find_columns
+from parity.readers.columns.second_losses import LossesOfRows, losses_beside
 from parity.readers.columns.several_runs import SHOWN, run_column
 from parity.readers.errors import ReadError
 
@@ -42,6 +43,8 @@ def read_parquet(path: str, named_columns: Mapping[str, str]) -> RunColumns:
                     f"{path}: column {name!r} is {table[name].type}; expected numbers in the "
                     f"{quantity} column"
                 ) from None
+    # NaN is written where it is no null
+    written = np.asarray(table[by_quantity[LOSS]].is_valid().to_numpy(), dtype=bool)
     present = {}
     if np.isnan(columns[LOSS]).any():
         with _readable(path):
@@ -52,7 +55,21 @@ def read_parquet(path: str, named_columns: Mapping[str, str]) -> RunColumns:
             if name not in by_quantity.values()
         }
     found = {quantity: by_quantity[quantity] for quantity in columns}
-    return columns_of(training_records(columns, found, present, path), found, names)
+    with _readable(path):
+        beside = _losses_beside(parquet, path, losses_beside(names, found[LOSS]))
+    records = training_records(columns, found, present, path, written=written, beside=beside)
+    return columns_of(records, found, names)
+
+
+def _losses_beside(parquet: Any, path: str, names: Sequence[str]) -> dict[str, LossesOfRows]:
+    """Further losses of rows (R,), and where they are written, by name."""
+    table = parquet.read_table(path, columns=[*names]) if names else {}
+    losses = {}
+    for name in names:
+        with suppress(TypeError, ValueError):
+            values = np.asarray(table[name].to_numpy(), dtype=np.float64)
+            losses[name] = values, np.asarray(table[name].is_valid().to_numpy(), dtype=bool)
+    return losses
 
 
 def parquet_cells(path: str) -> dict[str, list[object]]:

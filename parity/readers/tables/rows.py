@@ -22,6 +22,7 @@ from parity.readers.columns.names import (
     is_held_out,
 )
 from parity.readers.columns.number import MISSING, plain_number, step_number, step_of_total
+from parity.readers.columns.second_losses import LossesOfRows, losses_beside
 from parity.readers.errors import ReadError
 from parity.readers.tables.delimited import DelimitedTable, fields
 
@@ -35,13 +36,15 @@ _EMPTY_WORD = re.compile(r"\bnone\b|\bnull\b|\bn/?a\b|\bnan\b", re.IGNORECASE)
 class _Part:
     """Rows of a table that follow each other: values (R,) by quantity, the loss NaN where its cell
     is empty; in which rows other columns have a value, (R,) by name, no name where every cell has
-    one; and in which the loss is written, NaN in so many letters too. `planned` are the totals of
-    steps such as "5/400", `comma` is where the first loss with a decimal comma is, and its text.
+    one; and in which the loss is written, NaN in so many letters too. `beside` are further losses
+    (R,) by name. `planned` are the totals of steps such as "5/400", `comma` is where the first loss
+    with a decimal comma is, and its text.
     """
 
     values: Mapping[str, FloatArray]
     present: Mapping[str, BoolArray]
     written: BoolArray
+    beside: Mapping[str, LossesOfRows]
     planned: Set[int] = frozenset()
     has_point: bool = False
     comma: tuple[str, str] | None = None
@@ -61,6 +64,9 @@ class TableRows:
         self._places = {
             quantity: header.index(name) for quantity, name in names.items() if name != NUMBERED
         }
+        self._beside = {
+            name: header.index(name) for name in losses_beside(run_columns, names[LOSS])
+        }
         self._parts: list[_Part] = []
         self._numbered = self._blanks = 0
 
@@ -72,18 +78,26 @@ class TableRows:
             table = self._whole_column(table)
         if not table.body or table.body.isspace():
             return
-        values = None if _may_have_empty_cells(table) else _parse_fast(table, self._places)
+        places = [*self._places.values(), *self._beside.values()]
+        numbers = None if _may_have_empty_cells(table) else _parse_fast(table, places)
+        values = {} if numbers is None else dict(zip(self._places, numbers, strict=False))
         if (
-            values is None
+            numbers is None
             or not whole_steps(values.get(STEP, np.empty(0))).all()
             or not _is_regular(table, len(values[LOSS]))
         ):
-            part = _parse_slowly(table, self._places, self._header, self._run_columns)
+            part = _parse_slowly(table, self._places, self._header, self._run_columns, self._beside)
         else:
+            written = np.ones(len(values[LOSS]), dtype=bool)
+            further = numbers[len(self._places) :]
             part = _Part(
                 values=values,
                 present={},
-                written=np.ones(len(values[LOSS]), dtype=bool),
+                written=written,
+                beside={
+                    name: (losses, written)
+                    for name, losses in zip(self._beside, further, strict=True)
+                },
                 has_point=any(_is_broken(values[name]).any() for name in _LOSSES & values.keys()),
             )
         self._parts.append(part if STEP in self._places else self._with_numbers(part))
@@ -139,7 +153,14 @@ class TableRows:
             )
             for name in further
         }
-        return training_records(values, self._names, present, source, written=written)
+        beside = {name: self._losses_beside(name) for name in self._beside}
+        return training_records(
+            values, self._names, present, source, written=written, beside=beside
+        )
+
+    def _losses_beside(self, name: str) -> LossesOfRows:
+        losses, written = zip(*(part.beside[name] for part in self._parts), strict=True)
+        return np.concatenate(losses), np.concatenate(written)
 
     def _check_decimal_marks(self) -> None:
         """Raise ReadError where losses have decimal points and commas: "2,701" may be 2,701."""
@@ -162,22 +183,20 @@ def _is_regular(table: DelimitedTable, rows: int) -> bool:
     return table.body.count(table.delimiter) == rows * (len(table.first) - 1)
 
 
-def _parse_fast(
-    table: DelimitedTable, columns: Mapping[str, int]
-) -> Mapping[str, FloatArray] | None:
-    """All columns, or None where some cell is no plain number."""
+def _parse_fast(table: DelimitedTable, places: Sequence[int]) -> FloatArray | None:
+    """The columns (k, R) at these places, or None where some cell is no plain number."""
     try:
-        values = np.loadtxt(
+        values: FloatArray = np.loadtxt(
             io.StringIO(table.body),
             delimiter=table.delimiter,
-            usecols=list(columns.values()),
+            usecols=places,
             comments=None,
             ndmin=2,
             dtype=np.float64,
         )
     except (ValueError, IndexError):
         return None
-    return dict(zip(columns, values.T, strict=True))
+    return values.T
 
 
 def _may_have_empty_cells(table: DelimitedTable) -> bool:
@@ -199,7 +218,11 @@ def _may_have_empty_cells(table: DelimitedTable) -> bool:
 
 
 def _parse_slowly(
-    table: DelimitedTable, columns: Mapping[str, int], header: Sequence[str], names: Sequence[str]
+    table: DelimitedTable,
+    columns: Mapping[str, int],
+    header: Sequence[str],
+    names: Sequence[str],
+    beside: Mapping[str, int],
 ) -> _Part:
     """Row by row, to name the line of what is wrong; empty cells are allowed, but for the step of a
     row with a loss.
@@ -208,6 +231,7 @@ def _parse_slowly(
     are those of the others.
     """
     rows: list[list[float]] = []
+    losses: list[list[float | None]] = []
     present: list[list[bool]] = []
     written: list[bool] = []
     planned: set[int] = set()
@@ -249,6 +273,7 @@ def _parse_slowly(
         written.append(not without or cells[columns[LOSS]].lower() == "nan")
         values_of_row = [_cell(cells, columns, where, quantity) for quantity in columns]
         rows.append(values_of_row)
+        losses.append([_written_number(cells, place) for place in beside.values()])
         for (quantity, place), value in zip(columns.items(), values_of_row, strict=True):
             if quantity in _LOSSES and place < len(cells) and not math.isnan(value):
                 if _has_comma(cells[place]):
@@ -265,6 +290,12 @@ def _parse_slowly(
         values=values,
         present=by_name,
         written=np.array(written, dtype=bool),
+        beside={
+            name: _losses_of_rows(column)
+            for name, column in zip(beside, zip(*losses, strict=True), strict=True)
+        }
+        if losses
+        else {name: _losses_of_rows(()) for name in beside},
         planned=planned,
         has_point=has_point,
         comma=comma,
@@ -280,6 +311,21 @@ def _is_broken(values: FloatArray) -> BoolArray:
 def _has_comma(text: str) -> bool:
     """Whether a number has a decimal comma."""
     return text.count(",") == 1 and "." not in text
+
+
+def _written_number(cells: Sequence[str], place: int) -> float | None:
+    """The number in a cell, NaN in so many letters too; None where there is none."""
+    text = cells[place].strip() if place < len(cells) else ""
+    if text.lower() in MISSING:
+        return math.nan if text.lower() == "nan" else None
+    number = plain_number(text)
+    return plain_number(text.replace(",", ".")) if number is None and _has_comma(text) else number
+
+
+def _losses_of_rows(column: Sequence[float | None]) -> LossesOfRows:
+    """The numbers (R,) of a column, NaN where there are none, and where there are."""
+    written = np.array([number is not None for number in column], dtype=bool)
+    return np.array([math.nan if number is None else number for number in column]), written
 
 
 def _cell(

@@ -198,6 +198,13 @@ ATTACKS = (
         honest=recorded(TRAINING, TOTAL),
     ),
     Attack(
+        what="a file with a second training loss, which differs from the one that was read",
+        build=recorded(TRAINING, {**TRAINING, "second_losses": "train_loss"}),
+        codes=("LOSSES_DIFFER",),
+        twin="a file with a further column that could be the loss",
+        honest=recorded(TRAINING, {**TRAINING, "other_losses": "train_loss"}),
+    ),
+    Attack(
         what="losses in bits in both arms, as their perplexities show",
         build=recorded({"loss_base": "2"}, {"loss_base": "2"}),
         codes=("LOSS_NOT_NATS",),

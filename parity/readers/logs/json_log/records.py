@@ -25,6 +25,7 @@ from parity.readers.columns.names import (
 )
 from parity.readers.columns.number import MISSING, plain_number, step_number, step_of_total
 from parity.readers.columns.planned_length import add_planned_length
+from parity.readers.columns.second_losses import LossesOfRows, losses_beside
 from parity.readers.errors import ReadError
 
 _WORDS = {
@@ -69,7 +70,8 @@ def columns_of_numbers(
     present = {
         name: ~np.isnan(column) for name, column in columns.items() if name not in fields.values()
     }
-    records = training_records(values, fields, present, source, place="record")
+    beside = {name: (columns[name], present[name]) for name in losses_beside(present, fields[LOSS])}
+    records = training_records(values, fields, present, source, beside=beside, place="record")
     return columns_of(records, fields, [*columns])
 
 
@@ -85,6 +87,7 @@ class RecordRows:
         self._others: list[frozenset[str]] = []
         self._kinds: dict[frozenset[str], frozenset[str]] = {}
         self._written = array("b")
+        self._beside = _FurtherLosses(fields[LOSS])
         self._planned: set[int] = set()
         self._numbered = 0
 
@@ -115,6 +118,7 @@ class RecordRows:
             name for name, value in record.items() if name not in read and _has_value(value)
         )
         self._others.append(self._kinds.setdefault(others, others))
+        self._beside.take(record, len(self._written))
         self._written.append(not is_nothing(loss))
 
     def _number_of(self, record: Mapping[str, Any]) -> int | None:
@@ -157,6 +161,7 @@ class RecordRows:
             present,
             self._source,
             written=np.array(self._written, dtype=bool),
+            beside=self._beside.losses(len(self._written)),
             place="record",
         )
         columns = add_planned_length(columns_of(records, self.fields, names), self._planned)
@@ -172,6 +177,52 @@ class RecordRows:
                 "evaluation pass"
             )
         return columns
+
+
+class _FurtherLosses:
+    """The further losses of records: numbers of records, and their values, by name."""
+
+    def __init__(self, taken: str) -> None:
+        self._taken = taken
+        self._names: set[str] = set()
+        self._losses: dict[str, tuple[array[int], array[float]]] = {}
+
+    def take(self, record: Mapping[str, Any], at: int) -> None:
+        """Take the losses of the record with a number."""
+        if new := record.keys() - self._names:
+            self._names |= new
+            for name in losses_beside(sorted(new), self._taken):
+                self._losses[name] = array("q"), array("d")
+        for name, (places, values) in self._losses.items():
+            number = _number_of_loss(record.get(name))
+            if number is not None:
+                places.append(at)
+                values.append(number)
+
+    def losses(self, rows: int) -> dict[str, LossesOfRows]:
+        """The losses (R,) of all records so far, and in which of them one is written."""
+        found = {}
+        for name in losses_beside(sorted(self._losses), self._taken):
+            places, values = map(np.array, self._losses[name])
+            losses, written = np.full(rows, np.nan), np.zeros(rows, dtype=bool)
+            if len(places):
+                losses[places], written[places] = values, True
+            found[name] = losses, written
+        return found
+
+
+def _number_of_loss(value: Any) -> float | None:
+    """A loss, NaN in so many letters too; None for nothing, and for what is no number."""
+    if isinstance(value, bool) or is_nothing(value):
+        return None
+    if isinstance(value, (int, float)):
+        try:
+            return float(value)
+        except OverflowError:
+            return float("inf")
+    if not isinstance(value, str):
+        return None
+    return _WORDS.get(value.strip().lower(), plain_number(value))
 
 
 def is_nothing(value: Any) -> bool:

@@ -55,7 +55,8 @@ class LogLine(NamedTuple):
     are those of the step, the epoch and the numbers, where a line with other digits has them at the
     same places, unless the digits in the spans of `fixed` are others; None where more depends on
     the digits. `has_loss` is whether it has a training loss, `leaves_out_nan` whether that is a
-    mean without losses that were NaN, `counter` the name of the step.
+    mean without losses that were NaN, `has_two_losses` whether a second number stands behind it,
+    as in "loss 2.49 -> 2.58", `counter` the name of the step.
     """
 
     rank: str
@@ -71,3 +72,4 @@ class LogLine(NamedTuple):
     states_plan: bool = False
     counter: str = ""
     leaves_out_nan: bool = False
+    has_two_losses: bool = False

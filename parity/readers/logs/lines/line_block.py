@@ -7,7 +7,7 @@ is exact to the last digit. All other lines are read by the rule; both give the 
 """
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from parity.frozen import frozen
 from parity.judging.curves.curve import BoolArray, FloatArray, IntArray
 from parity.readers.columns.names import STEP
-from parity.readers.logs.lines.line import LONGEST, LogLine
+from parity.readers.logs.lines.line import EPOCH, LONGEST, LogLine
 
 _MOST_DIGITS = 18  # that a whole number of 64 bits holds
 # whole numbers and powers of 10 up to these are exact as floats, so their quotient is rounded once
@@ -54,9 +54,11 @@ class LineShape:
 
 
 def shape_of(
-    read: Callable[[str], LogLine | None], text: str, names: Collection[str]
+    read: Callable[[str], LogLine | None], text: str, keeps: Callable[[str], bool]
 ) -> LineShape | None:
-    """The shape of a line; None where more than numbers depends on its digits."""
+    """The shape of a line, with the numbers of the step, of the epoch, and of the names that are
+    kept; None where more than numbers depends on its digits.
+    """
     line = read(text)
     if line is None:
         return LineShape(line=None)
@@ -64,7 +66,7 @@ def shape_of(
         return None
     numbers: dict[str, _Number] = {}
     for name, place in line.places.items():
-        if name != STEP and name not in names:
+        if name not in (STEP, EPOCH) and not keeps(name):
             continue
         numeral = _NUMERAL.fullmatch(text[place.start : place.end])
         if numeral is None:

@@ -13,6 +13,7 @@ from parity.readers.logs.lines.line import COLOUR, EPOCH, LogLine
 from parity.readers.logs.lines.line_block import LineBlock, LineShape, shape_of
 from parity.readers.logs.lines.look_alikes import MOST_SKELETONS, LookAlikes
 from parity.readers.logs.lines.said import says_not_finite
+from parity.readers.logs.lines.sections import is_section_held_out
 
 _ENDS = (b"\n", b"\r")
 _PIECE = 1 << 20  # bytes that are looked at in one go: their arrays stay in the processor's cache
@@ -41,7 +42,7 @@ class _Rank:
 class LineLog:
     """What the lines of a log say; `read` is the rule for a line, None for one that says nothing.
 
-    `names` are those whose numbers are kept; of other names it is known that they are there.
+    `keeps` says of which names numbers are kept; of other names it is known that they are there.
     `check` takes the step of a line that the rule read, the line and its number, and raises where
     the step cannot be one.
     """
@@ -49,10 +50,10 @@ class LineLog:
     def __init__(
         self,
         read: Callable[[str], LogLine | None],
-        names: Collection[str],
+        keeps: Callable[[str], bool],
         check: Callable[[float, str, int], object],
     ) -> None:
-        self._read, self._names, self._check = read, names, check
+        self._read, self._keeps, self._check = read, keeps, check
         self._lines = 0  # ended by a line feed
         self._key = 0
         self._ranks: dict[str, _Rank] = {}
@@ -60,10 +61,19 @@ class LineLog:
         self.alike = LookAlikes()
         self._said: list[int] = []
         """Keys of lines that say that a loss was not finite, which no step has."""
+        self._sections = Track()
+        """Keys of lines below which others are those of an evaluation (1.0), or of the training."""
         self._planned: set[int] = set()
         self._epochs: set[int] = set()
         self.counters: set[str] = set()
         """What the steps of lines with a training loss are called, "" where they have no name."""
+        self.two_losses = ""
+        """The first line with two numbers for one loss."""
+
+    @property
+    def has_evaluations(self) -> bool:
+        """Whether a line says that those below it are of an evaluation."""
+        return bool(self._sections.arrays()[1].any())
 
     def take(self, text: str) -> None:
         """Read whole lines."""
@@ -136,7 +146,8 @@ class LineLog:
         is_numbered = self.is_numbered
         # however the lines were taken
         ranks = sorted(self._ranks.items(), key=lambda item: item[1].first)
-        return {name: _series(rank, is_numbered, longest) for name, rank in ranks}
+        sections = _sorted_track(self._sections)
+        return {name: _series(rank, is_numbered, longest, sections) for name, rank in ranks}
 
     def without(self, name: str) -> int:
         """How many lines with a step have neither a training loss nor a number of this name."""
@@ -170,15 +181,23 @@ class LineLog:
             by_rule += left
             if len(left) < len(rows):
                 self.alike.count(lines.text(rows[0]), read, len(rows) - len(left) - read)
-                if not read and says_not_finite(lines.text(rows[0])):
-                    self._said += [self._key + row for row in rows]
+                if not read:
+                    self._take_words(lines.text(rows[0]), rows)
         for row in sorted(by_rule):
             has_loss = self._take_line(lines, row)
             self.alike.count(lines.text(row), int(has_loss), int(not has_loss))
-            if not has_loss and says_not_finite(lines.text(row)):
-                self._said.append(self._key + row)
+            if not has_loss:
+                self._take_words(lines.text(row), [row])
         self._key += len(lines.begins)
         self._lines += data.count(b"\n")
+
+    def _take_words(self, text: str, rows: Sequence[int]) -> None:
+        """Take what a line without a loss says of others, in the rows in which it stands."""
+        if says_not_finite(text):
+            self._said += [self._key + row for row in rows]
+        elif (is_held_out := is_section_held_out(text)) is not None:
+            for row in rows:
+                self._sections.add(self._key + row, float(is_held_out))
 
     def _take_line(self, lines: "LineBlock", row: int) -> bool:
         """Read one line by the rule; whether it has a training loss."""
@@ -203,11 +222,13 @@ class LineLog:
             if line.leaves_out_nan or (line.step is None and not np.isfinite(losses).any()):
                 self._said.append(key)
         for name, value in line.values.items():
-            if name in self._names:
+            if self._keeps(name):
                 rank.values.setdefault(name, Track()).add(key, value)
             else:
                 rank.others[name] = max(key, rank.others.get(name, 0))
         self._plan(line)
+        if line.has_two_losses:
+            self.two_losses = self.two_losses or text
         return line.has_loss
 
     def _rank_of(self, line: LogLine, key: int) -> _Rank:
@@ -239,13 +260,15 @@ class LineLog:
             if len(rows) < _FEW:
                 break
             if at == len(shapes):
-                shapes.append(shape_of(self._read, lines.text(int(rows[0])), {EPOCH, *self._names}))
+                shapes.append(shape_of(self._read, lines.text(int(rows[0])), self._keeps))
             shape = shapes[at]
             if shape is None:
                 break
             fits = lines.fits(shape, rows)
             if shape.line is not None and fits.any():
                 self._take_shape(lines, shape, shape.line, rows[fits])
+                if shape.line.has_two_losses:
+                    self.two_losses = self.two_losses or lines.text(int(rows[0]))
                 read += int(fits.sum()) if shape.line.has_loss else 0
             rows = rows[~fits]
         left: list[int] = rows.tolist()
@@ -278,7 +301,9 @@ class LineLog:
         self._plan(line)
 
 
-def _series(rank: _Rank, is_numbered: bool, longest: float) -> dict[str, Track]:
+def _series(
+    rank: _Rank, is_numbered: bool, longest: float, sections: tuple[FloatArray, FloatArray]
+) -> dict[str, Track]:
     """The series of one rank, of all names that are on a line which counts."""
     others = _other_bars(rank, longest)
     keys, steps, _ = _continued(rank, longest)
@@ -300,6 +325,8 @@ def _series(rank: _Rank, is_numbered: bool, longest: float) -> dict[str, Track]:
         if name in _TRAINING and not is_numbered:
             further = _further(at, keys[places], keys, _sorted_track(rank.losses)[0])
             counts[further[np.isfinite(values[further])]] = False
+            evaluated = _in_evaluations(at, value_steps, keys, steps, sections)
+            counts[evaluated & np.isfinite(values)] = False
         if len(bars):
             counts &= ~_is_stale(at, value_steps, values, bars)
         if counts.any():
@@ -319,6 +346,33 @@ def _further(at: FloatArray, lines: FloatArray, keys: FloatArray, losses: FloatA
     below = below[np.isin(lines[below], losses)]
     own = int(np.isin(keys, losses).sum())
     return below if 2 * len(below) < own else below[:0]
+
+
+def _in_evaluations(
+    at: FloatArray,
+    value_steps: FloatArray,
+    keys: FloatArray,
+    steps: FloatArray,
+    sections: tuple[FloatArray, FloatArray],
+) -> BoolArray:
+    """Which losses (n,), at keys and of steps, stand below a line that says that an evaluation
+    begins; the steps (m,) of lines have keys (m,).
+
+    They are of the step before that line, or of any one step up to a line that says that the
+    training goes on. Others are of the training, which goes on or restarts without such a line.
+    """
+    begins, is_held_out = sections
+    if not is_held_out.any():
+        return np.zeros(len(at), dtype=bool)
+    section = np.searchsorted(begins, at) - 1
+    below: BoolArray = (section >= 0) & (is_held_out[section] == 1.0)
+    first, last = np.full(len(begins), np.inf), np.full(len(begins), -np.inf)
+    np.minimum.at(first, section[below], value_steps[below])
+    np.maximum.at(last, section[below], value_steps[below])
+    before = steps[np.searchsorted(keys, begins) - 1]
+    is_one_step = np.append(is_held_out[1:] == 0.0, False) & (first == last)
+    below &= is_one_step[section] | (before[section] == value_steps)
+    return below
 
 
 def _is_stale(at: FloatArray, steps: FloatArray, values: FloatArray, bars: FloatArray) -> BoolArray:

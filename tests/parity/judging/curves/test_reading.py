@@ -13,6 +13,7 @@ from parity.judging.curves.curve import (
     LOSS_NAME,
     OTHER_LOSSES,
     SAID_NOT_FINITE,
+    SECOND_LOSSES,
     Curve,
     curve_from_arrays,
 )
@@ -21,6 +22,7 @@ from parity.judging.curves.reading import (
     cut_last_line,
     different_meanings,
     said_not_finite,
+    second_loss,
 )
 
 
@@ -87,6 +89,18 @@ def test_two_columns_are_asked_about_where_one_file_has_both(
 )
 def test_names_of_two_trainers_are_one_quantity(baseline: Curve, candidate: Curve) -> None:
     assert different_meanings([("bf16", [baseline]), ("fp8", [candidate])]) is None
+
+
+@pytest.mark.parametrize("others", [("train_loss",), ()])
+def test_a_second_training_loss_is_asked_about(others: tuple[str, ...]) -> None:
+    read = read_from("loss", *others)
+    context = {**read.context, SECOND_LOSSES: "train_loss"}
+    candidate = dataclasses.replace(read, context=context)
+    said = second_loss([("bf16", [read_from("loss", *others)]), ("fp8", [candidate])])
+    assert said is not None
+    assert "--column fp8:loss=loss keeps" in said
+    assert ("--column fp8:loss=train_loss reads" in said) == bool(others)
+    assert second_loss([("bf16", [read]), ("fp8", [read])]) is None
 
 
 @pytest.mark.parametrize("is_nan", [True, False])

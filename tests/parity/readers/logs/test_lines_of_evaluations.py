@@ -110,3 +110,68 @@ def test_training_losses_of_a_marked_line_are_no_held_out_ones(tmp_path: Path) -
     )
     held_out = run.columns["validation_loss"]
     assert set(held_out[~np.isnan(held_out)]) == {HELD_OUT}
+
+
+SECTIONS = [
+    "=== validation ===",
+    "[dev set]",
+    "Running validation...",
+    "--- eval ---",
+    "Evaluating",
+]
+
+
+@pytest.mark.parametrize("mark", SECTIONS)
+@pytest.mark.parametrize("every", [1, 4])
+def test_a_loss_below_a_line_that_names_an_evaluation_is_none_of_the_training(
+    mark: str, every: int, tmp_path: Path
+) -> None:
+    run = read(
+        tmp_path,
+        lambda s, x: f"step {s} loss {x}",
+        lambda s, x: f"{mark}\nstep {s} loss {x}",
+        every,
+    )
+    assert run.loss.tolist() == LOSSES
+    assert any("left out" in note for note in run.notes)
+
+
+def test_an_evaluation_before_its_step_ends_where_the_training_goes_on(tmp_path: Path) -> None:
+    run = read(
+        tmp_path,
+        lambda s, x: f"step {s} loss {x}",
+        lambda s, x: f"=== validation ===\nstep {s + 1} loss {x}\n=== training ===",
+    )
+    assert run.loss.tolist() == LOSSES
+
+
+@pytest.mark.parametrize("mark", ["the loss of validation", "valid tokens: 4096", "---"])
+def test_other_lines_begin_no_evaluation(mark: str, tmp_path: Path) -> None:
+    both = (lambda s, x: f"step {s} loss {x}", lambda s, x: f"{mark}\nstep {s} loss {x}")
+    assert is_refused(lambda: read(tmp_path, *both))
+
+
+@pytest.mark.parametrize("begin", ["", "=== training ===\n"])
+def test_a_training_that_goes_on_without_a_line_is_read(begin: str, tmp_path: Path) -> None:
+    """A loss that is not finite is never that of an evaluation."""
+    path = tmp_path / "train.log"
+    steps = [f"step {step} loss {loss}" for step, loss in enumerate(LOSSES, 1)]
+    steps[4:4] = ["=== validation ===", f"step 4 loss {HELD_OUT}"]
+    path.write_text(begin + "\n".join([*steps, "Evaluating", "step 12 loss nan", ""]))
+    run = read_run(str(path))
+    assert run.steps.tolist() == [*range(1, 13)]
+    assert run.loss.tolist()[:-1] == LOSSES[:-1]
+    assert np.isnan(run.loss[-1])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        lambda s, x: f"step {s} loss(val) {HELD_OUT} loss(train) {x}",
+        lambda s, x: f"step {s} loss (val) {HELD_OUT} loss (train) {x}",
+        lambda s, x: f"step {s} loss[val] {HELD_OUT} loss[train] {x}",
+        lambda s, x: f"step {s} loss(avg) {HELD_OUT} loss {x}",
+    ],
+)
+def test_what_a_loss_is_of_may_stand_behind_its_name(line: Line, tmp_path: Path) -> None:
+    assert read(tmp_path, line, lambda _s, _x: "---").loss.tolist() == LOSSES

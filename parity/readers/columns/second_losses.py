@@ -1,0 +1,234 @@
+"""Whether a source has a second training loss, which may be the one that should have been read.
+
+Up to some step `loss` may be the training loss, and then `train_loss` may carry it, worse or NaN,
+while `loss` goes on as another series. Nothing in the values says which of the two is right, so a
+person is asked. By their names, further losses are
+
+    a training loss    such as `train_loss`, `loss.1`: asked about where it differs from the loss
+                       that was read; of another meaning, such as a total, only where it was equal
+                       before, or goes on where the other was
+    a mean             of an epoch, or running: only where it is NaN, as means differ by themselves
+    another loss       such as that of a domain: where it was equal before, or goes on where the
+                       other was; NaN may be that of a batch without the domain
+
+None is asked about that is explained: equal but for rounding, the means of the losses that were
+read since the point before, as at the end of an epoch, or evaluated on rows with a held-out loss.
+Fewer than three points that differ are no series: the Hugging Face trainer writes `train_loss` once
+at the end.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from parity.frozen import frozen
+from parity.judging.curves.curve import BoolArray, FloatArray
+from parity.readers.columns.loss_meaning import meaning_of
+from parity.readers.columns.names import TRAINING_GROUPS, is_known_loss, name_words, other_losses
+from parity.readers.columns.rhythm import NEVER, due_losses
+
+MOST_LOOKED_AT = 16  # further losses of a source
+_FEWEST = 3  # points that are a series
+_BEFORE = 10  # points of the loss that was read, before the first one of another that goes on there
+_NEAR = 0.25  # relative, of the first point of a loss that goes on where another one was
+_MEAN_OF = 8  # points, of which a point may be the mean
+_MOST_SE = 4.0  # standard errors, within which it is
+_DECIMALS = 9
+_FLOAT32 = 1e-6  # relative: values of 32 bits, written by two writers
+_EVALUATED_SHARE = 0.5  # of the losses: rows with a held-out loss are rows of evaluations
+_PLAIN = TRAINING_GROUPS | frozenset(
+    (
+        *("loss", "losses", "batch", "global", "local", "reduced", "current", "value", "raw"),
+        *("token", "tokens", "main", "out", "ce", "xent", "nll", "cross", "entropy", "llm", "gpt"),
+        *("crossentropy", "crossentropyloss", "languagecrossentropy", "language", "total", "sum"),
+    )
+)
+"""Words in the name of a loss that make it no part of the loss, and no mean of several steps."""
+_MEANS = frozenset(
+    (
+        *("avg", "average", "averaged", "ema", "mean", "running", "smooth", "smoothed", "moving"),
+        *("epoch", "epochs", "last", "window"),
+    )
+)
+_SUMMARIES = frozenset(("best", "final", "lowest", "target", "initial", "diff", "delta", "change"))
+
+
+LossesOfRows = tuple[FloatArray, BoolArray]
+"""Losses (R,) of rows, and in which rows (R,) one is written, NaN in so many letters too."""
+
+
+@frozen(eq=False)
+class LossSeries:
+    """Losses (n,) at keys (n,) that rise in the order of training; NaN where NaN is written."""
+
+    keys: FloatArray
+    values: FloatArray
+
+
+@frozen
+class FurtherLosses:
+    """Further losses of a source by name: those in conflict with the one that was read, and those
+    with too few finite values for a run.
+    """
+
+    conflicting: tuple[str, ...] = ()
+    no_runs: tuple[str, ...] = ()
+
+
+def losses_beside(names: Iterable[str], taken: str) -> tuple[str, ...]:
+    """The further losses whose values are looked at, those of the likeliest names first."""
+    if not _is_plain(taken):
+        return ()
+    others = [name for name in other_losses(names, taken) if not name_words(name) & _SUMMARIES]
+    others.sort(key=lambda name: (not is_known_loss(name), not _is_plain(name), _is_mean(name)))
+    return tuple(others[:MOST_LOOKED_AT])
+
+
+def series_of_rows(steps: FloatArray, values: FloatArray, written: BoolArray) -> LossSeries:
+    """The losses (R,) of rows in the order of a file, where they are written; a restart goes on
+    behind what it repeats.
+    """
+    attempt = np.concatenate([[0.0], np.cumsum(steps[1:] < steps[:-1])])
+    keys = attempt * (np.nanmax(steps, initial=0.0) + 1.0) + steps
+    there = written & ~np.isnan(keys)
+    return _last_of_each(keys[there], values[there])
+
+
+def further_losses(
+    taken: str,
+    loss: LossSeries,
+    beside: Mapping[str, LossSeries],
+    evaluated: FloatArray | None = None,
+) -> FurtherLosses:
+    """What the losses beside the one that was taken say; `evaluated` are keys (k,) of rows with a
+    held-out loss.
+    """
+    evaluations = np.empty(0) if evaluated is None else np.unique(evaluated)
+    if len(evaluations) > _EVALUATED_SHARE * len(loss.keys):
+        evaluations = np.empty(0)
+    return FurtherLosses(
+        conflicting=tuple(
+            name
+            for name, other in beside.items()
+            if _conflicts(taken, loss, name, other, evaluations)
+        ),
+        no_runs=tuple(name for name, other in beside.items() if len(_finite(other).keys) < 2),
+    )
+
+
+def _conflicts(
+    taken: str, loss: LossSeries, name: str, other: LossSeries, evaluations: FloatArray
+) -> bool:
+    read = _finite(loss)
+    if not len(read.keys):
+        return False
+    is_plain = _is_plain(name)
+    is_mean = _is_mean(name)
+    is_finite = len(read.keys) == len(loss.keys)
+    if is_finite and (is_plain or is_mean) and _has_nan(read, other):
+        return True
+    if is_mean:
+        return False
+    finite = _finite(other)
+    counts = ~np.isin(finite.keys, evaluations)
+    finite = LossSeries(keys=finite.keys[counts], values=finite.values[counts])
+    if not len(finite.keys):
+        return False
+    equal = _are_equal(read, finite)
+    if int((~equal).sum()) < _FEWEST or _are_means(read, finite, equal):
+        return False
+    if is_plain and meaning_of(name) == meaning_of(taken):
+        return True
+    return bool(equal[:_FEWEST].all()) or _goes_on(read, finite)
+
+
+def _has_nan(read: LossSeries, other: LossSeries) -> bool:
+    """Whether a further loss is NaN behind the first loss that was read, where one of its values is
+    due: writers of tables fill in NaN where it has none.
+    """
+    bad = other.keys[~np.isfinite(other.values) & (other.keys > read.keys[0])]
+    begins_inside = int(np.searchsorted(read.keys, other.keys[:1]).sum()) >= _FEWEST
+    if begins_inside or len(bad) < _FEWEST:
+        return bool(len(bad))
+    keys = np.union1d(read.keys, other.keys)
+    blank = ~np.isin(keys, _finite(other).keys)
+    return bool(np.isin(keys[due_losses(keys, blank, irregular=NEVER)], bad).any())
+
+
+def _goes_on(read: LossSeries, other: LossSeries) -> bool:
+    """Whether a further loss begins inside the run, where the loss that was read was."""
+    before = int(np.searchsorted(read.keys, other.keys[0]))
+    if before < _BEFORE:
+        return False
+    last = read.values[before - 1]
+    return bool(abs(other.values[0] - last) <= _NEAR * abs(last))
+
+
+def _are_equal(read: LossSeries, other: LossSeries) -> BoolArray:
+    """Which of the further losses (n,) are the losses that were read at the same keys, but for
+    rounding.
+    """
+    at = np.minimum(np.searchsorted(read.keys, other.keys), len(read.keys) - 1)
+    allowed = _rounding(read, other) + _FLOAT32 * np.abs(read.values[at])
+    equal: BoolArray = (read.keys[at] == other.keys) & (
+        np.abs(read.values[at] - other.values) <= allowed
+    )
+    return equal
+
+
+def _are_means(read: LossSeries, other: LossSeries, equal: BoolArray) -> bool:
+    """Whether each further loss that is not equal is the mean of the losses that were read since
+    the one before it, as far as their noise shows.
+    """
+    ends = np.searchsorted(read.keys, other.keys, side="right")
+    begins = np.concatenate([[0], ends[:-1]])
+    numbers = (ends - begins)[~equal]
+    if int(numbers.min()) < _MEAN_OF:
+        return False
+    sums = np.concatenate([[0.0], np.cumsum(read.values)])
+    squares = np.concatenate([[0.0], np.cumsum(read.values**2)])
+    means = ((sums[ends] - sums[begins])[~equal]) / numbers
+    variances = np.maximum((squares[ends] - squares[begins])[~equal] / numbers - means**2, 0.0)
+    se = np.sqrt(variances / numbers) + _rounding(read, other) + _FLOAT32 * np.abs(means)
+    z = (other.values[~equal] - means) / se
+    return bool(np.abs(z).max() <= _MOST_SE and abs(z.sum()) <= _MOST_SE * np.sqrt(len(z)))
+
+
+def _rounding(read: LossSeries, other: LossSeries) -> float:
+    """How far two values may be apart that are one, rounded to the digits of both series."""
+    return 1.01 * max(_last_digit(read.values), _last_digit(other.values))
+
+
+def _last_digit(values: FloatArray) -> float:
+    """The unit of the last decimal in which values (n,) are written."""
+    shown = np.abs(values) * _FLOAT32 * 1e-3
+    for decimals in range(_DECIMALS):
+        if bool((np.abs(values - np.round(values, decimals)) <= shown).all()):
+            return float(10.0**-decimals)
+    return 0.0
+
+
+def _finite(series: LossSeries) -> LossSeries:
+    finite = np.isfinite(series.values)
+    return LossSeries(keys=series.keys[finite], values=series.values[finite])
+
+
+def _last_of_each(keys: FloatArray, values: FloatArray) -> LossSeries:
+    """The series in the order of its keys, of each key the last value."""
+    order = np.argsort(keys, kind="stable")
+    keys, values = keys[order], values[order]
+    last = np.append(keys[1:] != keys[:-1], True) if len(keys) else np.empty(0, dtype=bool)
+    return LossSeries(keys=keys[last], values=values[last])
+
+
+def _is_plain(name: str) -> bool:
+    words = _words(name)
+    return words <= _PLAIN or (is_known_loss(name) and "epoch" not in words)
+
+
+def _is_mean(name: str) -> bool:
+    return not _is_plain(name) and _words(name) <= _PLAIN | _MEANS
+
+
+def _words(name: str) -> set[str]:
+    return name_words(name) - {""}
