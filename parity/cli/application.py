@@ -33,6 +33,7 @@ ERROR_CODES = {
     "parity.judging.secondary.accuracy.EvaluationError": "usage",
     "parity.golden.golden_file.GoldenError": "usage",
     "parity.judging.bundles.evidence.EvidenceError": "usage",
+    "parity.cards.card_file.CardError": "usage",
     "parity.report.figures.figure_file.FigureError": "usage",
     _CLIENT_ERROR: "usage",
     "parity.client.rest.UnreachableError": "infrastructure",

@@ -32,7 +32,14 @@ class Commands(LazyGroup):
             "Judge candidates against a baseline from files, with no server.",
         ),
         "verify": CommandPlace(
-            "parity.cli.verify", FILES, "Recompute a verdict from its evidence bundle, offline."
+            "parity.cli.verify",
+            FILES,
+            "Recompute a verdict from its evidence bundle, or a card, offline.",
+        ),
+        "card": CommandPlace(
+            "parity.cli.cards.card",
+            FILES,
+            "Write the card of a verdict, for a pull request, a model card or a paper.",
         ),
         "calibrate": CommandPlace(
             "parity.cli.design.calibrate",

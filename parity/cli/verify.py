@@ -1,4 +1,4 @@
-"""The command `verify`: recompute a verdict from its evidence bundle."""
+"""The command `verify`: recompute a verdict from its bundle, or a card from its evidence."""
 
 import dataclasses
 import zipfile
@@ -7,9 +7,15 @@ from typing import Annotated, Any
 
 import typer
 
-from parity.cli.terminal.option_words import OUTPUT
-from parity.cli.terminal.options import argument, flag, flat
+from parity.cli.cards.verify_card import CARD_SUFFIXES, verify_card
+from parity.cli.compare.comparisons import ComparisonRequest, Evidence
+from parity.cli.inputs.arm_options import ArmOptions
+from parity.cli.inputs.policy import PolicyOptions
+from parity.cli.inputs.table_arms import TableOptions
+from parity.cli.terminal.option_words import OUTPUT, POLICY
+from parity.cli.terminal.options import argument, basic, flag, flat, option
 from parity.cli.terminal.output import print_json
+from parity.cli.terminal.shared_options import Server
 from parity.cli.terminal.wrong_calls import UsageError
 from parity.gate.exit_codes import EXIT_CODES
 from parity.judging.bundles.evidence import Verification, verify
@@ -19,19 +25,54 @@ app = typer.Typer()
 
 
 @app.command("verify", epilog="parity verify evidence.zip")
+@basic("as_json", "recipe", "planned_steps", "margin", "server")
 @flat
-def verify_bundle(
-    bundle: Annotated[
-        str,
-        argument("BUNDLE.zip", "Evidence bundle of `parity compare --bundle`, or of a job's page."),
+def verify_file(
+    what: Annotated[
+        list[str],
+        argument(
+            "BUNDLE.zip|CARD [EVIDENCE...]",
+            "Evidence bundle of `parity compare --bundle`, or of a job's page. Or a card of "
+            "`parity card` (YAML, or its Markdown) and its evidence: the id of its job, its "
+            "bundle, or its runs with the options of `parity compare`.",
+        ),
     ],
     as_json: bool = flag("--json", "Print JSON instead of text.", rich_help_panel=OUTPUT),
+    *,
+    stated: ArmOptions,
+    table: TableOptions,
+    policy_options: PolicyOptions,
+    look: int = option(
+        1, "State which of the --looks analyses this is.", "K", rich_help_panel=POLICY
+    ),
+    evidence: Evidence,
+    server: Server,
 ) -> int:
-    """Recompute a verdict from its evidence bundle, offline.
+    """Recompute a verdict from its evidence bundle, or a card, offline.
 
     Exits 0 if the result is identical, 1 if something differs, 6 if another version of the judge
-    made the bundle.
+    made it; 3 for a card without evidence.
     """
+    first, *rest = what
+    if Path(first).suffix in CARD_SUFFIXES:
+        request = ComparisonRequest(
+            runs=rest,
+            stated=stated,
+            table=table,
+            policy_options=policy_options,
+            evidence=evidence,
+            look=look,
+        )
+        return verify_card(first, request, server, as_json=as_json)
+    if rest:
+        raise UsageError(
+            f"{first}: not a card, and only a card has further evidence; expected a bundle alone, "
+            "or a card such as card.yaml first"
+        )
+    return _verify_bundle(first, as_json=as_json)
+
+
+def _verify_bundle(bundle: str, *, as_json: bool) -> int:
     if not Path(bundle).is_file():
         problem = "is a directory" if Path(bundle).is_dir() else "no such file"
         raise UsageError(

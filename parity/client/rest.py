@@ -237,6 +237,10 @@ class Client:
             "GET", f"{_API}jobs/{job_id}/verdict.svg", params={"candidate": candidate}
         ).text
 
+    def evidence(self, job_id: str) -> bytes:
+        """The evidence bundle of a job that has a verdict, a zip."""
+        return self._send("GET", f"{_API}jobs/{job_id}/evidence.zip").content
+
     def workers(self) -> list[Document]:
         """Every worker that registered, newest first."""
         workers: list[Document] = self._call("GET", f"{_API}workers")

@@ -55,19 +55,35 @@ def read_policy(path: str) -> Mapping[str, Any]:
 
 
 def read_yaml(path: str) -> object:
-    """The content of a YAML file; InputError names the file and what is wrong with it.
+    """The content of a YAML file; InputError names the file and what is wrong with it."""
+    return yaml_value(read_yaml_text(path), path)
 
-    In CI the file is a stranger's: a few lines of nested aliases can stand for more values than fit
-    into memory, so what the file stands for is counted before it is built.
-    """
+
+def read_yaml_text(path: str) -> str:
+    """The text of a YAML file, at most 256 KiB; InputError names the file and what is wrong."""
     try:
         with Path(path).open("rb") as file:
             content = file.read(_MOST_BYTES + 1)
         if len(content) > _MOST_BYTES:
             raise InputError(
-                f"{path}: has more than {_MOST_BYTES:,} bytes; expected a job file or a policy"
+                f"{path}: has more than {_MOST_BYTES:,} bytes; expected a job file, a policy or a "
+                "card"
             )
-        loader = yaml.SafeLoader(content.decode())
+        return content.decode()
+    except (OSError, UnicodeDecodeError) as error:
+        words = "not UTF-8 text" if isinstance(error, UnicodeDecodeError) else os_words(error)
+        raise InputError(f"{path}: cannot be read ({words}); expected a YAML file") from None
+
+
+def yaml_value(text: str, path: str, *, as_text: bool = False) -> object:
+    """The value of the YAML text in a file; `as_text`: every number, date and null as it is
+    written. InputError names the file and what is wrong with it.
+
+    In CI the file is a stranger's: a few lines of nested aliases can stand for more values than fit
+    into memory, so what the file stands for is counted before it is built.
+    """
+    try:
+        loader = yaml.BaseLoader(text) if as_text else yaml.SafeLoader(text)
         try:
             node = loader.get_single_node()
             if node is None:
@@ -82,9 +98,6 @@ def read_yaml(path: str) -> object:
             loader.dispose()
     except InputError:
         raise
-    except (OSError, UnicodeDecodeError) as error:
-        words = "not UTF-8 text" if isinstance(error, UnicodeDecodeError) else os_words(error)
-        raise InputError(f"{path}: cannot be read ({words}); expected a YAML file") from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         place = f", line {mark.line + 1}" if mark else ""

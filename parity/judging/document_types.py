@@ -9,6 +9,7 @@ GradNormState = Literal["inside", "outside", "open"]
 REUSED = "reused: "
 ADDED = "added: "  # how it begins where the run was added to a job that had been submitted
 STOPPED = "stopped: "  # how it begins where the live rules ended the run
+STATED_LATER = "stated later: "  # how it begins where the owner of a job stated a fact
 
 
 class VerdictArmDocument(TypedDict):

@@ -5,17 +5,23 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Response
+from sqlalchemy.orm import Session
 
+from parity.cards.card import Card
+from parity.cards.card_file import card_yaml
+from parity.cards.card_markdown import card_markdown
+from parity.cards.make_card import ServerFacts, make_card
 from parity.frozen import frozen
 from parity.judging.bundles.evidence import Case, bundle_bytes
+from parity.judging.document_types import VerdictDocument
 from parity.judging.evaluations.case import EvaluationCase
 from server.api.submit import notify_workers
 from server.concurrency.turns import Turns
 from server.database.lookups import find_job
-from server.database.tables import JobStatus
+from server.database.tables import Job, JobStatus
 from server.documents.job_lists.filters import JobFilters, Sort
 from server.documents.job_lists.page import JobPage, job_list
-from server.documents.jobs import JobDocument, job_document
+from server.documents.jobs import JobDocument, failed_by, job_document
 from server.documents.remarks import remarks_of
 from server.documents.runs import RunDocument
 from server.errors import NotFoundError
@@ -165,21 +171,67 @@ def evidence(job_id: str, context: InContext) -> Response:
     """
     with _packing.take():
         with context.database.read() as session:
-            job = find_job(session, job_id)
-            documents = verdict_documents(job)
-            if not documents:
-                raise NotFoundError(
-                    f"job {job_id} is {job.status} and has no verdict, so it has no evidence"
-                )
-            signed = [asdict(sign_off) for sign_off in remarks_of(session, job).sign_offs]
-            case: Case | EvaluationCase
-            if job.has_evaluations:
-                case = evaluations.case_of(session, job)
-            else:
-                case = case_of(session, job)
-        bundle = bundle_bytes(case, documents, signed)
+            judged = _judged(session, find_job(session, job_id), "evidence")
+        bundle = bundle_bytes(judged.case, judged.documents, judged.sign_offs)
     headers = {"Content-Disposition": f'attachment; filename="{job_id}-evidence.zip"'}
     return Response(bundle, media_type="application/zip", headers=headers)
+
+
+@router.get("/jobs/{job_id}/card.yaml", response_class=Response)
+def card(job_id: str, context: InContext) -> Response:
+    """The verification card: the verdicts with what they rest on, as YAML. `parity verify CARD
+    evidence.zip` checks it.
+    """
+    text = card_yaml(_card(context, job_id))
+    headers = {"Content-Disposition": f'attachment; filename="{job_id}-card.yaml"'}
+    return Response(text, media_type="application/yaml", headers=headers)
+
+
+@router.get("/jobs/{job_id}/card.md", response_class=Response)
+def markdown_card(job_id: str, context: InContext) -> Response:
+    """The verification card as Markdown, for a pull request, a model card or a paper."""
+    text = card_markdown(_card(context, job_id))
+    headers = {"Content-Disposition": f'attachment; filename="{job_id}-card.md"'}
+    return Response(text, media_type="text/markdown", headers=headers)
+
+
+def _card(context: Context, job_id: str) -> Card:
+    with _packing.take():
+        with context.database.read() as session:
+            job = find_job(session, job_id)
+            judged = _judged(session, job, "card")
+            facts = ServerFacts(
+                job=job_id,
+                failed_by=failed_by(session, job, context.settings.lease_seconds),
+                sign_offs=judged.sign_offs,
+            )
+        return make_card(judged.case, judged.documents, facts=facts)
+
+
+@frozen(eq=False)
+class _Judged:
+    """What the verdicts of a job rest on, and what people said of them."""
+
+    case: Case | EvaluationCase
+    documents: list[VerdictDocument]
+    sign_offs: list[dict[str, Any]]
+
+
+def _judged(session: Session, job: Job, what: str) -> _Judged:
+    """Raises NotFoundError where a job has no verdict, so that it has no `what`."""
+    documents = verdict_documents(job)
+    if not documents:
+        raise NotFoundError(f"job {job.id} is {job.status} and has no verdict, so it has no {what}")
+    case: Case | EvaluationCase
+    if job.has_evaluations:
+        case = evaluations.case_of(session, job)
+    else:
+        case = case_of(session, job)
+    return _Judged(
+        case=case,
+        documents=documents,
+        sign_offs=[asdict(sign_off) for sign_off in remarks_of(session, job).sign_offs],
+    )
 
 
 def _document(context: Context, job_id: str) -> JobDocument:

@@ -203,6 +203,8 @@ def job_document(
     }
     links |= {
         "evidence": f"{address}/evidence.zip",
+        "card": f"{address}/card.yaml",
+        "markdown_card": f"{address}/card.md",
         "cancel": f"{address}:cancel",
         "again": f"{address}:again",
         "page": f"/jobs/{job.id}",
@@ -223,7 +225,7 @@ def job_document(
         and len(job.arms) > 1
         and all(run.finished_at for run in job.runs),
         baseline=_named_baseline(session, job),
-        failed_by=_failed_by(session, job, lease_seconds),
+        failed_by=failed_by(session, job, lease_seconds),
         look=shared and from_attributes(LookDocument, shared, number=shared.look),
         # With a trainer of the user's own the specification need not have the model.
         tokens_per_step=tokens_per_step(job),
@@ -245,7 +247,7 @@ def job_document(
     )
 
 
-def _failed_by(session: Session, job: Job, lease_seconds: float) -> str | None:
+def failed_by(session: Session, job: Job, lease_seconds: float) -> str | None:
     """The id of the job whose fail stands against the pass of a job; held-out losses answer no
     question of training.
     """

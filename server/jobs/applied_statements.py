@@ -8,14 +8,13 @@ import numpy as np
 
 from parity.frozen import frozen
 from parity.judging.curves.curve import Curve, Rounding
+from parity.judging.document_types import STATED_LATER
 from parity.judging.multiplicity import MAX_LOOKS, Multiplicity
 from parity.judging.policy import Policy
 from parity.judging.secondary.conditions import TOKENS
 from server.database import clock
 from server.database.tables import Arm, Job, Run, Statement
 from server.jobs.multiplicity import multiplicity_of
-
-STATED = "stated later: "
 
 
 @frozen
@@ -52,7 +51,7 @@ def note(statement: Statement) -> str:
     """A statement as the verdict lists it."""
     whose = f" of {statement.arm}" if statement.arm else ""
     return (
-        f"{STATED}{statement.fact.replace('_', ' ')}{whose}: {words(statement.value)}, "
+        f"{STATED_LATER}{statement.fact.replace('_', ' ')}{whose}: {words(statement.value)}, "
         f"by {statement.who}, {clock.time_text(statement.created_at)}"
     )
 

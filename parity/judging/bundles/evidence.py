@@ -47,7 +47,7 @@ from parity.judging.bundles.zip_members import (
 from parity.judging.curves.context import Comparison
 from parity.judging.curves.curve import Curve
 from parity.judging.decision import WORST_FIRST, State
-from parity.judging.document_types import VerdictDocument
+from parity.judging.document_types import STATED_LATER, VerdictDocument
 from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.evaluations.document_types import EvaluationDocument
 from parity.judging.multiplicity import Multiplicity
@@ -142,6 +142,44 @@ def bundle_bytes(
     """The bundle of a judged case as the bytes of a zip file, with the sign-offs of its verdicts
     (`SignOffDocument`), if any.
     """
+    files, described = _described(case)
+    files[VERDICT] = canonical_json(
+        {"verdicts": [without_shown(document) for document in documents]}
+    ).encode()
+    if sign_offs:
+        files[SIGN_OFFS] = canonical_json({"sign_offs": list(sign_offs)}).encode()
+    manifest = {
+        "schema": BUNDLE_SCHEMA,
+        # a stored verdict's judge may be an earlier one
+        "engine_version": documents[0]["engine_version"] if documents else JUDGE_VERSION,
+        **described,
+        "sha256": _sha256_by_name(files),
+    }
+    files[MANIFEST] = canonical_json(manifest).encode()
+    return _zipped(files)
+
+
+def evidence_sha256(case: Case | EvaluationCase) -> str:
+    """SHA-256 (hex) of what a case is judged by: its curves, its policy and what was stated, and
+    neither verdict nor judge.
+
+    The same for a bundle, the job that it came from, and the files that it was made of. Labels of
+    runs and what their readers noted are not part of it: they change with the name of a file.
+    """
+    files, described = _described(case)
+    digests = _sha256_by_name(files)
+    for arm in described["arms"]:
+        for run in arm["runs"]:
+            del run["label"]
+            run["notes"] = [note for note in run["notes"] if note.startswith(STATED_LATER)]
+            # by the names of their columns: the numbers of files follow the order of these
+            run["arrays"] = {name: digests.pop(file) for name, file in run["arrays"].items()}
+    named = canonical_json({**described, "sha256": digests})
+    return hashlib.sha256(named.encode()).hexdigest()
+
+
+def _described(case: Case | EvaluationCase) -> tuple[dict[str, bytes], dict[str, Any]]:
+    """The files of a case by name, and its part of the manifest."""
     files: dict[str, bytes] = {}
     arms = []
     for number, (role, name, runs) in enumerate(case.arms()):
@@ -154,23 +192,16 @@ def bundle_bytes(
         files[EVALUATIONS] = canonical_json(case.evaluations).encode()
     if isinstance(case, Case) and case.families and case.noise_table is not None:
         files[NOISE_TABLE] = case.noise_table.only(set(case.families.values())).csv().encode()
-    files[VERDICT] = canonical_json(
-        {"verdicts": [without_shown(document) for document in documents]}
-    ).encode()
-    if sign_offs:
-        files[SIGN_OFFS] = canonical_json({"sign_offs": list(sign_offs)}).encode()
-    manifest = {
-        "schema": BUNDLE_SCHEMA,
-        # a stored verdict's judge may be an earlier one
-        "engine_version": documents[0]["engine_version"] if documents else JUDGE_VERSION,
+    return files, {
         "policy": case.policy.document(),
         "planned_steps": case.planned_steps,
         **(_manifest_of(case) if isinstance(case, Case) else manifest_of(case)),
         "arms": arms,
-        "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
     }
-    files[MANIFEST] = canonical_json(manifest).encode()
-    return _zipped(files)
+
+
+def _sha256_by_name(files: Mapping[str, bytes]) -> dict[str, str]:
+    return {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
 
 
 def _manifest_of(case: Case) -> dict[str, Any]:
@@ -279,6 +310,32 @@ def case_of(path: str) -> Case | EvaluationCase:
     """
     files = _members(path)
     return _case(files, _json(files, MANIFEST, path))
+
+
+@frozen(eq=False)
+class Bundle:
+    """The content of a bundle, without a check of its digests: the case, the verdicts as recorded,
+    and the sign-offs, None where it has no such file.
+    """
+
+    case: Case | EvaluationCase
+    made_by: str
+    documents: Sequence[AnyDocument]
+    sign_offs: Sequence[Mapping[str, Any]] | None
+
+
+def read_bundle(path: str) -> Bundle:
+    """The content of a bundle that `verify` has found whole. Raises EvidenceError where the file
+    cannot be read as a bundle.
+    """
+    files = _members(path)
+    manifest = _json(files, MANIFEST, path)
+    return Bundle(
+        case=_case(files, manifest),
+        made_by=_printable(manifest.get("engine_version")),
+        documents=_json(files, VERDICT, path)["verdicts"],
+        sign_offs=_sign_offs(files, path) if SIGN_OFFS in files else None,
+    )
 
 
 def case_in(bundle: bytes) -> Case | EvaluationCase:
@@ -466,9 +523,7 @@ def _digest_differences(files: Mapping[str, bytes], manifest: Mapping[str, Any])
     expected = manifest.get("sha256")
     if not isinstance(expected, dict):
         return (f"{MANIFEST}: no sha256 of the files",)
-    actual = {
-        name: hashlib.sha256(data).hexdigest() for name, data in files.items() if name != MANIFEST
-    }
+    actual = _sha256_by_name({name: data for name, data in files.items() if name != MANIFEST})
     lines = [
         f"{_printable(name[:80])}: missing in the bundle"
         for name in sorted(expected.keys() - actual.keys())

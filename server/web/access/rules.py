@@ -93,6 +93,8 @@ RULES: Mapping[str, Rule] = {
     "GET /api/v1/jobs/{job_id}/verdict": _READ,
     "GET /api/v1/jobs/{job_id}/verdict.svg": _READ,
     "GET /api/v1/jobs/{job_id}/evidence.zip": _READ,
+    "GET /api/v1/jobs/{job_id}/card.yaml": _READ,
+    "GET /api/v1/jobs/{job_id}/card.md": _READ,
     "GET /api/v1/jobs/{job_id}/gap": _READ,
     "GET /api/v1/jobs/{job_id}/gaps": _READ,
     "GET /api/v1/jobs/{job_id}/columns": _READ,

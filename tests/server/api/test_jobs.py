@@ -286,9 +286,12 @@ def test_the_evidence_can_be_recomputed_by_another_person(api, database, recorde
     assert answer.headers["content-type"] == "application/zip"
     bundle = tmp_path / "evidence.zip"
     bundle.write_bytes(answer.content)
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["verify", str(bundle)])
-    assert ended.value.code == 0
+    card = tmp_path / "card.yaml"
+    card.write_bytes(api.get(f"/api/v1/jobs/{job_id}/card.yaml").content)
+    for files in ([bundle], [card, bundle]):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["verify", *map(str, files)])
+        assert ended.value.code == 0
 
 
 def test_a_page_of_another_site_may_not_write(api, request_body):

@@ -1,0 +1,107 @@
+"""What a card is made of and verified by: a job on a server, an evidence bundle, or files."""
+
+import re
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from parity.cards.card import Card
+from parity.cards.make_card import ServerFacts, make_card
+from parity.cli.compare.comparisons import ComparisonRequest, comparison_requests
+from parity.cli.compare.read_comparison import CurveComparison, read_comparison
+from parity.cli.terminal.shared_options import Server
+from parity.cli.terminal.wrong_calls import UsageError
+from parity.frozen import frozen
+from parity.judging.bundles.evidence import (
+    AnyDocument,
+    EvidenceError,
+    read_bundle,
+    verify,
+)
+from parity.judging.curves.curve import CurveError
+from parity.version import JUDGE_VERSION
+
+_JOB = re.compile(r"j[0-9a-f]{12,}-[0-9a-f]{10}")
+_ONE_COMPARISON = "a card holds one comparison"
+
+
+@frozen
+class CardOfEvidence:
+    """The card that evidence gives, None where a bundle contradicts itself; `is_rejudged`: this
+    judge has judged it. `differences` are those of a bundle from what it records.
+    """
+
+    card: Card | None
+    is_rejudged: bool
+    differences: tuple[str, ...] = ()
+
+
+def card_of_evidence(
+    request: ComparisonRequest, server: Server, by: str | None = None
+) -> CardOfEvidence:
+    """The card of a job, a bundle, or the comparison that files and options name. Raises
+    UsageError, EvidenceError, and what reading files and asking a server raise.
+    """
+    if len(request.runs) == 1:
+        (one,) = request.runs
+        if _JOB.fullmatch(one) and not Path(one).exists():
+            return _of_job(one, server, by)
+        if zipfile.is_zipfile(one):
+            return _of_bundle(one, by)
+        if one.endswith(".zip"):
+            problem = "not a zip file" if Path(one).is_file() else "no such file"
+            raise UsageError(f"{one}: {problem}; expected a bundle of `parity compare --bundle`")
+    requests = comparison_requests(request)
+    if len(requests) != 1:
+        names = " or ".join(f"{request.runs[0]}:{name}" for name in requests)
+        raise UsageError(f"{_ONE_COMPARISON}; choose one: {names}")
+    found = read_comparison(next(iter(requests.values())))
+    if isinstance(found, CurveComparison):
+        card = make_card(found.case, found.case.documents(), by)
+        return CardOfEvidence(card=card, is_rejudged=True)
+    if len(found) != 1:
+        raise UsageError(f"{_ONE_COMPARISON}; choose one size with --where")
+    ((case, documents),) = found
+    return CardOfEvidence(card=make_card(case, documents, by), is_rejudged=True)
+
+
+def _of_job(job_id: str, server: Server, by: str | None) -> CardOfEvidence:
+    """The card of a job from its evidence, which is downloaded, and what the server knows of it."""
+    from parity.client.rest import Client  # noqa: PLC0415
+
+    with Client(server.server, server.token) as client:
+        document = client.job(job_id)
+        bundle = client.evidence(job_id)
+    facts = ServerFacts(
+        job=job_id,
+        failed_by=document.get("failed_by"),
+        sign_offs=document.get("sign_offs", ()),
+    )
+    with tempfile.TemporaryDirectory(prefix="parity-") as folder:
+        path = Path(folder, f"{job_id}-evidence.zip")
+        path.write_bytes(bundle)
+        return _of_bundle(str(path), by, facts)
+
+
+def _of_bundle(path: str, by: str | None, facts: ServerFacts | None = None) -> CardOfEvidence:
+    verification = verify(path)
+    if verification.differences:
+        return CardOfEvidence(
+            card=None,
+            is_rejudged=verification.same_judge,
+            differences=verification.differences,
+        )
+    bundle = read_bundle(path)
+    facts = facts or ServerFacts(sign_offs=bundle.sign_offs)
+    documents: Sequence[AnyDocument] = bundle.documents
+    if verification.same_judge:
+        documents = bundle.case.documents()
+    try:
+        card = make_card(bundle.case, documents, by, facts)
+    except (LookupError, TypeError, ValueError, AttributeError, CurveError) as error:
+        raise EvidenceError(
+            f"{path}: judge {verification.made_by} recorded verdicts that judge {JUDGE_VERSION} "
+            f"cannot read ({type(error).__name__}); judge its runs again"
+        ) from None
+    return CardOfEvidence(card=card, is_rejudged=verification.same_judge)

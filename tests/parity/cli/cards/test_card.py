@@ -1,0 +1,151 @@
+"""`parity card` and `parity verify CARD` on files and bundles: what they print, write and exit
+with.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Run = Callable[..., tuple[int, str, str]]
+OPTIONS = ("--recipe", "fp8=fp8", "--planned-steps", "1500", "--schedule", "decayed")
+STATED = {
+    "pass": ("mxfp8", 0),
+    "fail": ("nvfp4", 1),
+    "inconclusive": ("edge", 3),
+}
+
+
+@pytest.fixture
+def bundle(tmp_path: Path, files: dict[str, str], run: Run) -> Callable[..., str]:
+    def made(*candidates: str) -> str:
+        path = str(tmp_path / f"{'-'.join(candidates)}.zip")
+        runs = [files[name] for name in ("fp8", *candidates)]
+        run("compare", *runs, *OPTIONS, "--bundle", path)
+        return path
+
+    return made
+
+
+@pytest.mark.parametrize("state", STATED)
+def test_a_card_of_files_is_verified_by_their_bundle_and_by_the_files(
+    state: str, tmp_path: Path, files: dict[str, str], bundle: Callable[..., str], run: Run
+) -> None:
+    name, exit_code = STATED[state]
+    card, runs = str(tmp_path / "card.yaml"), (files["fp8"], files[name])
+    code, out, _ = run("card", *runs, *OPTIONS, "--to", card, "--by", "jane")
+    assert (code, out.split(":")[0]) == (exit_code, state.upper())
+    for written in (card, str(tmp_path / "card.md")):
+        for evidence in ((bundle(name),), (*runs, *OPTIONS)):
+            code, out, _ = run("verify", written, *evidence)
+            assert (code, out.startswith("verified: ")) == (0, True)
+            assert out.splitlines()[-1].startswith(f"{state.upper()}: ")
+            assert "not verified: statements.planned_steps.by: " in out
+
+
+def test_a_card_of_a_bundle_is_that_of_its_files_and_has_each_candidate(
+    tmp_path: Path, files: dict[str, str], bundle: Callable[..., str], run: Run
+) -> None:
+    names = ("mxfp8", "nvfp4", "edge")
+    code, of_bundle, _ = run("card", bundle(*names))
+    of_files = run("card", *(files[name] for name in ("fp8", *names)), *OPTIONS)
+    assert of_files == (code, of_bundle, "")
+    assert code == 1
+    document = json.loads(run("card", bundle(*names), "--json")[1])
+    assert [one["arm"]["name"] for one in document["candidates"]] == [*names]
+
+
+def test_a_card_differs_from_another_bundle_and_from_other_options(
+    tmp_path: Path, files: dict[str, str], bundle: Callable[..., str], run: Run
+) -> None:
+    card = str(tmp_path / "card.yaml")
+    run("card", bundle("mxfp8"), "--to", card)
+    code, out, _ = run("verify", card, bundle("nvfp4"))
+    assert (code, out.startswith("differs: ")) == (1, True)
+    assert "  evidence_sha256: " in out
+    code, out, _ = run(
+        "verify", card, files["fp8"], files["mxfp8"], *OPTIONS, "--margin", "5%", "--json"
+    )
+    assert code == 1
+    named = {line.partition(": ")[0] for line in json.loads(out)["differences"]}
+    assert {"policy.margin", "evidence_sha256", "candidates.mxfp8.margin.nats"} <= named
+
+
+def test_a_card_without_evidence_is_not_verified(
+    tmp_path: Path, bundle: Callable[..., str], run: Run
+) -> None:
+    card = str(tmp_path / "card.yaml")
+    run("card", bundle("mxfp8"), "--to", card)
+    code, out, _ = run("verify", card)
+    assert (code, out.startswith("not verified: ")) == (3, True)
+
+
+def test_a_changed_headline_in_the_markdown_alone_is_found(
+    tmp_path: Path, bundle: Callable[..., str], run: Run
+) -> None:
+    evidence = bundle("nvfp4")
+    run("card", evidence, "--to", str(tmp_path / "card.yaml"))
+    page = tmp_path / "card.md"
+    text = page.read_text()
+    page.write_text(text.replace("FAIL", "PASS", 1))
+    code, out, _ = run("verify", str(page), evidence)
+    assert (code, "  Markdown: " in out) == (1, True)
+    page.write_text(text.replace("\n", "\r\n"), newline="")
+    assert run("verify", str(page), evidence)[0] == 0
+
+
+def test_a_bundle_that_was_changed_gives_no_card_and_verifies_none(
+    tmp_path: Path, bundle: Callable[..., str], run: Run, changed_bundle: Callable[[str], str]
+) -> None:
+    card, evidence = str(tmp_path / "card.yaml"), bundle("nvfp4")
+    run("card", evidence, "--to", card)
+    changed = changed_bundle(evidence)
+    code, _, err = run("card", changed)
+    assert (code, "verdict.json" in err) == (2, True)
+    code, out, _ = run("verify", card, changed)
+    assert (code, "verdict.json: sha256 differs" in out) == (1, True)
+
+
+def test_a_card_of_another_judge_is_not_judged_again(
+    tmp_path: Path, files: dict[str, str], bundle: Callable[..., str], run: Run
+) -> None:
+    card = tmp_path / "card.yaml"
+    run("card", bundle("mxfp8"), "--to", str(card))
+    card.write_text(card.read_text().replace("judge: 0.8.0", "judge: 99.0.0"))
+    code, out, _ = run("verify", str(card), bundle("mxfp8"))
+    assert (code, "judge '99.0.0' made the verdicts" in out) == (6, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("card", "nowhere.zip"), "no such file"),
+        (("card", "{bundle}", "--to", "card.md"), "the Markdown's name"),
+        (("card", "{bundle}", "--markdown", "--json"), "exclude each other"),
+        (("verify", "{bundle}", "{bundle}"), "expected a bundle alone"),
+        (("verify", "nowhere.yaml"), "cannot be read"),
+        (("verify", "{empty}"), "is no card"),
+    ],
+)
+def test_a_wrong_call_says_what_was_expected(
+    arguments: tuple[str, ...],
+    said: str,
+    tmp_path: Path,
+    bundle: Callable[..., str],
+    run: Run,
+) -> None:
+    empty = tmp_path / "empty.yaml"
+    empty.write_text("")
+    filled = [word.format(bundle=bundle("mxfp8"), empty=empty) for word in arguments]
+    code, out, err = run(*filled)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert said in err
+
+
+def test_markdown_on_stdout_is_that_of_the_file(
+    tmp_path: Path, bundle: Callable[..., str], run: Run
+) -> None:
+    evidence = bundle("mxfp8")
+    run("card", evidence, "--to", str(tmp_path / "card.yaml"))
+    assert run("card", evidence, "--markdown")[1] == (tmp_path / "card.md").read_text()

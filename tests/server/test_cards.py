@@ -1,0 +1,77 @@
+"""The card of a job: what the server writes, `parity card JOB` and `parity verify CARD JOB`."""
+
+from __future__ import annotations
+
+import json
+
+import httpx2
+import pytest
+
+from parity import cli
+from parity.cards.card_file import plain, read_card
+from parity.cards.card_markdown import yaml_of_markdown
+from server.database.tables import Job
+from tests.server.test_push_evaluations import GAPS, OPTIONS, table
+
+
+@pytest.fixture
+def run(capsys):
+    def call(*words):
+        with pytest.raises(SystemExit) as ended:
+            cli.main([*words])
+        captured = capsys.readouterr()
+        return ended.value.code, captured.out, captured.err
+
+    return call
+
+
+@pytest.fixture
+def job(tmp_path, run, served, database):
+    """A job of held-out losses with one candidate that passes and one that fails."""
+    path = table(tmp_path / "evaluations.csv", GAPS)
+    run("compare", path, *OPTIONS, "--push", "--server", served)
+    with database.read() as session:
+        return session.query(Job).one().id
+
+
+def test_the_card_of_a_job_is_verified_by_the_job_and_by_its_bundle(
+    job, run, served, api, tmp_path
+):
+    card = tmp_path / "card.yaml"
+    at = ("--server", served)
+    assert run("card", job, "--to", str(card), *at)[0] == 1
+    bundle = tmp_path / "evidence.zip"
+    bundle.write_bytes(httpx2.get(f"{served}/api/v1/jobs/{job}/evidence.zip").content)
+    code, out, _ = run("verify", str(card), job, *at, "--json")
+    assert code == 0
+    assert {"job", "failed_by", "evidence_sha256"} <= {*json.loads(out)["verified"]}
+    code, out, _ = run("verify", str(card), str(bundle), "--json")
+    assert code == 0
+    assert {line.partition(":")[0] for line in json.loads(out)["not_verified"]} == {
+        *("parity", "job", "failed_by")
+    }
+
+
+def test_the_server_writes_the_card_that_the_command_writes(job, run, served):
+    answer = httpx2.get(f"{served}/api/v1/jobs/{job}/card.yaml")
+    assert answer.headers["content-type"].startswith("application/yaml")
+    card = read_card(answer.text, "card.yaml")
+    assert (card.job, card.state) == (job, "fail")
+    assert plain(card) == json.loads(run("card", job, "--json", "--server", served)[1])
+    markdown = httpx2.get(f"{served}/api/v1/jobs/{job}/card.md")
+    assert markdown.headers["content-type"].startswith("text/markdown")
+    assert yaml_of_markdown(markdown.text, "card.md") == answer.text
+
+
+def test_the_page_of_a_job_links_to_its_card(job, served):
+    links = httpx2.get(f"{served}/api/v1/jobs/{job}").json()["links"]
+    page = httpx2.get(f"{served}/jobs/{job}").text
+    assert all(links[name] in page for name in ("card", "markdown_card"))
+
+
+def test_a_job_without_a_verdict_has_no_card(api, request_body):
+    job = api.post("/api/v1/jobs", json=request_body).json()
+    for name in ("card", "markdown_card"):
+        answer = api.get(job["links"][name])
+        assert answer.status_code == 404
+        assert "has no card" in answer.json()["detail"]
