@@ -1,6 +1,6 @@
-"""Real MaxText in two processes on this machine's processors, as two nodes would train: started by
-a wrapper under a worker, recorded by it, evaluated together, and trained again after one process
-was killed. `make test-maxtext` runs it.
+"""Real MaxText in two and in four processes on this machine's processors, as so many nodes would
+train: started by a wrapper under a worker, killed and resumed, evaluated together, and judged.
+`make test-maxtext` runs it.
 """
 
 import os
@@ -9,13 +9,16 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
+from sqlalchemy import select
 
 from server.database.metrics import store
-from server.database.tables import Run
+from server.database.tables import Attempt, Job, Run
+from server.jobs import conclude, verdict_rows
 from server.settings import CHECKOUT
 from tests.workers.conftest import claim_next
 from training.environment.maxtext_installed import VARIABLE
@@ -25,85 +28,139 @@ from workers import supervisor
 from workers.slots import Slot
 
 pytestmark = pytest.mark.skipif(VARIABLE not in os.environ, reason=f"{VARIABLE} is not set")
-SRUN = (sys.executable, str(Path(__file__).with_name("play_srun.py")), "2")
-STEPS, EVALUATED = 600, 400
+SRUN = (sys.executable, str(Path(__file__).with_name("play_srun.py")))
+STEPS, SAVED = 120, 60
+
+
+class Together:
+    """A job of baseline and candidate, and a worker whose wrapper starts so many processes."""
+
+    def __init__(self, settings, database, worker, job_id, processes):
+        self.settings = settings.model_copy(update={"wrapper": (*SRUN, str(processes))})
+        self.database, self.worker, self.job_id = database, worker, job_id
+        self.processes = processes
+
+    def train(self, meanwhile=None):
+        """Claim the next run and train it until its attempt ends; returns its id, or None."""
+        claim = claim_next(self.database, self.worker, 3600.0)
+        if claim is None:
+            return None
+        if meanwhile is not None:
+            threading.Thread(target=meanwhile, args=(claim.run_id,), daemon=True).start()
+        supervisor.train(self.settings, self.database, claim, Slot(), threading.Event())
+        return claim.run_id
+
+    def run(self, run_id):
+        with self.database.read() as session:
+            return session.get_one(Run, run_id)
+
+    def curve(self, run_id):
+        """The recorded steps of a run, and their losses."""
+        with self.database.read() as session:
+            steps, columns = store.read(session, run_id, "train", ["lm_loss"])
+        return steps, columns["lm_loss"]
+
+    def evaluated(self, run_id):
+        """The steps whose checkpoints were evaluated."""
+        with self.database.read() as session:
+            return store.read(session, run_id, "validation", ["loss"])[0].tolist()
+
+    def first_steps(self, run_id):
+        """The first step of each attempt at a run."""
+        with self.database.read() as session:
+            of_run = select(Attempt.first_step).where(Attempt.run_id == run_id)
+            return [*session.scalars(of_run.order_by(Attempt.attempt_number))]
+
+    def kill_one(self, number, run_id):
+        """Kill MaxText in one of the processes, once the run has trained beyond a checkpoint."""
+        saved = self.settings.checkpoints / run_id / "run" / "checkpoints" / str(SAVED)
+        while not saved.exists() or self.run(run_id).steps_done <= SAVED + 1:
+            time.sleep(0.05)
+        for process in _trainers():
+            if process.environ()["JOB_COMPLETION_INDEX"] == str(number):
+                process.send_signal(signal.SIGKILL)
+
+
+def _trainers():
+    """The MaxTexts that train."""
+    return [
+        child
+        for child in psutil.Process().children(recursive=True)
+        if {"maxtext.trainers.pre_train.train", "run_name=run"} <= {*child.cmdline()}
+    ]
 
 
 @pytest.fixture
-def train(settings, database, submit, make_worker, tmp_path, monkeypatch):
-    """A function that claims the run of a job for two processes and trains it; returns its id."""
+def make_together(submit, settings, database, make_worker, tmp_path, monkeypatch):
+    """A function that queues a job for so many processes."""
     subprocess.run(
         [os.environ[VARIABLE], CHECKOUT / "tools" / "maxtext_data.py", tmp_path], check=True
     )
     # MaxText has one port for processes without GPUs
     monkeypatch.setenv("PARITY_COORDINATOR", "127.0.0.1:1234")
-    tokens = str(tmp_path / "train.parquet")
-    submit(
-        engine="maxtext",
-        layer_policy="all_linears",
-        devices=2,
-        baseline=ArmSpec(recipe="bf16"),
-        candidates=(ArmSpec(recipe="fp8_delayed"),),
-        model=Model(vocab_size=512, d_model=64, n_layers=2, n_heads=2, n_kv_heads=1, d_ff=128),
-        data=Data(source="grain", path=tokens, sequence_length=64, batch_size=4),
-        schedule=Schedule(steps=STEPS, warmup_steps=2, validation_every=EVALUATED),
-        maxtext=MaxTextOptions(
-            hardware="cpu",
-            implementation="xla",
-            grain_file_type="parquet",
-            grain_worker_count=0,
-            tokenizer_path=str(tmp_path / "spm.model"),
-            eval_path=tokens,
-            eval_steps=2,
-        ),
+    # JAX keeps no program of the other processes, which compile each time
+    monkeypatch.setenv(
+        "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
     )
-    worker = make_worker()
-    worker.device |= {"devices": 2, "processes": 2, "slices": [2]}
+    tokens = str(tmp_path / "train.parquet")
 
-    def attempt(meanwhile=None):
-        claim = claim_next(database, worker, 3600.0)
-        if meanwhile is not None:
-            threading.Thread(target=meanwhile, args=(claim,), daemon=True).start()
-        launching = settings.model_copy(update={"wrapper": SRUN})
-        supervisor.train(launching, database, claim, Slot(), threading.Event())
-        return claim.run_id
+    def queue(processes, *, evaluates):
+        job_id = submit(
+            engine="maxtext",
+            layer_policy="all_linears",
+            devices=processes,
+            baseline=ArmSpec(recipe="bf16"),
+            candidates=(ArmSpec(recipe="fp8_delayed"),),
+            model=Model(vocab_size=512, d_model=64, n_layers=1, n_heads=2, n_kv_heads=1, d_ff=128),
+            data=Data(source="grain", path=tokens, sequence_length=64, batch_size=4),
+            schedule=Schedule(
+                steps=STEPS, warmup_steps=2, validation_every=SAVED if evaluates else 0
+            ),
+            maxtext=MaxTextOptions(
+                hardware="cpu",
+                implementation="xla",
+                grain_file_type="parquet",
+                grain_worker_count=0,
+                tokenizer_path=str(tmp_path / "spm.model"),
+                checkpoint_period=SAVED,
+                eval_path=tokens,
+                eval_steps=2,
+            ),
+        )
+        worker = make_worker()
+        worker.device |= {"devices": processes, "processes": processes, "slices": [processes]}
+        return Together(settings, database, worker, job_id, processes)
 
-    return attempt
+    return queue
 
 
-def _second_process():
-    """The second of the two MaxTexts that train, or None."""
-    for child in psutil.Process().children(recursive=True):
-        words = " ".join(child.cmdline())
-        if "maxtext.trainers" in words and "run_name=run" in words and "metrics_file" not in words:
-            return child
-    return None
+@pytest.mark.parametrize(("processes", "evaluates"), [(2, True), (4, False)])
+def test_processes_train_together_to_a_verdict_and_resume_once_one_was_killed(
+    make_together, processes, evaluates
+):
+    together = make_together(processes, evaluates=evaluates)
+    baseline = together.train(partial(together.kill_one, processes - 1))
+    run = together.run(baseline)
+    assert (run.state, run.crashes) == ("queued", 1), run.message
+    assert f"process {processes - 1}: MaxText was killed by signal 9" in run.message
+    steps, losses = together.curve(baseline)
+    assert len(steps) > SAVED + 1
 
+    assert together.train() == baseline
+    assert together.first_steps(baseline) == [0, SAVED + 1]
+    again = together.curve(baseline)
+    assert again[0].tolist() == list(range(STEPS))
+    assert again[1][: len(steps)].tobytes() == losses.tobytes()
 
-def test_two_processes_train_one_run_and_one_killed_alone_costs_an_attempt(database, train):
-    killed = []
-
-    def kill_one(claim):
-        while not killed:
-            time.sleep(0.2)
-            with database.read() as session:
-                begun = session.get_one(Run, claim.run_id).steps_done
-            if begun and (process := _second_process()):
-                process.send_signal(signal.SIGKILL)
-                killed.append(begun)
-
-    run_id = train(kill_one)
-    with database.read() as session:
-        run = session.get_one(Run, run_id)
-        assert (run.state, run.crashes) == ("queued", 1), run.message
-    assert train() == run_id
-    with database.read() as session:
-        run = session.get_one(Run, run_id)
+    candidate = together.train()
+    assert candidate not in (None, baseline)
+    assert together.train() is None
+    for run in map(together.run, (baseline, candidate)):
         assert (run.state, run.code, run.steps_done) == ("finished", None, STEPS), run.message
-        assert run.manifest["processes"] == "2"
-        steps, columns = store.read(session, run_id, "train")
-        at, held_out = store.read(session, run_id, "validation", ["loss"])
-    assert steps.tolist() == list(range(STEPS))
-    assert columns["lm_loss"][-1] < columns["lm_loss"][0]
-    assert at.tolist() == [EVALUATED]
-    assert 0 < held_out["loss"][0] < columns["lm_loss"][0] + 0.1
+        assert run.manifest["processes"] == str(processes)
+        assert together.evaluated(run.id) == [SAVED] * evaluates
+
+    conclude.conclude(together.database, together.job_id)
+    with together.database.read() as session:
+        (verdict,) = verdict_rows.verdict_documents(session.get_one(Job, together.job_id))
+    assert verdict["verdict"] == "pass", verdict

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from training import device, provenance
-from training.engines import maxtext_command, maxtext_documents
+from training.engines import maxtext_command, maxtext_documents, maxtext_failures
 from training.engines.maxtext_command import Launch
 from training.engines.maxtext_evaluation import evaluations, forget_told, put_back, told_steps
 from training.engines.maxtext_follow import FollowedRun, MaxTextFollower, MaxTextLog
@@ -155,34 +155,35 @@ def train(
                 [maxtext_command.evaluation_command(launch, at) for at in steps_to_evaluate],
             )
         return
-    patience = SilenceLimit(seconds=place.silence_seconds, alive=alive)
-    put_back(launch)
-    forget_told(launch)
-    first = _forget_newer_checkpoints(launch, place.resume_at_most)
-    if first == 0 and spec.replicate == 0:
-        cut = maxtext_documents.in_words(spec, environment)
-        if cut is not None:
-            note(cut)
-    if lacks_parameters:
-        _write_first_parameters(launch, patience)
-    launch.metrics.unlink(missing_ok=True)
-    plan = FollowedRun(first=first, steps=steps, tokens_per_step=spec.data.tokens_per_step)
-    with running(command, launch.folder, launch.log, launch.environment) as process:
-        log = MaxTextLog(launch.log, sys.stderr)
-        follower = MaxTextFollower(launch.metrics, log, plan)
-        yield from _follow(process, follower, plan, Silence(log, patience))
-    if follower.last >= plan.first:
-        profile(
-            follower.last,
-            {
-                "device_memory_bytes": log.held_bytes,
-                "host_peak_memory_bytes": float(_children_peak_bytes()),
-            },
-        )
-    _conclude(process.returncode, follower, log, plan, note)
-    if evaluates:
-        for step, loss in evaluations(launch, patience):
-            validated(step, loss)
+    with maxtext_failures.reported(launch.folder, place.processes.count) as look:
+        patience = SilenceLimit(seconds=place.silence_seconds, alive=alive, look=look)
+        put_back(launch)
+        forget_told(launch)
+        first = _forget_newer_checkpoints(launch, place.resume_at_most)
+        if first == 0 and spec.replicate == 0:
+            cut = maxtext_documents.in_words(spec, environment)
+            if cut is not None:
+                note(cut)
+        if lacks_parameters:
+            _write_first_parameters(launch, patience)
+        launch.metrics.unlink(missing_ok=True)
+        plan = FollowedRun(first=first, steps=steps, tokens_per_step=spec.data.tokens_per_step)
+        with running(command, launch.folder, launch.log, launch.environment) as process:
+            log = MaxTextLog(launch.log, sys.stderr)
+            follower = MaxTextFollower(launch.metrics, log, plan)
+            yield from _follow(process, follower, plan, Silence(log, patience))
+        if follower.last >= plan.first:
+            profile(
+                follower.last,
+                {
+                    "device_memory_bytes": log.held_bytes,
+                    "host_peak_memory_bytes": float(_children_peak_bytes()),
+                },
+            )
+        _conclude(process.returncode, follower, log, plan, note)
+        if evaluates:
+            for step, loss in evaluations(launch, patience):
+                validated(step, loss)
 
 
 def data_digest(spec: RunSpec) -> str:
@@ -233,17 +234,17 @@ def data_digest(spec: RunSpec) -> str:
 
 def _take_part(launch: Launch, commands: Sequence[Sequence[str]]) -> None:
     """Run the same commands as the reporting process, which follows them for all; if one fails, the
-    wrapper ends all.
+    first process tells, and the wrapper ends all.
     """
     for command in commands:
         with running(command, launch.folder, launch.log, launch.environment) as process:
             process.wait()
         if process.returncode != 0:
-            raise CrashedError(
-                f"MaxText ended with status {process.returncode} in process {launch.part}; its "
-                f"log is {launch.log}",
-                transient=True,
-            )
+            log = MaxTextLog(launch.log, sys.stderr)
+            list(log.steps())
+            error = failure(process.returncode, log, f"(log {launch.log})", progressed=True)
+            maxtext_failures.write(launch.folder, launch.part, error)
+            raise error
 
 
 def _follow(

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from training.engines.maxtext_follow import LOG_LINES, MaxTextLog
 from training.environment.maxtext_errors import (
+    AbortedError,
     CrashedError,
     EndedEarlyError,
     HungError,
@@ -38,12 +39,13 @@ _TOLD_TO_STOP, _OUT_OF_DATA = (
 
 @frozen
 class SilenceLimit:
-    """How many seconds a process may write no line before it counts as hung, and what to call when
-    it writes one.
+    """How many seconds a process may write no line before it counts as hung, what to call when it
+    writes one, and what at every look.
     """
 
     seconds: float
     alive: Callable[[], None] = lambda: None
+    look: Callable[[], None] = lambda: None
 
 
 class Silence:
@@ -59,10 +61,11 @@ class Silence:
         self._since = time.monotonic()
 
     def check(self, doing: str, *, transient: bool) -> None:
-        """Call this at every read of the log. Raises HungError after too long a silence.
+        """Call this at every look at the log. Raises HungError after too long a silence.
 
         `doing` completes the error's sentence; `transient` is whether another attempt may succeed.
         """
+        self._patience.look()
         if self._log.lines_read > self._lines:
             self._lines, self._since = self._log.lines_read, time.monotonic()
             self._patience.alive()
@@ -206,9 +209,8 @@ def failure(status: int, log: MaxTextLog, after: str, *, progressed: bool) -> Ma
                 " (from outside, for example by the kernel if memory ran out; in that case reduce "
                 "data.batch_size or the model)"
             )
-        return CrashedError(
-            f"MaxText was killed by signal {-status}{hint} {after}; {end}", transient=True
-        )
+        kind = AbortedError if status == -signal.SIGABRT else CrashedError
+        return kind(f"MaxText was killed by signal {-status}{hint} {after}; {end}", transient=True)
     return CrashedError(
         f"MaxText ended with status {status} {after}{log.error()}; {end}", transient=progressed
     )

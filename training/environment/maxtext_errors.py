@@ -42,6 +42,10 @@ class CrashedError(MaxTextError):
     code = "MAXTEXT_CRASHED"
 
 
+class AbortedError(CrashedError):
+    """The process aborted (SIGABRT), as MaxText does where another of its processes is gone."""
+
+
 class TooLittleMemoryError(MaxTextError):
     """The device or the machine did not have enough memory."""
 

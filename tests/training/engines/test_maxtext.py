@@ -2,17 +2,19 @@
 and a sentence.
 """
 
+import contextlib
 import gzip
 import json
 import re
 import sys
 import threading
+from collections import deque
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from training.engines import maxtext
+from training.engines import maxtext, maxtext_failures
 from training.engines.maxtext_process import meeting_place
 from training.environment.maxtext_errors import MaxTextError, MetricsGapError
 from training.environment.processes import Processes, WrapperError
@@ -22,6 +24,7 @@ from training.step_values import DivergedError
 
 ALONE = (1,)  # one device on one node
 DATA = Path(__file__).parents[2] / "data"
+CRASHES = {"PLAY_FAULT": "crashes:40"}
 LOSSES = [
     json.loads(line)["learning/lm_loss"]
     for line in gzip.decompress((DATA / "maxtext_session.jsonl.gz").read_bytes()).splitlines()
@@ -309,16 +312,29 @@ def test_processes_that_could_not_train_together_are_refused(
         next(maxtext.train(run, _part(tmp_path, 1, **place), environment=environment))
 
 
-def test_a_process_that_only_takes_part_ends_with_its_maxtext(together, environment, tmp_path):
-    with pytest.raises(
-        MaxTextError, match=r"status 1 in process 1; its log is .*maxtext-1\.log"
-    ) as raised:
-        next(
-            maxtext.train(
-                together, _part(tmp_path, 1), environment=environment | {"PLAY_FAULT": "crashes:40"}
-            )
-        )
+def test_a_process_that_only_takes_part_ends_with_its_maxtext(
+    together, environment, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(maxtext_failures, "WAIT_SECONDS", 0.0)
+    with pytest.raises(MaxTextError, match=r"status 1 .*\(log .*maxtext-1\.log\)") as raised:
+        next(maxtext.train(together, _part(tmp_path, 1), environment=environment | CRASHES))
     assert raised.value.transient
+
+
+def test_the_first_process_tells_which_other_failed(together, environment, tmp_path):
+    told = environment | {"PLAY_SPEED": "1.0"}
+
+    def take_part():
+        with contextlib.suppress(MaxTextError):
+            next(maxtext.train(together, _part(tmp_path, 1), environment=environment | CRASHES))
+
+    steps = maxtext.train(together, _part(tmp_path, 0), environment=told)
+    next(steps)
+    other = threading.Thread(target=take_part)
+    other.start()
+    with pytest.raises(MaxTextError, match=r"process 1: MaxText ended with status 1"):
+        deque(steps, maxlen=0)
+    other.join()
 
 
 def _part(folder, number, coordinator="first:8476"):
