@@ -16,9 +16,11 @@ import psutil
 import pytest
 from sqlalchemy import select
 
+from parity.judging.policy import policy_from_mapping
 from server.database.metrics import store
 from server.database.tables import Attempt, Job, Run
 from server.jobs import conclude, verdict_rows
+from server.jobs.submit import Order, submit_job
 from server.settings import CHECKOUT
 from tests.workers.conftest import claim_next
 from training.environment.maxtext_installed import VARIABLE
@@ -30,6 +32,10 @@ from workers.slots import Slot
 pytestmark = pytest.mark.skipif(VARIABLE not in os.environ, reason=f"{VARIABLE} is not set")
 SRUN = (sys.executable, str(Path(__file__).with_name("play_srun.py")))
 STEPS, SAVED = 120, 60
+# Nobody measured the noise of so small a model, and none is assumed.
+POLICY = policy_from_mapping(
+    {"margin": "1.0%", "baseline_run_noise": "0.1%", "candidate_run_noise": "0.1%"}
+)
 
 
 class Together:
@@ -91,7 +97,7 @@ def _trainers():
 
 
 @pytest.fixture
-def make_together(submit, settings, database, make_worker, tmp_path, monkeypatch):
+def make_together(settings, database, owner_database, make_job, make_worker, tmp_path, monkeypatch):
     """A function that queues a job for so many processes."""
     subprocess.run(
         [os.environ[VARIABLE], CHECKOUT / "tools" / "maxtext_data.py", tmp_path], check=True
@@ -105,7 +111,7 @@ def make_together(submit, settings, database, make_worker, tmp_path, monkeypatch
     tokens = str(tmp_path / "train.parquet")
 
     def queue(processes, *, evaluates):
-        job_id = submit(
+        job = make_job(
             engine="maxtext",
             layer_policy="all_linears",
             devices=processes,
@@ -127,6 +133,8 @@ def make_together(submit, settings, database, make_worker, tmp_path, monkeypatch
                 eval_steps=2,
             ),
         )
+        with owner_database.write() as session:
+            job_id = submit_job(session, job, POLICY, order=Order(reuse=False)).id
         worker = make_worker()
         worker.device |= {"devices": processes, "processes": processes, "slices": [processes]}
         return Together(settings, database, worker, job_id, processes)
