@@ -1,14 +1,17 @@
 """What the searches of `experiments.heal` name, next to what all recorded runs say.
 
-search   `parity_lab.healing` with the judge's verdicts on the runs of JOB_SEED, as a job has them
-truth    for each switch the gap of the late window, nats, paired by seed: its mean over all seeds,
-         and Student's 95 % interval over seeds. The right step is the latest one up to which every
-         mean gap is below the margin; 0, the safe recipe from the start, where there is none
+search     `parity_lab.healing` with the verdicts of the judge on the runs that a job has of each arm
+over seeds for each switch the gap of the late window, nats, paired by seed and replicate: its mean
+           over all seeds, and Student's 95 % interval over seeds
+over runs  the same over the runs of the search's own seed that the search has not seen
+right      the latest switch up to which every mean gap is below the margin; 0, the safe recipe from
+           the start, where there is none
+possible   what the intervals leave open of it
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, takewhile
 
@@ -41,22 +44,56 @@ from parity_lab.healing import Found, HealingSetup, Look, cost_of, found, next_s
 from training.spec import RunSpec, labels_of
 from training.trainer import optimizer
 
-MOST_REPLICATES = 6
-_LATE = round((1.0 - WINDOW_FRACTION) * STEPS)
-# seen after the first runs of seed 0: with MARGIN_SHARE few switches pass
+Losses = npt.NDArray[np.float64]
+Pair = tuple[int, int]
+"""Seed and replicate of a run of each arm."""
+# seen after the first runs of seed 0: with MARGIN_SHARE few switches heal
 OTHER_SHARES = (0.6, 0.8)
+JOBS: Mapping[str, tuple[Pair, ...]] = {
+    "3 runs of a seed": tuple((JOB_SEED, replicate) for replicate in range(REPLICATES)),
+    "6 runs of a seed": tuple((JOB_SEED, replicate) for replicate in range(2 * REPLICATES)),
+    "a run of 6 seeds": tuple((seed, 0) for seed in range(6)),
+}
+_LATE = round((1.0 - WINDOW_FRACTION) * STEPS)
 _CONFIDENCE = 0.95
 _NAME = "candidate"
-Losses = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """A gap, nats: its mean over seeds, and the ends of its 95 % interval."""
+    """A gap, nats: its mean, and the ends of its 95 % interval."""
 
     mean: float
     low: float
     high: float
+
+    def __str__(self) -> str:
+        return f"{self.mean:.4f} ± {self.high - self.mean:.4f}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Truth:
+    """The gaps (units,) of the switch at each step, nats, in independent units: seeds, or runs."""
+
+    gaps: Mapping[int, Losses]
+
+    def gap(self, step: int) -> Gap:
+        """The gap of the switch at a step; at STEPS that of the candidate."""
+        return _interval(self.gaps[step])
+
+    def larger(self, step: int, earlier: int) -> Gap:
+        """How much larger the gap of a switch is than that of an earlier one."""
+        return _interval(self.gaps[step] - self.gaps[earlier])
+
+    def right_step(self, margin: float) -> int:
+        """The step that all runs name."""
+        return _latest(lambda step: self.gap(step).mean < margin)
+
+    def possible_steps(self, margin: float) -> list[int]:
+        """The right steps that the intervals leave open."""
+        earliest = _latest(lambda step: self.gap(step).high < margin)
+        latest = _latest(lambda step: self.gap(step).low < margin)
+        return [step for step in (0, *SWITCHES) if earliest <= step <= latest]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,85 +120,51 @@ class Search:
 class CaseRuns:
     """The recorded runs of one case."""
 
-    def __init__(
-        self,
-        case: Case,
-        recorded: Mapping[Key, HealRecord],
-        *,
-        replicates: int = REPLICATES,
-        margin_share: float = MARGIN_SHARE,
-    ) -> None:
-        """`replicates`: runs of each arm that a search sees."""
+    def __init__(self, case: Case, recorded: Mapping[Key, HealRecord]) -> None:
         self.case = case
         self._recorded = recorded
-        self._replicates = replicates
-        self._margin_share = margin_share
-        self._verdicts: dict[int, Verdict] = {}
-
-    @property
-    def seeds(self) -> list[int]:
-        """The seeds of which every arm has its first run."""
-        return [
-            seed
-            for seed in sorted({key[3] for key in self._recorded})
-            if all(self._key(step, seed, 0) in self._recorded for step in self._arms)
+        pairs = sorted({key[3:] for key in recorded})
+        arms = [None, STEPS] if case.is_control else [None, STEPS, *SWITCHES]
+        self.pairs = [
+            pair for pair in pairs if all(self._key(arm, pair) in recorded for arm in arms)
         ]
+        """The pairs of which every arm has a run."""
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether the runs of the job are all there."""
-        return all(
-            self._key(step, JOB_SEED, replicate) in self._recorded
-            for step in self._arms
-            for replicate in range(self._replicates)
+    def has(self, job: Sequence[Pair]) -> bool:
+        """Whether every arm has the runs of a job."""
+        return set(job) <= set(self.pairs)
+
+    def over_seeds(self) -> Truth:
+        """The truth over all seeds, each the mean of its runs."""
+        seeds = sorted({seed for seed, _ in self.pairs})
+        return Truth(
+            {
+                step: np.array([self._gaps(step, self._of_seed(seed)).mean() for seed in seeds])
+                for step in self._steps
+            }
         )
 
-    @property
-    def margin(self) -> float:
-        """The margin of the case, nats."""
+    def over_runs(self, job: Sequence[Pair]) -> Truth:
+        """The truth over the runs of the job's seed that the job does not have."""
+        unseen = [pair for pair in self._of_seed(JOB_SEED) if pair not in job]
+        return Truth({step: self._gaps(step, unseen) for step in self._steps})
+
+    def margin(self, share: float = MARGIN_SHARE) -> float:
+        """The margin of the case, nats, if it is this share of the candidate's gap over all
+        seeds.
+        """
         if self.case.is_control:
-            return CONTROL_MARGIN * float(
-                np.mean([self._late(None, seed, 0) for seed in self.seeds])
-            )
-        return self._margin_share * self.gap(STEPS).mean
+            levels = [self._late(None, pair) for pair in self.pairs]
+            return CONTROL_MARGIN * float(np.mean(levels))
+        return share * self.over_seeds().gap(STEPS).mean
 
-    def gap(self, step: int) -> Gap:
-        """The gap of the switch at a step; at STEPS that of the candidate."""
-        gaps = self._gaps(step)
-        return _interval(gaps)
-
-    def larger(self, step: int, earlier: int) -> Gap:
-        """How much larger the gap of a switch is than that of an earlier one."""
-        return _interval(self._gaps(step) - self._gaps(earlier))
-
-    def right_step(self) -> int:
-        """The step that all runs name."""
-        passing = takewhile(lambda step: self.gap(step).mean < self.margin, SWITCHES)
-        return max(passing, default=0)
-
-    def possible_steps(self) -> list[int]:
-        """The right steps that the intervals of all runs leave open."""
-        earliest = max(
-            takewhile(lambda step: self.gap(step).high < self.margin, SWITCHES), default=0
-        )
-        latest = max(takewhile(lambda step: self.gap(step).low < self.margin, SWITCHES), default=0)
-        return [step for step in (0, *SWITCHES) if earliest <= step <= latest]
-
-    def judged(self, step: int) -> Verdict:
+    def judged(self, step: int, job: Sequence[Pair], margin: float) -> Verdict:
         """The judge's verdict on the switch at a step, as a look; at STEPS on the candidate."""
-        if step not in self._verdicts:
-            self._verdicts[step] = self._judge(step)
-        return self._verdicts[step]
-
-    def _judge(self, step: int) -> Verdict:
-        baseline, arm = (
-            [self._curve(which, replicate) for replicate in range(self._replicates)]
-            for which in (None, step)
-        )
+        baseline, arm = ([self._curve(which, pair) for pair in job] for which in (None, step))
         (verdict,) = judge(
             baseline,
             {_NAME: arm},
-            Policy(margin=f"{self.margin} nats"),
+            Policy(margin=f"{margin} nats", wide_margin="accept"),
             planned_steps=STEPS,
             layer_policy="all_linears",
             noise_table=emulated_noise_table().only({SMALL}),
@@ -170,80 +173,73 @@ class CaseRuns:
         )
         return verdict
 
-    def search(self, *, is_blind: bool = False) -> Search:
-        """The search on the runs of the job; a blind one does not know the candidate's gap, and
+    def search(self, job: Sequence[Pair], margin: float, *, is_blind: bool = False) -> Search:
+        """The search on the runs of a job; a blind one does not know the candidate's gap, and
         halves what is left.
         """
-        own = look_from(STEPS, self.judged(STEPS))
-        known = own.gap is not None and own.high is not None and not is_blind
+        gap = half_width = None
+        if not is_blind:
+            candidate = look_from(STEPS, self.judged(STEPS, job, margin))
+            if candidate.gap is not None and candidate.high is not None:
+                gap, half_width = candidate.gap, candidate.high - candidate.gap
         setup = HealingSetup(
             recipe=self.case.to,
             gemms=self.case.gemms,
-            parents=tuple(f"run {replicate}" for replicate in range(self._replicates)),
+            parents=tuple(f"seed {seed} replicate {replicate}" for seed, replicate in job),
             steps=SWITCHES,
             run_steps=STEPS,
-            gap=own.gap if known else None,
-            half_width=(own.high or 0.0) - (own.gap or 0.0) if known else None,
-            margin=self.margin,
+            gap=gap,
+            half_width=half_width,
+            margin=margin,
             most_steps=float("inf"),
         )
         looks: list[Look] = []
         while (step := next_switch(setup, looks)) is not None:
-            looks.append(look_from(step, self.judged(step)))
+            looks.append(look_from(step, self.judged(step, job, margin)))
         return Search(setup=setup, looks=tuple(looks), found=found(setup, looks))
 
     @property
-    def _arms(self) -> tuple[int | None, ...]:
-        """The baseline, the candidate, and its switches."""
-        return (None, STEPS) if self.case.is_control else (None, STEPS, *SWITCHES)
+    def _steps(self) -> tuple[int, ...]:
+        return (STEPS,) if self.case.is_control else (*SWITCHES, STEPS)
 
-    def _spec(self, step: int | None, seed: int, replicate: int) -> RunSpec:
-        """A run of the baseline (None), of the candidate (STEPS), or of a switch."""
-        arm = BASELINE if step is None else self.case.candidate
-        spec = run_of(self.case.size, arm, seed, replicate)
-        return spec if step in (None, STEPS) else replace(spec, then=self.case.later(int(step)))
+    def _of_seed(self, seed: int) -> list[Pair]:
+        return [pair for pair in self.pairs if pair[0] == seed]
 
-    def _key(self, step: int | None, seed: int, replicate: int) -> Key:
-        return key_of(self.case.size, self._spec(step, seed, replicate))
+    def _gaps(self, step: int, pairs: Sequence[Pair]) -> Losses:
+        """(pairs,) gaps of the late window, nats."""
+        return np.array([self._late(step, pair) - self._late(None, pair) for pair in pairs])
 
-    def _losses(self, step: int | None, seed: int, replicate: int) -> Losses:
+    def _late(self, step: int | None, pair: Pair) -> float:
+        return float(self._losses(step, pair)[_LATE:].mean())
+
+    def _losses(self, step: int | None, pair: Pair) -> Losses:
         """(STEPS,) losses of a run, nats."""
-        record = self._recorded[self._key(step, seed, replicate)]
+        record = self._recorded[self._key(step, pair)]
         if not record.first:
             return np.asarray(record.losses)
-        before = self._losses(STEPS, seed, replicate)[: record.first]
+        before = self._losses(STEPS, pair)[: record.first]
         return np.concatenate([before, np.asarray(record.losses)])
 
-    def _late(self, step: int | None, seed: int, replicate: int) -> float:
-        return float(self._losses(step, seed, replicate)[_LATE:].mean())
+    def _key(self, step: int | None, pair: Pair) -> Key:
+        return key_of(self.case.size, self._spec(step, pair))
 
-    def _gaps(self, step: int) -> Losses:
-        """(seeds,) gaps, each the mean over the seed's runs."""
-        return np.asarray([self._gap_of(step, seed) for seed in self.seeds])
+    def _spec(self, step: int | None, pair: Pair) -> RunSpec:
+        """A run of the baseline (None), of the candidate (STEPS), or of a switch."""
+        arm = BASELINE if step is None else self.case.candidate
+        spec = run_of(self.case.size, arm, *pair)
+        return spec if step in (None, STEPS) else replace(spec, then=self.case.later(int(step)))
 
-    def _gap_of(self, step: int, seed: int) -> float:
-        replicates = [
-            replicate
-            for replicate in range(MOST_REPLICATES)
-            if all(self._key(arm, seed, replicate) in self._recorded for arm in self._arms)
-        ]
-        gaps = [self._late(step, seed, r) - self._late(None, seed, r) for r in replicates]
-        return float(np.mean(gaps))
-
-    def _curve(self, step: int | None, replicate: int) -> Curve:
-        spec = self._spec(step, JOB_SEED, replicate)
-        settings = optimizer.settings(spec.schedule)
+    def _curve(self, step: int | None, pair: Pair) -> Curve:
+        spec, steps = self._spec(step, pair), np.arange(STEPS)
         document = spec.document()
-        steps = np.arange(STEPS)
+        rates = optimizer.learning_rate(optimizer.settings(spec.schedule), jnp.asarray(steps))
         return curve_from_arrays(
             steps,
-            self._losses(step, JOB_SEED, replicate),
-            columns={
-                "learning_rate": np.asarray(optimizer.learning_rate(settings, jnp.asarray(steps)))
-            },
-            label=f"{spec.label} {replicate}",
-            seed=JOB_SEED,
-            replicate=replicate,
+            self._losses(step, pair),
+            columns={"learning_rate": np.asarray(rates)},
+            label=f"{spec.label} {pair}",
+            seed=pair[0],
+            replicate=pair[1],
             recipe=written(labels_of(document, document)),
             rounding=spec.rounding,
         )
@@ -268,83 +264,132 @@ def look_from(step: int, verdict: Verdict) -> Look:
 
 
 def table(
-    recorded: Sequence[HealRecord], shares: Sequence[float] = (MARGIN_SHARE, *OTHER_SHARES)
+    recorded: Sequence[HealRecord],
+    jobs: Sequence[str] = tuple(JOBS),
+    shares: Sequence[float] = (MARGIN_SHARE, *OTHER_SHARES),
 ) -> Iterator[str]:
-    """Lines of Markdown: a row for every case whose job is complete, and what they come to with
-    margins of these shares of the candidate's gap.
+    """Lines of Markdown: for each of these jobs and margins a row for every case that has its runs,
+    and what they come to; then the control and the law.
     """
     known = {record.key: record for record in recorded}
     cases = [CaseRuns(case, known) for case in CASES]
-    healed = [runs for runs in cases if runs.is_complete and not runs.case.is_control]
-    yield (
-        "| case | seeds | margin | gap after a switch at each fifth, and without one | right "
-        "(possible) | named | looks | steps |"
-    )
-    yield "|---|---|---|---|---|---|---|---|"
-    for runs in healed:
-        yield _row(runs)
-    yield ""
+    healed = [runs for runs in cases if not runs.case.is_control]
+    for name in jobs:
+        job, complete = JOBS[name], [runs for runs in healed if runs.has(JOBS[name])]
+        for share in shares if complete else ():
+            yield f"### {name}, a margin of {share:.0%} of the gap"
+            yield "| case | margin | right over seeds | over runs | named | looks | steps |"
+            yield "|---|---|---|---|---|---|---|"
+            ended = [_Ended.of(runs, job, share) for runs in complete]
+            yield from (case.row() for case in ended)
+            yield ""
+            yield _summary(ended)
+            yield ""
     for runs in cases:
-        if runs.is_complete and runs.case.is_control:
-            yield f"{runs.case.name}: {runs.judged(STEPS)!r}"
-    for replicates in (REPLICATES, MOST_REPLICATES):
-        for share in shares:
-            some = [
-                CaseRuns(runs.case, known, replicates=replicates, margin_share=share)
-                for runs in healed
-            ]
-            if some and all(runs.is_complete for runs in some):
-                yield f"{replicates} runs an arm, margin {share:.0%} of the gap: {_summary(some)}"
-    yield from _law(healed)
+        job = JOBS[next(iter(JOBS))]
+        if runs.case.is_control and runs.has(job):
+            yield f"{runs.case.name}: {runs.judged(STEPS, job, runs.margin())!r}"
+    yield from _law([runs for runs in healed if len(runs.pairs) > 1])
 
 
-def _row(runs: CaseRuns) -> str:
-    answer = runs.search()
-    gaps = [runs.gap(step) for step in (*SWITCHES, STEPS)]
-    looks = ", ".join(f"{look.step} {look.verdict}" for look in answer.looks)
-    cells = [
-        runs.case.name,
-        str(len(runs.seeds)),
-        f"{runs.margin:.4f}",
-        ", ".join(f"{gap.mean:.4f} ± {gap.high - gap.mean:.4f}" for gap in gaps),
-        f"{runs.right_step()} ({', '.join(map(str, runs.possible_steps()))})",
-        "open" if answer.step is None else str(answer.step),
-        looks,
-        f"{answer.steps_spent:,.0f}",
-    ]
-    return f"| {' | '.join(cells)} |"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ended:
+    """A search that ended, next to both truths."""
+
+    name: str
+    margin: float
+    search: Search
+    halved: Search
+    over_seeds: Truth
+    over_runs: Truth
+
+    @classmethod
+    def of(cls, runs: CaseRuns, job: Sequence[Pair], share: float) -> _Ended:
+        margin = runs.margin(share)
+        return cls(
+            name=runs.case.name,
+            margin=margin,
+            search=runs.search(job, margin),
+            halved=runs.search(job, margin, is_blind=True),
+            over_seeds=runs.over_seeds(),
+            over_runs=runs.over_runs(job),
+        )
+
+    def agrees(self, truth: Truth) -> bool:
+        """Whether the named step is within a fifth of the right one."""
+        step = self.search.step
+        return step is not None and abs(step - truth.right_step(self.margin)) <= STEPS // 5
+
+    def wrong_passes(self, truth: Truth) -> int:
+        """The looks that pass at a switch whose mean gap is not below the margin."""
+        passes = [look.step for look in self.search.looks if look.verdict == PASS]
+        return sum(truth.gap(step).mean >= self.margin for step in passes)
+
+    def row(self) -> str:
+        step = self.search.step
+        cells = [
+            self.name,
+            f"{self.margin:.4f}",
+            _right(self.over_seeds, self.margin),
+            _right(self.over_runs, self.margin) if len(self.over_runs.gaps[STEPS]) else "",
+            "open" if step is None else str(step),
+            ", ".join(f"{look.step} {look.verdict}" for look in self.search.looks),
+            f"{self.search.steps_spent:,.0f}",
+        ]
+        return f"| {' | '.join(cells)} |"
 
 
-def _summary(cases: Sequence[CaseRuns]) -> str:
-    """How the searches of these cases end, and what they cost next to two fixed plans."""
-    answers = [(runs, runs.search()) for runs in cases]
-    named = [(runs, answer.step) for runs, answer in answers if answer.step is not None]
-    fifth = STEPS // 5
-    near = sum(abs(step - runs.right_step()) <= fifth for runs, step in named)
-    looks = [(runs, look) for runs, answer in answers for look in answer.looks]
-    passes = [(runs, look.step) for runs, look in looks if look.verdict == PASS]
-    wrong = sum(runs.gap(step).mean >= runs.margin for runs, step in passes)
-    spent = sum(answer.steps_spent for _, answer in answers)
-    halved = sum(runs.search(is_blind=True).steps_spent for runs in cases)
-    whole = sum(cost_of(answer.setup, step) for _, answer in answers for step in SWITCHES)
+def _right(truth: Truth, margin: float) -> str:
+    possible = ", ".join(map(str, truth.possible_steps(margin)))
+    return f"{truth.right_step(margin)} ({possible})"
+
+
+def _summary(ended: Sequence[_Ended]) -> str:
+    """How these searches end, and what they cost next to two fixed plans."""
+    is_open = sum(case.search.step is None for case in ended)
+    passes = sum(look.verdict == PASS for case in ended for look in case.search.looks)
+    spent, halved = (
+        sum(search.steps_spent for search in searches)
+        for searches in zip(*((case.search, case.halved) for case in ended), strict=True)
+    )
+    whole = sum(cost_of(case.search.setup, step) for case in ended for step in SWITCHES)
+    truths: dict[str, Callable[[_Ended], Truth]] = {
+        "over seeds": lambda case: case.over_seeds,
+        "over runs": lambda case: case.over_runs,
+    }
+    if not all(len(case.over_runs.gaps[STEPS]) for case in ended):
+        del truths["over runs"]
+    agreement = "; ".join(
+        f"{name} {sum(case.agrees(take(case)) for case in ended)} of {len(ended)} named within a "
+        f"fifth, {sum(case.wrong_passes(take(case)) for case in ended)} of {passes} passes wrong"
+        for name, take in truths.items()
+    )
     return (
-        f"{near} of {len(cases)} named within a fifth, {len(cases) - len(named)} open; {wrong} of "
-        f"{len(passes)} passes beyond the margin; {spent:,.0f} steps, {halved:,.0f} by halving "
-        f"alone, {whole:,.0f} for every fifth"
+        f"{is_open} open; {agreement}; {spent:,.0f} steps, {halved:,.0f} by halving alone, "
+        f"{whole:,.0f} for every fifth"
     )
 
 
 def _law(cases: Sequence[CaseRuns]) -> Iterator[str]:
-    """Where a later switch has the larger gap, and where that does not hold beyond noise."""
-    neighbours = [
-        (runs, earlier, later) for runs in cases for earlier, later in pairwise((*SWITCHES, STEPS))
-    ]
-    larger = {pair: pair[0].larger(pair[2], pair[1]) for pair in neighbours}
-    proved = sum(gap.low > 0 for gap in larger.values())
-    broken = [pair for pair, gap in larger.items() if gap.high < 0]
-    yield f"later switch, larger gap: {proved} of {len(larger)} neighbours beyond noise"
-    for runs, earlier, later in broken:
-        yield f"NOT in {runs.case.name}, {earlier} to {later}: {larger[runs, earlier, later]}"
+    """The gaps over all seeds, and where a later switch has a larger one beyond noise, or a smaller
+    one.
+    """
+    for runs in cases:
+        truth, neighbours = runs.over_seeds(), [*pairwise((*SWITCHES, STEPS))]
+        larger = {(step, earlier): truth.larger(step, earlier) for earlier, step in neighbours}
+        gaps = ", ".join(str(truth.gap(step)) for step in (*SWITCHES, STEPS))
+        held = sum(gap.low > 0 for gap in larger.values())
+        broken = [f"{earlier} to {step}" for (step, earlier), gap in larger.items() if gap.high < 0]
+        units = len(truth.gaps[STEPS])
+        yield (
+            f"{runs.case.name}, {units} seeds: {gaps}; larger at {held} of {len(larger)} later "
+            f"switches beyond noise{', SMALLER ' + ', '.join(broken) if broken else ''}"
+        )
+
+
+def _latest(passes: Callable[[int], bool]) -> int:
+    """The latest switch up to which all pass; 0 where the first does not."""
+    return max(takewhile(passes, SWITCHES), default=0)
 
 
 def _interval(gaps: Losses) -> Gap:

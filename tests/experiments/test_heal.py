@@ -16,9 +16,10 @@ from experiments.heal_cases import (
     run_of,
 )
 from experiments.heal_record import HealRecord, key_of, records
-from experiments.heal_table import CaseRuns, table
+from experiments.heal_table import JOBS, CaseRuns, table
 
 CASE, CONTROL = CASES[0], next(case for case in CASES if case.is_control)
+NAME, JOB = next(iter(JOBS.items()))
 LEVEL, GAP = 3.0, 0.10
 SEEDS = range(4)
 EARLY = dict(zip(SWITCHES, (0.005, 0.01, 0.09, 0.095), strict=True))
@@ -65,43 +66,48 @@ def runs_of(case, gaps):
 
 def test_the_search_names_the_switch_that_all_runs_name():
     runs = runs_of(CASE, EARLY | {STEPS: GAP})
-    assert runs.is_complete
-    assert runs.margin == pytest.approx(MARGIN_SHARE * GAP, rel=0.1)
-    assert runs.right_step() == SWITCHES[1]
-    assert runs.possible_steps() == [SWITCHES[1]]
-    answer = runs.search()
+    assert runs.has(JOB)
+    margin, truth = runs.margin(), runs.over_seeds()
+    assert margin == pytest.approx(MARGIN_SHARE * GAP, rel=0.1)
+    assert (truth.right_step(margin), truth.possible_steps(margin)) == (
+        SWITCHES[1],
+        [SWITCHES[1]],
+    )
+    answer = runs.search(JOB, margin)
     assert answer.step == SWITCHES[1]
     assert {look.step: look.verdict for look in answer.looks}[SWITCHES[2]] == "fail"
 
 
 def test_no_switch_is_right_where_none_heals():
     runs = runs_of(CASE, dict.fromkeys((*SWITCHES, STEPS), GAP))
-    assert runs.right_step() == 0
-    assert runs.search().step == 0
+    assert runs.over_seeds().right_step(runs.margin()) == 0
+    assert runs.search(JOB, runs.margin()).step == 0
 
 
 def test_a_switch_after_one_that_does_not_heal_is_not_right():
     gaps = dict(zip(SWITCHES, (0.005, 0.09, 0.01, 0.09), strict=True))
-    assert runs_of(CASE, gaps | {STEPS: GAP}).right_step() == SWITCHES[0]
+    runs = runs_of(CASE, gaps | {STEPS: GAP})
+    assert runs.over_seeds().right_step(runs.margin()) == SWITCHES[0]
+
+
+def test_the_runs_of_a_search_are_no_part_of_the_truth_over_runs():
+    runs = runs_of(CASE, EARLY | {STEPS: GAP})
+    assert [len(runs.over_runs(job).gaps[STEPS]) for job in (JOB, JOB[:1])] == [0, 2]
 
 
 def test_the_table_counts_what_agrees_and_names_where_the_law_breaks():
-    lines = [*table([*recorded(CASE, EARLY | {STEPS: GAP})], [MARGIN_SHARE])]
-    (counted,) = [line for line in lines if line.startswith("3 runs an arm, margin 40%")]
-    assert "1 of 1 named within a fifth, 0 open; 0 of" in counted
-    assert not any(line.startswith("NOT in") for line in lines)
+    lines = [*table([*recorded(CASE, EARLY | {STEPS: GAP})], [NAME], [MARGIN_SHARE])]
+    (counted,) = [line for line in lines if "named within a fifth" in line]
+    assert counted.startswith("0 open; over seeds 1 of 1 named within a fifth, 0 of ")
+    assert not any("SMALLER" in line for line in lines)
     broken = dict(zip(SWITCHES, (0.09, 0.09, 0.01, 0.09), strict=True))
-    (named,) = [
-        line
-        for line in table([*recorded(CASE, broken | {STEPS: GAP})], [])
-        if line.startswith("NOT in")
-    ]
-    assert f"{SWITCHES[1]} to {SWITCHES[2]}" in named
+    (named,) = table([*recorded(CASE, broken | {STEPS: GAP})], [])
+    assert f"SMALLER {SWITCHES[1]} to {SWITCHES[2]}" in named
 
 
 def test_a_control_has_nothing_to_heal():
     runs = runs_of(CONTROL, {STEPS: 0.0})
-    assert runs.judged(STEPS).verdict == "pass"
+    assert runs.judged(STEPS, JOB, runs.margin()).verdict == "pass"
 
 
 def test_what_is_on_record_is_planned():
