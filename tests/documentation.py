@@ -20,8 +20,11 @@ PAGES = [
 ]
 # Pages of which one test runs every block that has no marker.
 WHOLE = {
+    "docs/fallback.md": "tests/test_question_pages.py",
+    "docs/frameworks.md": "tests/test_question_pages.py",
     "docs/gate.md": "tests/server/test_ci_page.py",
     "docs/golden.md": "tests/test_golden_page.py",
+    "docs/gradient-format.md": "tests/test_question_pages.py",
     "docs/jobs.md": "tests/server/test_job_pages.py",
     "docs/launchers.md": "tests/workers/commands/test_page.py",
     "docs/plan.md": "tests/tools/tables/test_plan.py",

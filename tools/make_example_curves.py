@@ -39,11 +39,16 @@ def runs() -> dict[str, RunSpec]:
     return {arm.recipe: spec for arm, spec in job.runs() if spec.replicate == 0}
 
 
-def _rows(path: Path, rows: Iterable[tuple[object, ...]]) -> None:
-    path.parent.mkdir(exist_ok=True)
+def write_rows(
+    path: Path,
+    rows: Iterable[tuple[object, ...]],
+    columns: tuple[str, ...] = ("step", "loss", "learning_rate"),
+) -> None:
+    """Write a CSV file of runs, with its folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="") as file:
         written = csv.writer(file, lineterminator="\n")
-        written.writerow(["step", "loss", "learning_rate"])
+        written.writerow(columns)
         written.writerows(rows)
 
 
@@ -54,7 +59,7 @@ def write(recipe: str, spec: RunSpec) -> None:
     steps = (
         (step.step, f"{step.lm_loss:.6f}", f"{step.learning_rate:.6g}") for step in loop.train(spec)
     )
-    _rows(FOLDER / f"{recipe.removesuffix('_current')}.csv", steps)
+    write_rows(FOLDER / f"{recipe.removesuffix('_current')}.csv", steps)
 
 
 def write_reruns() -> None:
@@ -70,7 +75,7 @@ def write_reruns() -> None:
                 (step, loss, f"{float(learning_rate(schedule, jnp.int32(step))):.6g}")
                 for step, loss in enumerate(run["losses"])
             )
-            _rows(
+            write_rows(
                 FOLDER
                 / "reruns"
                 / f"{run['recipe'].removesuffix('_current')}-{run['replicate']}.csv",

@@ -10,7 +10,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from parity.frozen import frozen
-from parity.judging.codes import AS_OF, BY_CODE, IDENTICAL
+from parity.judging.codes import (
+    ARMS_IDENTICAL,
+    AS_OF,
+    BY_CODE,
+    IDENTICAL,
+    TREATMENT_UNSHOWN,
+)
 from parity.judging.curves.window import MISSING_SHARE
 from parity.judging.document_types import MarginDocument, State, StripDocument
 from parity.report.number_words import ends_words
@@ -125,6 +131,10 @@ def lead_of(view: View) -> str:
         if does:
             return f"{name} {does} as {base} does{as_of}."
         return f"It is open whether {name} trains as {base} does."
+    if code == ARMS_IDENTICAL.code:
+        return f"The losses of {name} are those of {base}: one file twice, or a fallback?"
+    if code == TREATMENT_UNSHOWN.code:
+        return f"{name} begins with the loss of {base}: did it fall back?"
     if verdict == "pass":
         if view.finished:
             return f"You may switch to {name}."

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from parity.report.evaluation_tables import Cells
 from parity.report.formats.markdown import markdown_table
 from tools.tables.generated import DOCS, GeneratedTable, Parts
-from tools.tables.printed import run
+from tools.tables.printed import example, run
 
 NOISE_TABLE = "examples/planning/noise.csv"
 PAIR = (
@@ -21,12 +21,6 @@ COMMANDS: Mapping[str, str] = {
 }
 MARGINS = ("1%", "0.5%", "0.25%")
 CANDIDATES = ("mxfp8", "nvfp4")
-
-
-def example(name: str) -> str:
-    """A command of the page and what it prints."""
-    lines = "\n".join(line.rstrip() for line in run(COMMANDS[name]).rstrip("\n").splitlines())
-    return f"```sh\n{COMMANDS[name]}\n```\n\n```\n{lines}\n```"
 
 
 def cheapest(margin: str, candidate: str) -> tuple[int, int]:
@@ -60,7 +54,7 @@ def runs_table() -> str:
 
 
 PARTS: Parts = {
-    **{name: functools.partial(example, name) for name in COMMANDS},
+    **{name: functools.partial(example, command) for name, command in COMMANDS.items()},
     "runs": runs_table,
 }
 

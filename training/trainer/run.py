@@ -47,6 +47,11 @@ _BATCHES = 2  # hashed with a seed
 _FORK_SEEDS = 1 << 31  # seeds are smaller
 
 
+def data_seed(seed: int) -> int:
+    """The uint32 that determines the order of a run's data (`training.trainer.data.batches`)."""
+    return random_bits.integer_fold(_BATCHES, seed)
+
+
 def rounding_words(seed: int, replicate: int) -> tuple[int, int]:
     """Returns the two words (uint32) that name a run to stochastic rounding; no two runs share
     both.
@@ -105,7 +110,7 @@ class TrainingRun:
         self._sharing = Sharing(spec.gradient_accumulation, spec.devices)
         self._capacity = max(1, min(_MOST_STEPS, _MOST_TOKENS // spec.data.tokens_per_step))
         self._models = {part.first_step: self._decoder(part, fast_bf16) for part in spec.segments}
-        self._data_seed = random_bits.integer_fold(_BATCHES, spec.seed)
+        self._data_seed = data_seed(spec.seed)
         self._fork = fork
         self._words = jnp.asarray(
             fork_words(fork) if fork else rounding_words(spec.seed, spec.replicate), jnp.uint32

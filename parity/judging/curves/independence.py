@@ -266,10 +266,7 @@ def _rest(column: FloatArray, basis: Sequence[FloatArray]) -> FloatArray:
 def _little_noise(x: FloatArray, y: FloatArray, batch: float) -> str | None:
     noise, memory = step_noise(y - x), block_memory(y - x)
     if memory is not None and memory < NO_MEMORY and noise < LITTLE_NOISE * batch:
-        return (
-            f"different by noise of {percent(noise / batch)} of the batch noise only, without an "
-            "offset of its own"
-        )
+        return f"equal but for noise of {percent(noise / batch)} of the batch noise"
     return None
 
 
