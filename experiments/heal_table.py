@@ -1,6 +1,6 @@
 """What the searches of `experiments.heal` name, next to what all recorded runs say.
 
-search     `parity_lab.healing` with the verdicts of the judge on the runs that a job has of each arm
+search     `parity_lab.healing` with verdicts of the judge on the runs that a job has of each arm
 over seeds for each switch the gap of the late window, nats, paired by seed and replicate: its mean
            over all seeds, and Student's 95 % interval over seeds
 over runs  the same over the runs of the search's own seed that the search has not seen
