@@ -49,9 +49,13 @@ Pair = tuple[int, int]
 """Seed and replicate of a run of each arm."""
 # seen after the first runs of seed 0: with MARGIN_SHARE few switches heal
 OTHER_SHARES = (0.6, 0.8)
-JOBS: Mapping[str, tuple[Pair, ...]] = {
-    "3 runs of a seed": tuple((JOB_SEED, replicate) for replicate in range(REPLICATES)),
-    "6 runs of a seed": tuple((JOB_SEED, replicate) for replicate in range(2 * REPLICATES)),
+Job = tuple[Pair, ...]
+JOBS: Mapping[str, Job] = {
+    **{
+        f"{REPLICATES} runs of seed {seed}": tuple((seed, number) for number in range(REPLICATES))
+        for seed in (JOB_SEED, 1, 2)
+    },
+    f"6 runs of seed {JOB_SEED}": tuple((JOB_SEED, number) for number in range(6)),
     "a run of 6 seeds": tuple((seed, 0) for seed in range(6)),
 }
 _LATE = round((1.0 - WINDOW_FRACTION) * STEPS)
@@ -80,6 +84,11 @@ class Truth:
     def gap(self, step: int) -> Gap:
         """The gap of the switch at a step; at STEPS that of the candidate."""
         return _interval(self.gaps[step])
+
+    @property
+    def units(self) -> int:
+        """How many there are."""
+        return len(self.gaps[STEPS])
 
     def larger(self, step: int, earlier: int) -> Gap:
         """How much larger the gap of a switch is than that of an earlier one."""
@@ -123,6 +132,7 @@ class CaseRuns:
     def __init__(self, case: Case, recorded: Mapping[Key, HealRecord]) -> None:
         self.case = case
         self._recorded = recorded
+        self._verdicts: dict[tuple[int, Job, float], Verdict] = {}
         pairs = sorted({key[3:] for key in recorded})
         arms = [None, STEPS] if case.is_control else [None, STEPS, *SWITCHES]
         self.pairs = [
@@ -130,7 +140,7 @@ class CaseRuns:
         ]
         """The pairs of which every arm has a run."""
 
-    def has(self, job: Sequence[Pair]) -> bool:
+    def has(self, job: Job) -> bool:
         """Whether every arm has the runs of a job."""
         return set(job) <= set(self.pairs)
 
@@ -144,9 +154,13 @@ class CaseRuns:
             }
         )
 
-    def over_runs(self, job: Sequence[Pair]) -> Truth:
-        """The truth over the runs of the job's seed that the job does not have."""
-        unseen = [pair for pair in self._of_seed(JOB_SEED) if pair not in job]
+    def over_runs(self, job: Job) -> Truth:
+        """The truth over the runs of the job's seed that the job does not have; none if it has
+        several seeds.
+        """
+        (seed, _), *_ = job
+        is_single = all(other == seed for other, _ in job)
+        unseen = [pair for pair in self._of_seed(seed) if is_single and pair not in job]
         return Truth({step: self._gaps(step, unseen) for step in self._steps})
 
     def margin(self, share: float = MARGIN_SHARE) -> float:
@@ -158,8 +172,14 @@ class CaseRuns:
             return CONTROL_MARGIN * float(np.mean(levels))
         return share * self.over_seeds().gap(STEPS).mean
 
-    def judged(self, step: int, job: Sequence[Pair], margin: float) -> Verdict:
+    def judged(self, step: int, job: Job, margin: float) -> Verdict:
         """The judge's verdict on the switch at a step, as a look; at STEPS on the candidate."""
+        question = (step, job, margin)
+        if question not in self._verdicts:
+            self._verdicts[question] = self._judge(*question)
+        return self._verdicts[question]
+
+    def _judge(self, step: int, job: Job, margin: float) -> Verdict:
         baseline, arm = ([self._curve(which, pair) for pair in job] for which in (None, step))
         (verdict,) = judge(
             baseline,
@@ -173,7 +193,7 @@ class CaseRuns:
         )
         return verdict
 
-    def search(self, job: Sequence[Pair], margin: float, *, is_blind: bool = False) -> Search:
+    def search(self, job: Job, margin: float, *, is_blind: bool = False) -> Search:
         """The search on the runs of a job; a blind one does not know the candidate's gap, and
         halves what is left.
         """
@@ -304,7 +324,7 @@ class _Ended:
     over_runs: Truth
 
     @classmethod
-    def of(cls, runs: CaseRuns, job: Sequence[Pair], share: float) -> _Ended:
+    def of(cls, runs: CaseRuns, job: Job, share: float) -> _Ended:
         margin = runs.margin(share)
         return cls(
             name=runs.case.name,
@@ -331,7 +351,7 @@ class _Ended:
             self.name,
             f"{self.margin:.4f}",
             _right(self.over_seeds, self.margin),
-            _right(self.over_runs, self.margin) if len(self.over_runs.gaps[STEPS]) else "",
+            _right(self.over_runs, self.margin) if self.over_runs.units else "",
             "open" if step is None else str(step),
             ", ".join(f"{look.step} {look.verdict}" for look in self.search.looks),
             f"{self.search.steps_spent:,.0f}",
@@ -357,7 +377,7 @@ def _summary(ended: Sequence[_Ended]) -> str:
         "over seeds": lambda case: case.over_seeds,
         "over runs": lambda case: case.over_runs,
     }
-    if not all(len(case.over_runs.gaps[STEPS]) for case in ended):
+    if not all(case.over_runs.units for case in ended):
         del truths["over runs"]
     agreement = "; ".join(
         f"{name} {sum(case.agrees(take(case)) for case in ended)} of {len(ended)} named within a "
@@ -380,10 +400,9 @@ def _law(cases: Sequence[CaseRuns]) -> Iterator[str]:
         gaps = ", ".join(str(truth.gap(step)) for step in (*SWITCHES, STEPS))
         held = sum(gap.low > 0 for gap in larger.values())
         broken = [f"{earlier} to {step}" for (step, earlier), gap in larger.items() if gap.high < 0]
-        units = len(truth.gaps[STEPS])
         yield (
-            f"{runs.case.name}, {units} seeds: {gaps}; larger at {held} of {len(larger)} later "
-            f"switches beyond noise{', SMALLER ' + ', '.join(broken) if broken else ''}"
+            f"{runs.case.name}, {truth.units} seeds: {gaps}; larger at {held} of {len(larger)} "
+            f"later switches beyond noise{', SMALLER ' + ', '.join(broken) if broken else ''}"
         )
 
 

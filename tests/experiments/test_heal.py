@@ -92,7 +92,7 @@ def test_a_switch_after_one_that_does_not_heal_is_not_right():
 
 def test_the_runs_of_a_search_are_no_part_of_the_truth_over_runs():
     runs = runs_of(CASE, EARLY | {STEPS: GAP})
-    assert [len(runs.over_runs(job).gaps[STEPS]) for job in (JOB, JOB[:1])] == [0, 2]
+    assert [runs.over_runs(job).units for job in (JOB, JOB[:1])] == [0, 2]
 
 
 def test_the_table_counts_what_agrees_and_names_where_the_law_breaks():
