@@ -10,8 +10,8 @@ anybody waits for machines on which it can't train.
 
 `least` leaves `working` out: it is what every compiler holds at one time, so a run whose least
 exceeds the device can't train there. `likely` is the sum of all. Compiled ahead of time for CPUs,
-the step of MaxText 0.2.5 took 0.92 to 1.15 times as much in 13 configurations of up to 405 B
-parameters on 128 devices, and what is not to the byte 0.90 to 1.20 times
+the step of MaxText 0.2.5 took 0.92 to 1.15 times as much in 15 configurations of up to 405 B
+parameters on 128 devices, three of them of Muon, and what is not to the byte 0.90 to 1.20 times
 (tests/data/maxtext_memory.json); `most` is 1.2 times as much.
 
 The assumptions that can fail: a CPU multiplies in float32 and fuses no attention, where a GPU holds
@@ -203,19 +203,20 @@ def _maxtext_memory(run: RunSpec, slices: Sequence[int]) -> Memory:
     kept = sum(_outputs(model)[name] for name in _KEPT[options.remat_policy])
     logits = _FLOAT32 * tokens * model.vocab_size // (tensor * options.num_vocab_tiling)
     head = 2 + (options.num_vocab_tiling > 1)  # itself, its gradient, and a tile's
+    kept_bytes = _BFLOAT16 * tokens * model.n_layers * (model.d_model + kept) // tensor
     return Memory(
         weights=_FLOAT32 * divided.parameters,
         optimizer=_FLOAT32 * divided.moments(run.schedule.optimizer),
         batch=_BATCH_ARRAYS * _INT32 * tokens_of_a_step,
         gradients=_FLOAT32 * divided.parameters * (2 if run.gradient_accumulation > 1 else 1),
-        kept=_BFLOAT16 * tokens * model.n_layers * (model.d_model + kept) // tensor,
+        kept=kept_bytes,
         logits=logits,
         working=logits
         + max(
             head * _FLOAT32 * model.d_model * model.vocab_size // tensor,
             2 * _FLOAT32 * divided.of_a_layer + _layer_at_work(run, tokens) // tensor,
         )
-        + _orthogonalized(run),
+        + max(0, _orthogonalized(run) - kept_bytes),  # which is free again by then
     )
 
 
