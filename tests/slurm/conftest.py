@@ -8,6 +8,7 @@ them, so that Slurm can allot and constrain them.
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
 import secrets
@@ -265,6 +266,7 @@ def batch(cluster: Cluster, settings, request) -> Callable[..., str]:
             "PARITY_DATABASE_URL": settings.database,
             "PARITY_CHECKPOINT_SECONDS": "0.3",
             "PARITY_RECONCILE_SECONDS": "0.5",
+            "PARITY_DATA_ROOTS": json.dumps([str(settings.state_dir)]),
         }
         values |= {"PARITY_LOG": "text"}
         command = [

@@ -18,9 +18,16 @@ from server.database.tables import Attempt, Run, Worker
 from server.jobs.submit import Order, submit_job
 from server.settings import CHECKOUT
 from tests.slurm.conftest import Cluster, free_ports, wait_until
+from training.environment.maxtext_installed import VARIABLE
+from training.environment.maxtext_options import MaxTextOptions
 from training.spec import ArmSpec, Data, Model, Schedule
 
 STEPS = 200
+SMALL = {
+    "model": Model(vocab_size=256, d_model=32, n_layers=1, n_heads=1, n_kv_heads=1, d_ff=64),
+    "data": Data(sequence_length=32, batch_size=4),
+    "baseline": ArmSpec(recipe="bf16"),
+}
 # Joins the other tasks, and prints the GPUs that it sees and which of them jax would take.
 JOIN = """
 import os
@@ -44,13 +51,11 @@ def submit(database, make_job):
     returns the run's id.
     """
 
-    def submit_small(devices: int, steps: int = STEPS) -> str:
+    def submit_small(devices: int, steps: int = STEPS, **changes) -> str:
         job = make_job(
             devices=devices,
             schedule=Schedule(steps=steps, warmup_steps=2),
-            model=Model(vocab_size=256, d_model=32, n_layers=1, n_heads=1, n_kv_heads=1, d_ff=64),
-            data=Data(sequence_length=32, batch_size=4),
-            baseline=ArmSpec(recipe="bf16"),
+            **SMALL | changes,
         )
         with database.write() as session:
             runs = submit_job(
@@ -106,9 +111,11 @@ def _describe(cluster: Cluster, settings, run: Run) -> str:
 def until(cluster, settings, run_of):
     """A function that waits until something is true of a run."""
 
-    def wait(run_id: str, ready) -> Run:
+    def wait(run_id: str, ready, seconds: float = 180.0) -> Run:
         wait_until(
-            lambda: ready(run_of(run_id)), 180, lambda: _describe(cluster, settings, run_of(run_id))
+            lambda: ready(run_of(run_id)),
+            seconds,
+            lambda: _describe(cluster, settings, run_of(run_id)),
         )
         return run_of(run_id)
 
@@ -262,3 +269,33 @@ def test_each_task_takes_a_gpu_of_its_own_that_it_sees(cluster, tmp_path, gpus, 
         f"{sys.executable} {tmp_path}/join.py",
     )
     assert sorted(printed.read_text().splitlines()) == taken
+
+
+@pytest.mark.skipif(VARIABLE not in os.environ, reason=f"{VARIABLE} is not set")
+def test_maxtext_trains_in_several_tasks(settings, database, submit, batch, until):
+    folder = settings.state_dir
+    python = os.environ[VARIABLE]
+    subprocess.run([python, CHECKOUT / "tools" / "maxtext_data.py", folder], check=True)
+    run_id = submit(
+        2,
+        steps=20,
+        engine="maxtext",
+        layer_policy="all_linears",
+        model=Model(vocab_size=512, d_model=64, n_layers=1, n_heads=2, n_kv_heads=1, d_ff=128),
+        data=Data(
+            source="grain", path=str(folder / "train.parquet"), sequence_length=64, batch_size=4
+        ),
+        baseline=ArmSpec(recipe="fp8_delayed"),  # which needs no process of its own for step 0
+        candidates=(ArmSpec(recipe="bf16"),),
+        maxtext=MaxTextOptions(
+            hardware="cpu",
+            implementation="xla",
+            grain_file_type="parquet",
+            grain_worker_count=0,
+            tokenizer_path=str(folder / "spm.model"),
+        ),
+    )
+    batch(tasks=2)
+    run = until(run_id, lambda run: run.state not in ("queued", "running"), seconds=1200.0)
+    assert (run.state, run.code, run.manifest["processes"]) == ("finished", None, "2"), run.message
+    assert _curve(database, run_id)[0] == list(range(20))
