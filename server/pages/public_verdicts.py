@@ -6,6 +6,7 @@ today's judge; nothing is judged here. They need no token, since they show no da
 
 import functools
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +20,7 @@ from server.errors import NotFoundError
 from server.pages.rendering import known_visitor, templates
 
 public = APIRouter(include_in_schema=False, dependencies=[Depends(known_visitor)])
+Links = Sequence[tuple[str, str]]  # words and address
 PUBLIC_AXIS = MarginAxis(low=-4.0, high=8.0, margin=1.0)
 PUBLIC_TICKS = [
     (PUBLIC_AXIS.place(margins), words)
@@ -59,6 +61,65 @@ def public_rows() -> tuple[PublicRow, ...]:
     return tuple(drawn)
 
 
+@frozen
+class PublicPlaces:
+    """Where the pages of public verdicts lead on a server: `static` begins the address of a style,
+    `docs` is "" where there is no documentation. `filtered_by_script`: the filters are no request.
+    """
+
+    static: str = "/static/"
+    listing: str = "/public"
+    docs: str = "/docs/public-verdicts/"
+    filtered_by_script: bool = False
+
+    def set_at(self, name: str) -> str:
+        """The page of a set."""
+        return f"/public/{name}"
+
+    def yaml_of(self, name: str) -> str:
+        """The file that judges a set, as it is typed in a checkout."""
+        return f"examples/public/{name}/parity.yaml"
+
+    def files(self, answer: Any) -> Links:  # noqa: ARG002
+        """What can be downloaded of an answer: nothing, since a server keeps none."""
+        return ()
+
+    def numbers(self, name: str) -> Links:  # noqa: ARG002
+        """The files of a set's runs: none likewise."""
+        return ()
+
+
+def index_values(rows: Sequence[PublicRow], places: PublicPlaces) -> dict[str, Any]:
+    """What the template of the list shows."""
+    return {
+        "rows": rows,
+        "of": len(public_rows()),
+        "families": list(dict.fromkeys(row.answer["family"] for row in public_rows())),
+        "scales": gallery()["scales"],
+        "ticks": PUBLIC_TICKS,
+        "width": PUBLIC_AXIS.width,
+        "judge": gallery()["judge"],
+        "places": places,
+    }
+
+
+def set_values(name: str, places: PublicPlaces) -> dict[str, Any]:
+    """What the template of a set shows: what is known of it, and the first screen of each
+    verdict.
+    """
+    rows = [row for row in public_rows() if row.answer["set"] == name]
+    screens = [(row.answer, Markup(row.answer["screen"])) for row in rows if row.answer["screen"]]  # noqa: S704
+    return {
+        "name": name,
+        "about": rows[0].about,
+        "rows": rows,
+        "screens": screens,
+        "ticks": PUBLIC_TICKS,
+        "width": PUBLIC_AXIS.width,
+        "places": places,
+    }
+
+
 @public.get("/public")
 def public_index(
     request: Request,
@@ -71,20 +132,8 @@ def public_index(
         for row in public_rows()
         if recipe in ("", row.answer["family"]) and scale in ("", row.answer["scale"])
     ]
-    families = list(dict.fromkeys(row.answer["family"] for row in public_rows()))
-    values = {
-        "rows": shown,
-        "of": len(public_rows()),
-        "families": families,
-        "scales": gallery()["scales"],
-        "ticks": PUBLIC_TICKS,
-        "width": PUBLIC_AXIS.width,
-    }
-    return templates.TemplateResponse(
-        request,
-        "public.html",
-        {**values, "recipe": recipe, "scale": scale, "judge": gallery()["judge"]},
-    )
+    values = {**index_values(shown, PublicPlaces()), "recipe": recipe, "scale": scale}
+    return templates.TemplateResponse(request, "public.html", {**values, "layout": "base.html"})
 
 
 @public.get("/public/{name}")
@@ -92,17 +141,5 @@ def public_set(name: str, request: Request) -> Response:
     """One set: what is known of it, and the first screen of each verdict."""
     if name not in gallery()["sets"]:
         raise NotFoundError(f"no public set is called {name!r}; /public lists them")
-    rows = [row for row in public_rows() if row.answer["set"] == name]
-    screens = [(row.answer, Markup(row.answer["screen"])) for row in rows if row.answer["screen"]]  # noqa: S704
-    return templates.TemplateResponse(
-        request,
-        "public_set.html",
-        {
-            "name": name,
-            "about": rows[0].about,
-            "rows": rows,
-            "screens": screens,
-            "ticks": PUBLIC_TICKS,
-            "width": PUBLIC_AXIS.width,
-        },
-    )
+    values = {**set_values(name, PublicPlaces()), "layout": "base.html"}
+    return templates.TemplateResponse(request, "public_set.html", values)

@@ -2,13 +2,18 @@
 with 1 where an answer is not allowed by examples/public/expected.csv.
 
 `--bundle` writes the picture and the bundle of evidence of the set of several systems instead.
+`--site FOLDER` writes the public verdicts as pages for any file server, with pictures and cards.
 `python -m tools.tables public_verdicts` writes the pages.
 """
 
+import argparse
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 
 from tools.public_verdicts.expected import expected, holds
 from tools.public_verdicts.sets import answers
+from tools.public_verdicts.site import write_site
 from tools.public_verdicts.systems import BUNDLE, PICTURE, SYSTEMS
 from tools.tables.generated import ROOT
 from tools.tables.printed import run
@@ -34,8 +39,23 @@ def write_evidence() -> None:
     )
 
 
-if __name__ == "__main__":
-    if sys.argv[1:] == ["--bundle"]:
+def main(words: Sequence[str]) -> int:
+    """Judge, or write what the options name."""
+    parser = argparse.ArgumentParser(prog="python -m tools.public_verdicts", description=__doc__)
+    parser.add_argument("--bundle", action="store_true", help="write the picture and the bundle")
+    parser.add_argument("--site", type=Path, metavar="FOLDER", help="write the pages as files")
+    options = parser.parse_args(words)
+    if options.site:
+        try:
+            print(f"{write_site(options.site.resolve())} files in {options.site}")
+        except FileExistsError as error:
+            parser.error(str(error))
+        return 0
+    if options.bundle:
         write_evidence()
-    else:
-        sys.exit(judge())
+        return 0
+    return judge()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -64,17 +64,20 @@ def packaged() -> str:
     )
 
 
+def arguments(answer: SetAnswer) -> str:
+    """What `parity compare` takes for this answer alone; of several sizes that of its own."""
+    if not answer.size:
+        return answer.place
+    arms = answer.of.questions[answer.question]["where"]["arm"]
+    chosen = [*(f"arm={arm}" for arm in arms), f"model_millions={answer.size.partition(' ')[0]}"]
+    return " ".join((answer.place, *(f"--where {choice}" for choice in chosen)))
+
+
 def screen(answer: SetAnswer) -> str:
     """The first screen of the verdict's page, without what needs a script."""
     with tempfile.TemporaryDirectory() as folder:
-        file, where = f"{folder}/page.html", ""
-        if answer.size:
-            arms = answer.of.questions[answer.question]["where"]["arm"]
-            where = (
-                "".join(f" --where arm={arm}" for arm in arms)
-                + f" --where model_millions={answer.size.partition(' ')[0]}"
-            )
-        run(f"parity compare {answer.place}{where} --html {file}")
+        file = f"{folder}/page.html"
+        run(f"parity compare {arguments(answer)} --html {file}")
         page = Path(file).read_text(encoding="utf-8")
     drawn = page[page.index('<div class="screen">') : page.index('<section class="more"')]
     drawn = re.sub(
