@@ -1,4 +1,4 @@
-"""What the lab (`why`) adds to the core. The core names the lab here alone, as text,
+"""What the lab (`why` and `heal`) adds to the core. The core names the lab here alone, as text,
 and works with the lab taken away.
 
 The lab's modules are imported when they are first needed: a worker loads none of them before it

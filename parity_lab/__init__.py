@@ -1,4 +1,4 @@
-"""What `why` adds to the core, as data (`parity.extensions`)."""
+"""What `why` and `heal` add to the core, as data (`parity.extensions`)."""
 
 from parity.extensions import Lab
 
@@ -8,13 +8,23 @@ LAB = Lab(
             "parity_lab.commands",
             "Explain a gap: which layers, GEMMs and ingredients cause it, with intervals.",
         ),
+        "heal": (
+            "parity_lab.heal_command",
+            "Find the latest step from which a safer recipe heals a candidate.",
+        ),
     },
-    kinds={"why": "measured the parts of a gap"},
+    kinds={
+        "why": "measured the parts of a gap",
+        "heal": "went on from a checkpoint of another run with a safer recipe",
+    },
     rules={
         "GET /api/v1/jobs/{job_id}/why": "read",
         "POST /api/v1/jobs/{job_id}/why": "submit",
         "POST /api/v1/jobs/{job_id}/why:plan": "read",
         "GET /api/v1/jobs/{job_id}/why/ablations": "read",
+        "GET /api/v1/jobs/{job_id}/heal": "read",
+        "POST /api/v1/jobs/{job_id}/heal": "submit",
+        "POST /api/v1/jobs/{job_id}/heal:plan": "read",
     },
     parts={
         "tables": "parity_lab.server.tables",

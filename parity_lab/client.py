@@ -1,4 +1,4 @@
-"""Analyses over REST."""
+"""Analyses and healings over REST."""
 
 from collections.abc import Sequence
 
@@ -23,6 +23,24 @@ class LabClient(Client):
     def analysis(self, job_id: str) -> Document:
         """An analysis by its own job, or the newest of an explained job: `plan` and `answer`."""
         return self._get(f"jobs/{job_id}/why")
+
+    def healing_plan(self, job_id: str, question: Document) -> Document:
+        """What a healing of a candidate would look at and cost; nothing is queued. `question` as in
+        `heal`.
+        """
+        return self._post(f"jobs/{job_id}/heal:plan", question)
+
+    def heal(self, job_id: str, question: Document) -> Document:
+        """Queue a healing. Each key of a question is optional: `candidate`, `to`, `gemms`,
+        `budget` (device hours).
+        """
+        return self._post(f"jobs/{job_id}/heal", question)
+
+    def healing(self, job_id: str) -> Document:
+        """A healing by its own job, or the newest of a job's candidates: `plan`, `answer` and
+        `proposal`.
+        """
+        return self._get(f"jobs/{job_id}/heal")
 
     def ablations(self, job_id: str, candidate: str | None, names: Sequence[str] = ()) -> Document:
         """The gap of a candidate in parts, from other candidates of the job (`names`; none: all

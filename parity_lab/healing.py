@@ -32,6 +32,7 @@ from parity.frozen import frozen
 from parity.judging.decision import FAIL, INCONCLUSIVE, PASS, State
 
 _POWER = 4.0
+_USUAL_SHARES = (0.5, 0.7, 0.8, 0.9)
 Outcome = Literal["named", "none", "open"]
 """named: a switch passes; none: even the earliest fails; open: neither is known."""
 
@@ -43,8 +44,8 @@ class HealingSetup:
     `recipe` and `gemms` are those of the rest of the run. `parents`: ids of the candidate's runs,
     all of which are forked. `steps`: the kept steps that all of them have, ascending; at least one,
     each after the first step and before the planned end `run_steps`. `gap` and `half_width`: of the
-    candidate's own interval at the level of a look; `margin`; all in nats, None where they were not
-    measured. `most_steps`: the largest cost, in steps of training, at which the search stops.
+    interval that decided the candidate's own verdict; `margin`; all in nats, None where they were
+    not measured. `most_steps`: the largest cost, in steps of training, at which the search stops.
     """
 
     recipe: str
@@ -78,8 +79,7 @@ class HealingSetup:
     @property
     def least_steps(self) -> float:
         """What the first look costs, in steps of training."""
-        first = next_switch(self, ())
-        return cost_of(self, first if first is not None else self.steps[-1])
+        return cost_of(self, first_switch(self))
 
     @property
     def largest_cost(self) -> float:
@@ -149,6 +149,11 @@ def steps_spent(setup: HealingSetup, looks: Sequence[Look]) -> float:
     return sum(cost_of(setup, look.step) for look in looks)
 
 
+def first_switch(setup: HealingSetup) -> int:
+    """The step that is looked at first, whatever it costs."""
+    return _chosen(setup, ()) or setup.steps[-1]
+
+
 def next_switch(setup: HealingSetup, looks: Sequence[Look]) -> int | None:
     """The step that is looked at next; None at the end of the search."""
     chosen = _chosen(setup, looks)
@@ -174,6 +179,29 @@ def found(setup: HealingSetup, looks: Sequence[Look]) -> Found:
         contradictions=_contradictions(looks),
         is_stopped=chosen is not None and _is_too_dear(setup, looks, chosen),
     )
+
+
+def shares_to_keep(
+    gap: float | None, half_width: float | None, margin: float | None
+) -> list[float]:
+    """The shares of the steps at which a candidate with this gap (nats) should keep checkpoints:
+    around the latest switch that is expected to pass.
+    """
+    room = 0.0 if margin is None else margin - (half_width or 0.0)
+    if gap is None or gap <= 0.0 or room <= 0.0:
+        return [*_USUAL_SHARES]
+    middle = min(max(round((room / gap) ** (1.0 / _POWER), 2), 0.4), 0.85)
+    return [round(middle + offset, 2) for offset in (-0.2, -0.1, 0.0, 0.1)]
+
+
+def steps_to_keep(setup: HealingSetup, looks: Sequence[Look]) -> list[int]:
+    """Steps at which checkpoints would bring the answer closer: three between the switch that
+    passes (or step 0) and the one after it that does not.
+    """
+    switch, until = _ends(setup, looks)
+    first = switch or 0
+    between = {first + round(share * (until - first)) for share in (0.25, 0.5, 0.75)}
+    return sorted(step for step in between if first < step < until and step not in setup.steps)
 
 
 def setup_from(document: Mapping[str, Any]) -> HealingSetup:

@@ -37,9 +37,9 @@ grant insert, update on data_reads to :worker;
 grant select on workers to :api, :worker;
 grant insert, update, delete on workers to :worker;
 
--- Analyses.
-grant select, update (answer) on analyses to :api, :worker;
-grant insert on analyses to :api;
+-- Analyses and healings.
+grant select, update (answer) on analyses, healings to :api, :worker;
+grant insert on analyses, healings to :api;
 grant select on analysis_results to :api, :worker;
 grant insert on analysis_results to :worker;
 

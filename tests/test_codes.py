@@ -18,6 +18,10 @@ CODE = re.compile(r"[A-Z]{5,}|[A-Z]+(_[A-Z]+)+")
 # that jax prints, values in a help.
 OTHER = {
     "STEPS",
+    "HOURS",
+    "FACTOR",
+    "RECIPE",
+    "WHICH",
     "BEGIN",
     "CASCADE",
     "OPTIONS",

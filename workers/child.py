@@ -29,6 +29,7 @@ from training.engines.maxtext_follow import ACTIVATION_STATISTICS
 from training.environment import processes
 from training.environment.maxtext_options import MaxTextOptions
 from training.environment.processes import Processes, WrapperError
+from training.forks import Fork
 from training.later_recipe import later_recipe
 from training.overrides import from_document
 from training.spec import Data, Model, Projections, RunSpec, Schedule
@@ -39,6 +40,7 @@ from workers.protocol import CRASHED, Message, TrainRequest, claim_stdout
 if TYPE_CHECKING:
     from training.trainer.checkpoint import Checkpointing
     from training.trainer.data import Corpus
+    from training.trainer.loop import ForkStart
 
 Send = Callable[[Message], None]
 
@@ -174,14 +176,34 @@ def _trained(
         folder=Path(request["artifacts"]), steps=request["profile_steps"] if process.is_first else 0
     )
     yield from profiling.profiled(
-        _steps(spec, corpus, plan, send, process), tracing, partial(_send_profile, send)
+        _steps(spec, corpus, plan, _fork_start(request), send, process),
+        tracing,
+        partial(_send_profile, send),
     )
     if checkpoints["keep"]:
         send({"kind": "kept", "steps": kept_steps(folder)})
 
 
+def _fork_start(request: TrainRequest) -> ForkStart | None:
+    """Where a run starts that goes on from another one; all have their checkpoints in one
+    folder.
+    """
+    from training.trainer.loop import ForkStart  # noqa: PLC0415
+
+    fork = request["fork"]
+    if fork is None:
+        return None
+    folder = Path(request["checkpoints"]["folder"]).parent / fork["parent"]
+    return ForkStart(fork=Fork(parent=_spec(fork["spec"]), step=fork["step"]), folder=folder)
+
+
 def _steps(
-    spec: RunSpec, corpus: Corpus, plan: Checkpointing, send: Send, process: Processes
+    spec: RunSpec,
+    corpus: Corpus,
+    plan: Checkpointing,
+    start: ForkStart | None,
+    send: Send,
+    process: Processes,
 ) -> Iterator[StepStats]:
     from training.trainer import loop  # noqa: PLC0415
     from training.trainer.checkpoint import CheckpointRefusedError  # noqa: PLC0415
@@ -189,16 +211,19 @@ def _steps(
     if process.count > 1:
         # All processes would have to write a checkpoint together; instead, such a run starts again
         # after a failure.
-        yield from loop.train(spec, corpus)
+        yield from loop.train(spec, corpus, start=start)
         return
     try:
-        yield from loop.train(spec, corpus, checkpointing=plan)
+        yield from loop.train(spec, corpus, checkpointing=plan, start=start)
     except CheckpointRefusedError as refused:
+        if not any(plan.folder.glob("step-*")):
+            raise  # of the parent's checkpoint: the run has none of its own
         # Raised before the first step: a run does not resume from a checkpoint of other code or
         # libraries.
-        send({"kind": "note", "message": f"trained again from step 0: {refused}"})
+        first = 0 if start is None else start.fork.step
+        send({"kind": "note", "message": f"trained again from step {first}: {refused}"})
         shutil.rmtree(plan.folder)
-        yield from loop.train(spec, corpus, checkpointing=plan)
+        yield from loop.train(spec, corpus, checkpointing=plan, start=start)
 
 
 def _send_manifest(spec: RunSpec, manifest: dict[str, str], process: Processes, send: Send) -> None:

@@ -34,6 +34,7 @@ from server.jobs.workers import (
 from server.logs import without_secrets
 from training.command import ENGINE as COMMAND
 from training.spec import RunSpec
+from workers.protocol import ForkStartRequest
 from workers.queue_order import next_run, token_allows
 
 BASELINE_DIFFERS = "BASELINE_DIFFERS"
@@ -57,12 +58,12 @@ class Claim:
 
     `slices` has the number of devices on each node of the worker.
     `keep` are the numbers of steps after which a checkpoint is kept, `measure` is what a run of the
-    lab measures. `token` is the run token of this attempt. `steps` is how many steps to train: for
-    a short rerun fewer than its schedule has. `steps_done` is what the run had when it was claimed,
-    `seconds_trained` the time that earlier attempts took. `reuses`: the curve of an equal earlier
-    run may be reused, for a candidate only that of an earlier look at its `question`; under engine
-    command that of any arm, because a commit that changes nothing in the training has the runs of
-    the one before.
+    lab measures, `fork` where one starts that goes on from another run. `token` is the run token of
+    this attempt. `steps` is how many steps to train: for a short rerun fewer than its schedule has.
+    `steps_done` is what the run had when it was claimed, `seconds_trained` the time that earlier
+    attempts took. `reuses`: the curve of an equal earlier run may be reused, for a candidate only
+    that of an earlier look at its `question`; under engine command that of any arm, because a
+    commit that changes nothing in the training has the runs of the one before.
     """
 
     run_id: str
@@ -79,6 +80,7 @@ class Claim:
     question: str | None = None
     keep: tuple[int, ...] = ()
     measure: Mapping[str, Any] | None = None
+    fork: ForkStartRequest | None = None
     slices: tuple[int, ...] = ()
 
 
@@ -133,6 +135,7 @@ def _claim(
             run_spec(run),
             None if run.kind in ("full", "short") else needed_kind(job).request(session, run),
         )
+        fork = None if measure is not None else _fork_request(session, run, spec)
     except DBAPIError:
         raise  # of the database: it says nothing about the run
     except Exception as error:  # noqa: BLE001
@@ -177,8 +180,23 @@ def _claim(
         question=run.arm.question if run.arm.role == "candidate" else None,
         keep=tuple(job.spec.get("keep_checkpoints", ())) if run.kind == "full" else (),
         measure=measure,
+        fork=fork,
         slices=slices_of(worker),
     )
+
+
+def _fork_request(session: Session, run: Run, spec: RunSpec) -> ForkStartRequest | None:
+    """Where a run goes on from another one, at the step of its later recipe; None if it starts at
+    step 0.
+    """
+    if run.forked_from is None or spec.then is None:
+        return None
+    parent = session.get_one(Run, run.forked_from)
+    return {
+        "parent": parent.id,
+        "spec": run_spec(parent).document(),
+        "step": spec.then.from_step,
+    }
 
 
 def _seconds_trained(session: Session, run_id: str) -> float:

@@ -26,12 +26,23 @@ class CheckpointRequest(TypedDict):
     keep: list[int]
 
 
+class ForkStartRequest(TypedDict):
+    """A run that goes on from the checkpoint that another one, `parent`, kept of `step`; `spec` is
+    that of the parent.
+    """
+
+    parent: str
+    spec: dict[str, Any]
+    step: int
+
+
 class TrainRequest(TypedDict):
     """One run to train. `spec` has the fields of a `RunSpec`, `core` is the processor to use; 0
     `profile_steps` means no trace.
 
     The run ends after `steps` steps, which may be fewer than those of its schedule. With `measure`
-    it trains nothing from step 0: the lab's module reads it. `slices` has the number of devices on
+    it trains nothing from step 0: the lab's module reads it. With `fork` its first step is the one
+    after the checkpoint. `slices` has the number of devices on
     each node of the worker, as it registered them.
     """
 
@@ -40,6 +51,7 @@ class TrainRequest(TypedDict):
     steps: int
     checkpoints: CheckpointRequest
     measure: Mapping[str, Any] | None
+    fork: ForkStartRequest | None
     silence_seconds: float
     artifacts: str
     profile_steps: int

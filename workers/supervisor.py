@@ -156,6 +156,7 @@ class Supervisor(AttemptRecord):
             "steps": claim.steps,
             "checkpoints": self._checkpoint_request(),
             "measure": claim.measure,
+            "fork": claim.fork,
             "silence_seconds": settings.silence_seconds,
             "artifacts": str(settings.artifacts / f"{claim.run_id}-{claim.attempt_number}"),
             "profile_steps": settings.profile_steps,
@@ -210,9 +211,12 @@ class Supervisor(AttemptRecord):
         steps, damage = self.read(
             lambda session: store.steps_before_damage(session, self._claim.run_id, "train")
         )
+        first = 0 if self._claim.fork is None else self._claim.fork["step"]
         # The first step that is not recorded. Steps are recorded in order, so a hole means a
         # damaged database.
-        recorded = next((at for at, step in enumerate(steps.tolist()) if step != at), len(steps))
+        recorded = next(
+            (at for at, step in enumerate(steps.tolist(), first) if step != at), first + len(steps)
+        )
         if damage is not None:
             # A crash here would repeat in each attempt. Steps that are trained again replace the
             # damaged ones, and have the same bits.

@@ -13,8 +13,8 @@ from parity.judging.document_types import ArmNoiseDocument
 from parity.judging.gap.interval import Interval
 from parity_lab.ablations import AblationArm, ArmErrors, Pair, ablate
 from parity_lab.answer import CONFIDENCE
-from parity_lab.server.analyses import candidate_of, check_ended
 from parity_lab.server.documents import ExplainedGap, explained_gap
+from parity_lab.server.judged_jobs import candidate_of, check_ended
 from server.curves import judged_curves
 from server.curves.judged_curves import label
 from server.database.lookups import find_job

@@ -19,20 +19,18 @@ from parity.judging.curves.context import confounding_keys
 from parity.judging.document_types import VerdictGapDocument
 from parity_lab.analysis_plan import Origin, Setup, make_setup, replayed_whole, setup_from
 from parity_lab.answer import AnalysisAnswer, answer
-from parity_lab.answer_lines import nats_words
 from parity_lab.server.forks import MOST_PARENTS, derived_job, fork_parents, kept_step, results_of
+from parity_lab.server.judged_jobs import gap_words, judged_candidate, readable_spec
 from parity_lab.server.replays import pairs_of, parted_pair, rates_differ, recorded, replayed_runs
 from parity_lab.server.tables import Against, Analysis
 from parity_lab.training.menu import Measured
 from parity_lab.training.subject import subject
 from server.database.lookups import find_job
-from server.database.states import JOB_ENDED, JOB_OPEN
+from server.database.states import JOB_OPEN
 from server.database.tables import Arm, Job, Run, Verdict
 from server.errors import ConflictError, InvalidError, NotFoundError
-from server.jobs.evaluations import check_takes_runs
 from server.jobs.fingerprint import (
     Difference,
-    job_spec,
     manifest_differences,
     run_spec,
     spec_differences,
@@ -213,7 +211,7 @@ def submit_analysis(
         "forked_from": first.id,
         "planned_steps": steps,
     }
-    analysis.job = derived_job(session, job, spec, submitted_by, order or Order(), **run)
+    analysis.job = derived_job(session, job, spec, submitted_by, order or Order(), [(1, run)])
     session.add(analysis)
     return analysis.job
 
@@ -221,60 +219,6 @@ def submit_analysis(
 def answer_of(session: Session, analysis: Analysis) -> AnalysisAnswer:
     """What the results on record say. Raises ValueError for forks that tell nothing."""
     return answer(setup_from(analysis.setup), results_of(session, analysis.job_id))
-
-
-def check_ended(job: Job) -> None:
-    """Raises ConflictError for a job that is still open, and for one without runs."""
-    check_takes_runs(job, "explain a job that trained its arms")
-    if job.status not in JOB_ENDED:
-        raise ConflictError(
-            f"job {job.id} is {job.status}, expected one that has ended; wait for its verdict"
-        )
-
-
-def judged_candidate(job: Job, name: str | None, missing: str) -> tuple[Arm, Verdict]:
-    """A candidate as by `candidate_of`, and its verdict. ConflictError for an open job, and without
-    a verdict, with what is `missing`.
-    """
-    check_ended(job)
-    arm = candidate_of(job, name)
-    verdict = next((row for row in job.verdicts if row.candidate == arm.name), None)
-    if verdict is None:
-        raise ConflictError(
-            f"candidate {arm.name} of job {job.id} has no verdict, {missing}; train the job again"
-        )
-    return arm, verdict
-
-
-def gap_words(verdict: Verdict) -> str | None:
-    """The gap of a verdict with its interval; None where it was not measured."""
-    if verdict.gap is None or verdict.ci_low is None or verdict.ci_high is None:
-        return None
-    return nats_words(verdict.gap, verdict.ci_low, verdict.ci_high)
-
-
-def candidate_of(job: Job, name: str | None) -> Arm:
-    """A candidate of a job by its name, or its only one. Raises InvalidError for an unknown name,
-    and without a name among several.
-    """
-    candidates = [arm for arm in job.arms if arm.role == "candidate"]
-    names = " or ".join(f"--candidate {arm.name}" for arm in candidates)
-    if name is None and len(candidates) != 1:
-        raise InvalidError(f"job {job.id} has {len(candidates)} candidates; add {names}")
-    arm = next((arm for arm in candidates if name in (None, arm.name)), None)
-    if arm is None:
-        raise InvalidError(f"job {job.id} has no candidate {name!r}; use {names}")
-    return arm
-
-
-def readable_spec(job: Job) -> JobSpec:
-    """The specification of a job. Raises ConflictError for one that this version cannot read."""
-    try:
-        return job_spec(job)
-    except ValueError as error:
-        raise ConflictError(
-            f"this version cannot read the specification of job {job.id}; train it again"
-        ) from error
 
 
 def _subject(spec: JobSpec, arm: Arm, question: WhyRequest, step: int) -> Measured:

@@ -1,4 +1,4 @@
-"""Analyses over REST: what one would cost, submit it, and what it says."""
+"""Analyses and healings over REST: what one would cost, submit it, and what it says."""
 
 from typing import Annotated
 
@@ -12,6 +12,13 @@ from parity_lab.server.documents import (
     analysis_document,
     plan_document,
 )
+from parity_lab.server.healing_documents import (
+    HealingDocument,
+    HealingPlan,
+    healing_document,
+    healing_plan_document,
+)
+from parity_lab.server.healings import HealRequest, plan_healing, submit_healing
 from server.api.submit import notify_workers
 from server.jobs.submission_limits import check_queue
 from server.web.access.authorization import Sender
@@ -74,3 +81,41 @@ def by_ablations(
     """
     with context.database.read() as session:
         return ablations_document(session, job_id, candidate, ablation or ())
+
+
+@why_router.post("/jobs/{job_id}/heal:plan")
+def plan_heal(job_id: str, request: StrictBody[HealRequest], context: InContext) -> HealingPlan:
+    """What a healing of a candidate would look at and cost: nothing is queued. 409 if its runs kept
+    no checkpoint in common, or there is nothing to heal.
+    """
+    with context.database.read() as session:
+        return healing_plan_document(session, plan_healing(session, job_id, request))
+
+
+@why_router.post("/jobs/{job_id}/heal", status_code=202)
+def submit_heal(
+    job_id: str,
+    request: StrictBody[HealRequest],
+    response: Response,
+    context: InContext,
+    sender: Sender,
+) -> HealingDocument:
+    """Queue a healing of a candidate, as a job of its own; an open one with the same plan is
+    returned instead.
+    """
+    with context.database.write() as session:
+        job = submit_healing(session, job_id, request, sender.id)
+        check_queue(session, context.settings, sender.id)
+        document = healing_document(session, job.id)
+    notify_workers(context, job)
+    response.headers["Location"] = f"/api/v1/jobs/{document.job}/heal"
+    return document
+
+
+@why_router.get("/jobs/{job_id}/heal")
+def show_heal(job_id: str, context: InContext) -> HealingDocument:
+    """A healing by its own job, or the newest one of a job's candidates: its plan, its answer so
+    far, and the job that it proposes.
+    """
+    with context.database.read() as session:
+        return healing_document(session, job_id)

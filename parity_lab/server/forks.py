@@ -3,7 +3,7 @@ worker is told, and what it has measured.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import select
@@ -86,12 +86,13 @@ def derived_job(
     spec: JobSpec,
     submitted_by: str | None,
     order: Order,
-    **run: object,
+    runs: Sequence[tuple[int, Mapping[str, Any]]],
 ) -> Job:
-    """Queue a job with the arms of `spec` and one run of the first candidate, for the engine,
-    devices and revision of `origin`.
+    """Queue a job with the arms of `spec` and these runs, for the engine, devices and revision of
+    `origin`.
 
-    It reuses no runs. `run`: the kind, seed, replicate, parent and steps of its run.
+    It reuses no runs. `runs`: the position of the arm of each, and its kind, seed, replicate,
+    parent and steps; and its state, if that is not queued.
     """
     row = Job(
         id=tables.new_id("j"),
@@ -114,17 +115,18 @@ def derived_job(
         threads=origin.threads,
     )
     row.arms.extend(arm_rows(spec))
-    fork_run = Run(
-        id=tables.new_id("r"),
-        arm=row.arms[1],
-        position=0,
-        capability=origin.capability,
-        priority=order.priority,
-        created_at=row.created_at,
-        state="queued",
-        **run,
-    )
-    row.runs.append(fork_run)
+    for position, (arm, columns) in enumerate(runs):
+        row.runs.append(
+            Run(
+                id=tables.new_id("r"),
+                arm=row.arms[arm],
+                position=position,
+                capability=origin.capability,
+                priority=order.priority,
+                created_at=row.created_at,
+                **{"state": "queued", **columns},
+            )
+        )
     announce_new(session, row)
     return row
 

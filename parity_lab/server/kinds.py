@@ -9,8 +9,10 @@ from sqlalchemy.orm import Session
 from parity_lab.analysis import steps_spent
 from parity_lab.analysis_plan import MeasureRequest, setup_from
 from parity_lab.answer import AnalysisAnswer
-from parity_lab.server.analyses import answer_of, readable_spec
+from parity_lab.server.analyses import answer_of
 from parity_lab.server.forks import results_of
+from parity_lab.server.healings import conclude_healing
+from parity_lab.server.judged_jobs import readable_spec
 from parity_lab.server.replays import record_requests
 from parity_lab.server.tables import Analysis
 from server.database.tables import Job, Run
@@ -66,4 +68,21 @@ def _links(_session: Session, job: Job) -> dict[str, str]:
     return {"why": f"/api/v1/jobs/{job.id}/why"}
 
 
-KINDS = {"why": Kind(request=_request, conclude=_conclude, page=_page, links=_links)}
+def _no_request(_session: Session, _run: Run) -> None:
+    """A fork of a healing trains like any other run."""
+
+
+def _healing_page(_session: Session, job: Job) -> str:
+    return f"/jobs/{job.id}/heal"
+
+
+def _healing_links(_session: Session, job: Job) -> dict[str, str]:
+    return {"heal": f"/api/v1/jobs/{job.id}/heal"}
+
+
+KINDS = {
+    "why": Kind(request=_request, conclude=_conclude, page=_page, links=_links),
+    "heal": Kind(
+        request=_no_request, conclude=conclude_healing, page=_healing_page, links=_healing_links
+    ),
+}

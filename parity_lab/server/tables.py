@@ -1,4 +1,4 @@
-"""The tables of analyses, and what the core asks of them."""
+"""The tables of analyses and healings, and what the core asks of them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from sqlalchemy import (
     Subquery,
     literal,
     select,
+    union_all,
 )
 from sqlalchemy.orm import Mapped, Session, mapped_column, relationship
 
@@ -43,8 +44,30 @@ class Analysis(Base):
     explained: Mapped[Job] = relationship(foreign_keys=explains)
 
 
+class Healing(Base):
+    """What a job of kind heal looks for: the latest step from which a candidate of another job may
+    go on with a safer recipe.
+
+    `setup` is `parity_lab.healing.HealingSetup` as a document, `answer` that of
+    `parity_lab.healing_answer`, set when the job concludes.
+    """
+
+    __tablename__ = "healings"
+
+    job_id: Mapped[str] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
+    heals: Mapped[str] = mapped_column(ForeignKey("jobs.id"), index=True)
+    candidate: Mapped[str]
+    setup: Mapped[dict[str, Any]]
+    answer: Mapped[dict[str, Any] | None]
+
+    job: Mapped[Job] = relationship(foreign_keys=job_id)
+    healed: Mapped[Job] = relationship(foreign_keys=heals)
+
+
 class AnalysisResult(Base):
-    """One measurement of an analysis, by its key. Rows are only added, never changed."""
+    """One measurement of an analysis, or one look of a healing, by its key. Rows are only added,
+    never changed.
+    """
 
     __tablename__ = "analysis_results"
 
@@ -54,7 +77,7 @@ class AnalysisResult(Base):
 
 
 def keep_results(session: Session, run_id: str, values: Mapping[str, Any]) -> None:
-    """Add results of a run of kind why. A key that is on record already, by a write whose commit
+    """Add results of a run of the lab. A key that is on record already, by a write whose commit
     was not confirmed, is left as it is.
     """
     ours = AnalysisResult.run_id == run_id
@@ -70,22 +93,30 @@ def keep_results(session: Session, run_id: str, values: Mapping[str, Any]) -> No
 
 @cache
 def belonging() -> Subquery:
-    """The jobs that belong to another: `job_id`, its `parent_job`, and that it is an "analysis" of
-    it.
+    """The jobs that belong to another: `job_id`, its `parent_job`, and of which `kind` it is,
+    "analysis" or "healing".
     """
-    return select(
+    analyses = select(
         Analysis.job_id.label("job_id"),
         Analysis.explains.label("parent_job"),
         literal("analysis").label("kind"),
-    ).subquery()
+    )
+    healings = select(Healing.job_id, Healing.heals, literal("healing"))
+    return union_all(analyses, healings).subquery()
 
 
 def parents_in_use(session: Session) -> set[str]:
-    """The runs whose checkpoints an analysis that has not ended starts from, or replays."""
-    setups = session.scalars(
-        select(Analysis.setup)
-        .join(Run, Run.job_id == Analysis.job_id)
-        .where(Run.state.not_in(RUN_ENDED))
-    ).all()
+    """The runs whose checkpoints an analysis or a healing that has not ended starts from, or
+    replays.
+    """
+    setups = [
+        setup
+        for table in (Analysis, Healing)
+        for setup in session.scalars(
+            select(table.setup)
+            .join(Run, Run.job_id == table.job_id)
+            .where(Run.state.not_in(RUN_ENDED))
+        )
+    ]
     replayed = {replay["run"] for setup in setups for replay in setup.get("replays", ())}
     return replayed | {run_id for setup in setups for run_id in setup["parents"]}

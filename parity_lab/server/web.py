@@ -1,10 +1,11 @@
-"""Analyses in the web application (`server.web.lab_additions`)."""
+"""Analyses and healings in the web application (`server.web.lab_additions`)."""
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from parity_lab.server.ablations import possible_ablations
 from parity_lab.server.api import why_router
+from parity_lab.server.healing_pages import healing_pages
 from parity_lab.server.pages import pages
 from parity_lab.server.tables import Analysis
 from server.database.tables import Job
@@ -20,4 +21,4 @@ def _about_job(session: Session, job: Job) -> dict[str, object]:
     }
 
 
-ADDITIONS = Additions(routes=(why_router,), pages=(pages,), about_job=_about_job)
+ADDITIONS = Additions(routes=(why_router,), pages=(pages, healing_pages), about_job=_about_job)

@@ -33,9 +33,10 @@ JOB_MOVES: dict[JobStatus, frozenset[JobStatus]] = {
 # failed` for a run that cannot be read. A run of engine external is never queued: it awaits its
 # trainer, and waits again if the trainer stops early. `failed -> running` is for such a run that
 # failed only because its trainer was silent: it goes on if the trainer comes back before the job
-# has ended.
+# has ended. A run of HELD_KINDS awaits what other runs of its job show: then it is queued, or
+# cancelled if nobody needs it.
 RUN_MOVES: dict[RunState, frozenset[RunState]] = {
-    "awaiting_data": frozenset({"running", "failed", "cancelled"}),
+    "awaiting_data": frozenset({"queued", "running", "failed", "cancelled"}),
     "queued": frozenset({"running", "failed", "cancelled"}),
     "running": frozenset({"finished", "failed", "cancelled", "queued", "awaiting_data"}),
     "finished": frozenset(),
@@ -57,6 +58,7 @@ ATTEMPT_MOVES: dict[AttemptState, frozenset[AttemptState]] = {
 JOB_ENDED: frozenset[JobStatus] = frozenset({"concluded", "failed", "cancelled"})
 RUN_ENDED: frozenset[RunState] = frozenset({"finished", "failed", "cancelled"})
 JOB_OPEN, RUN_OPEN = frozenset(JOB_MOVES) - JOB_ENDED, frozenset(RUN_MOVES) - RUN_ENDED
+HELD_KINDS = ("heal",)
 EARLY_STOP = "EARLY_STOP"  # the code of a run that the live rules ended
 # of finished runs whose trainers ended before their last step, and said that they had succeeded
 ENDED_EARLY = ("ENDED_EARLY", "MAXTEXT_ENDED_EARLY")

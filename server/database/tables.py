@@ -46,7 +46,7 @@ JobStatus = Literal["queued", "running", "concluded", "failed", "cancelled"]
 RunState = Literal["awaiting_data", "queued", "running", "finished", "failed", "cancelled"]
 AttemptState = Literal["running", "finished", "failed", "cancelled", "crashed", "lost", "released"]
 Role = Literal["baseline", "candidate"]
-RunKind = Literal["full", "short", "why", "retired"]
+RunKind = Literal["full", "short", "why", "heal", "retired"]
 Fact = Literal["recipe", "rounding", "seeds", "planned_steps", "tokens_per_step", "family"]
 BaselineRole = Literal["member", "control"]
 BaselineEventKind = Literal["promoted", "control", "expired"]
@@ -348,7 +348,9 @@ class Run(Base):
     A run of `kind` short stops after `planned_steps`, before the end of its schedule: it measures
     run-to-run noise and is never judged. A run of `kind` why, which has no curve, measures what
     starts from the run `forked_from`; its steps are the cost of its measurements
-    (`server.jobs.job_kinds`). One of `kind` retired measured for a question that this version does
+    (`server.jobs.job_kinds`). A run of `kind` heal goes on from the checkpoint that the run
+    `forked_from` kept of the step at which its arm changes its recipe; its curve begins there. One
+    of `kind` retired measured for a question that this version does
     not ask; it has ended, and is never judged.
     """
 

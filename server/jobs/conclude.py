@@ -14,10 +14,10 @@ job says so meanwhile (`JUDGING_AGAIN`). All else would fail again, and ends it.
 import json
 import logging
 import threading
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
-from sqlalchemy import Select, exists, select
+from sqlalchemy import ColumnElement, Select, and_, exists, select
 from sqlalchemy.exc import DBAPIError, PendingRollbackError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session
@@ -30,6 +30,7 @@ from server.database.lookups import find_job
 from server.database.sessions import Database
 from server.database.states import (
     EARLY_STOP,
+    HELD_KINDS,
     JOB_ENDED,
     JOB_OPEN,
     JUDGE_FAILED,
@@ -94,8 +95,13 @@ def unjudged_jobs() -> Select[str]:
     return select(Job.id).where(
         Job.status.in_(JOB_OPEN),
         ~Job.is_open,
-        ~exists().where(Run.job_id == Job.id, Run.state.in_(RUN_OPEN)),
+        ~exists().where(Run.job_id == Job.id, Run.state.in_(RUN_OPEN), ~is_held_back()),
     )
+
+
+def is_held_back() -> ColumnElement[bool]:
+    """Whether a run awaits what other runs of its job show, and may never be trained."""
+    return and_(Run.state == "awaiting_data", Run.kind.in_(HELD_KINDS))
 
 
 def judge_again(session: Session, job_id: str) -> None:
@@ -131,6 +137,8 @@ def _judge(database: Database, job_id: str) -> None:
                 code=JUDGE_FAILED, message=f"judging failed, but the curves are kept: {error!r}"
             )
     with database.write() as session:
+        held_back = select(Run.id).where(Run.job_id == job_id, is_held_back()).order_by(Run.id)
+        session.execute(held_back.with_for_update()).all()  # runs before their job
         session.get(Job, job_id, with_for_update=True)
         # the trainer of a silent run may have come back meanwhile
         if ready_to_conclude(session, job_id):
@@ -146,15 +154,17 @@ def _look_at_the_end(database: Database, job_id: str) -> None:
 
 
 def ready_to_conclude(session: Session, job_id: str) -> bool:
-    """True if every run of the job has ended, none is still to be added, and the job is not
-    concluded yet.
+    """True if every run of the job has ended or is held back, none is still to be added, and the
+    job is not concluded yet.
     """
     job = session.get(Job, job_id)
     if job is None or job.is_open or job.status in JOB_ENDED:
         return False
     return (
         session.scalar(
-            select(Run.id).where(Run.job_id == job_id, Run.state.not_in(RUN_ENDED)).limit(1)
+            select(Run.id)
+            .where(Run.job_id == job_id, Run.state.not_in(RUN_ENDED), ~is_held_back())
+            .limit(1)
         )
         is None
     )
@@ -197,6 +207,15 @@ def decide(session: Session, job_id: str) -> JobOutcome:
         code=stopped.code if stopped else None,
         message=stopped.message if stopped else None,
     )
+
+
+def _go_on(session: Session, job_id: str, call_up: Callable[[Session], None]) -> None:
+    """Let an open job go on with runs that it held back."""
+    job = session.get_one(Job, job_id)
+    call_up(session)
+    job.code = job.message = job.judging_by = job.judging_until = job.judge_after = None
+    job.judge_tries = 0
+    lifecycle.tell_changed(session, job)
 
 
 def settled(session: Session, job_id: str, judged: Collection[str] = ()) -> list[VerdictDocument]:
@@ -243,8 +262,13 @@ def _has_ended(arm: Arm) -> bool:
 
 
 def write_outcome(session: Session, job_id: str, outcome: JobOutcome) -> bool:
-    """Write a job's verdicts and its end; False if another process ended it first."""
+    """Write a job's verdicts and its end, or call up its further runs; False if another process
+    ended it first.
+    """
     now = clock.now(session)
+    if outcome.further is not None:
+        _go_on(session, job_id, outcome.further)
+        return True
     rows = [new_verdict_row(job_id, document, text, now) for document, text in outcome.verdicts]
     for row in rows:
         row.path = outcome.paths.get(row.candidate)

@@ -26,7 +26,8 @@ class JobOutcome:
 
     `paths` are those of its verdicts, as JSON by candidate. `noise_table` are the groups of reruns
     from which the verdicts borrow, `reruns` those of the job itself. A job that is not judged may
-    be `complete` without a verdict; `write` writes what it has instead.
+    be `complete` without a verdict; `write` writes what it has instead. With `further`, which
+    calls up runs that it held back, the job does not end yet.
     """
 
     verdicts: Sequence[tuple[Mapping[str, Any], str]] = ()
@@ -37,6 +38,7 @@ class JobOutcome:
     message: str | None = None
     complete: bool = False
     write: Callable[[Session], None] | None = None
+    further: Callable[[Session], None] | None = None
 
 
 @frozen
@@ -44,8 +46,8 @@ class Kind:
     """A kind of job without a verdict.
 
     `request`: what the training process of its run measures, as a document; None: the run trains
-    like any other. `conclude`: how the job ends once its run has ended. `page`: the path of its
-    page. `links`: what its document links to, beside what every job does.
+    like any other. `conclude`: how the job ends, or goes on, once its runs have ended. `page`: the
+    path of its page. `links`: what its document links to, beside what every job does.
     """
 
     request: Callable[[Session, Run], Mapping[str, object] | None]

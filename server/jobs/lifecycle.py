@@ -19,6 +19,7 @@ from server.database import clock, events
 from server.database.events import announce
 from server.database.lookups import find_job
 from server.database.states import (
+    HELD_KINDS,
     JOB_ENDED,
     JOB_OPEN,
     JUDGED_IN_VAIN,
@@ -170,9 +171,18 @@ def requeue(
 
     Recorded steps stay. `columns` are further columns of the run.
     """
+    if run.state != "running":
+        return False
     end: RunState = "awaiting_data" if run.capability == "external" else "queued"
     free = {"worker_id": None, "lease_expires_at": None, "steps_per_second": None}
     return _leave(session, run, end, attempt, {**free, "code": code, "message": message, **columns})
+
+
+def call_up(session: Session, run: Run) -> bool:
+    """awaiting_data -> queued: a run of HELD_KINDS that is needed now."""
+    if run.state != "awaiting_data" or run.kind not in HELD_KINDS:
+        return False
+    return _leave(session, run, "queued", "released", {})
 
 
 def mark(session: Session, run: Run, code: str, message: str) -> None:

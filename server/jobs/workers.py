@@ -9,7 +9,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session, object_session
 
 from server.database import clock
-from server.database.states import JOB_ENDED
+from server.database.states import HELD_KINDS, JOB_ENDED
 from server.database.tables import Job, Run, Token, Worker
 from server.jobs import submissions
 from server.jobs.registered_roots import outside_roots
@@ -38,7 +38,9 @@ def why_waiting(job: Job, slots: int, live: Sequence[Worker]) -> str | None:
     """
     if job.status in JOB_ENDED:
         return None
-    silent = [run.id for run in job.runs if run.state == "awaiting_data"]
+    silent = [
+        run.id for run in job.runs if run.state == "awaiting_data" and run.kind not in HELD_KINDS
+    ]
     if silent:
         return (
             f"Waiting for data of {len(silent)} of {len(job.runs)} runs (the first is "

@@ -14,7 +14,7 @@ from sqlalchemy import inspect, text
 
 from parity.golden.check import RunFacts
 from parity.golden.update import Request
-from parity_lab.server.tables import Analysis, AnalysisResult
+from parity_lab.server.tables import Analysis, AnalysisResult, Healing
 from server import deliveries
 from server.database.metrics import store
 from server.database.tables import (
@@ -143,6 +143,7 @@ def record(database, recorded):
                 job_id=new, explains=old, candidate="nvfp4", against="bf16", setup={"parents": []}
             )
         )
+        session.add(Healing(job_id=new, heals=old, candidate="nvfp4", setup={"parents": []}))
         asked = Asked(facts=RunFacts(recipe="bf16"))
         first_golden = Request(reason="the first", date="2026-11-29")
         goldens.take(session, "mine", curve(GOLDEN), asked, first_golden, "local")
@@ -212,6 +213,7 @@ def test_the_record_of_a_database_before_the_first_release_stays(database, recor
         "new_questions": 0,
         "goldens": 0,
         "evaluation_bundles": 0,
+        "healings": 0,
     }
     with database.read() as session:
         assert [(len(job.arms), len(job.runs)) for job in session.query(Job)] == [(2, 4), (2, 4)]

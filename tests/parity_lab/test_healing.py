@@ -72,7 +72,8 @@ def test_the_latest_passing_switch_is_found_within_the_planned_looks(count):
         answer = found(setup, looks)
         assert answer.switch == (setup.steps[passing - 1] if passing else None)
         assert answer.outcome == ("named" if passing else "none")
-        assert answer.untested == answer.contradictions == ()
+        assert not answer.untested
+        assert not answer.contradictions
         assert steps_spent(setup, looks) <= setup.largest_cost
 
 

@@ -191,9 +191,15 @@ def make_retired(database: Database, origin: str) -> str:
     """
     with database.write() as session:
         job = session.get_one(Job, origin)
-        run = {"kind": "retired", "seed": 0, "replicate": 0, "forked_from": job.runs[0].id}
+        run = {
+            "kind": "retired",
+            "seed": 0,
+            "replicate": 0,
+            "planned_steps": 40,
+            "forked_from": job.runs[0].id,
+        }
         spec = replace(job_spec(job), name=f"forks of {job.name}")
-        made = derived_job(session, job, spec, None, Order(), planned_steps=40, **run)
+        made = derived_job(session, job, spec, None, Order(), [(1, run)])
         made.status, made.finished_at = "concluded", made.created_at
         made.runs[0].state, made.runs[0].attempt_number = "finished", 1
         return made.id

@@ -78,8 +78,8 @@ def test_the_forks_of_a_plan_are_trained_from_kept_checkpoints(
             keep_checkpoints=(),
         )
         run = {"kind": "why", "seed": parents[0].seed, "replicate": parents[0].replicate}
-        steps = int(plan.most_steps)
-        made = derived_job(session, job, forked, None, Order(), planned_steps=steps, **run).id
+        run["planned_steps"] = int(plan.most_steps)
+        made = derived_job(session, job, forked, None, Order(), [(1, run)]).id
     question = replace(
         kinds.KINDS["why"], request=lambda session, run: fork_request(session, run, plan)
     )

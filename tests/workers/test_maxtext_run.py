@@ -240,6 +240,7 @@ def test_maxtext_does_not_outlive_its_training_process(
             "resume_at_most": 0,
         },
         "measure": None,
+        "fork": None,
         "silence_seconds": 60.0,
         "artifacts": str(tmp_path),
         "profile_steps": 0,

@@ -170,6 +170,9 @@ def run_states() -> str:
     for start in open_states:
         for end in sorted(RUN_MOVES[start] - everywhere):
             (x, y), (u, v) = at[start], at[end]
+            if u == x:
+                parts.append(Arrow((x, y + 18), (u, v - 18)).svg())
+                continue
             aside = 7 if start in RUN_MOVES[end] else 0  # two arrows, there and back
             side = 1 if u > x else -1
             parts.append(

@@ -9,17 +9,20 @@ same in every process.
 
 from collections.abc import Iterator
 from contextlib import nullcontext
+from pathlib import Path
 
 import jax
 
 from training import device
 from training.device import Device
 from training.engines import transformer_engine
+from training.forks import Fork
+from training.frozen import frozen
 from training.memory import memory
 from training.spec import RunSpec
 from training.step_values import StepStats
 from training.trainer import data
-from training.trainer.checkpoint import Checkpointing, Checkpoints
+from training.trainer.checkpoint import Checkpointing, Checkpoints, read_kept
 from training.trainer.data import Corpus
 from training.trainer.identity import identity
 from training.trainer.run import TrainingRun
@@ -45,20 +48,33 @@ class OutOfMemoryError(Exception):
     code = "OUT_OF_MEMORY"
 
 
+@frozen
+class ForkStart:
+    """Where a fork starts: in the `folder` of its parent's checkpoints."""
+
+    fork: Fork
+    folder: Path
+
+
 def train(
-    spec: RunSpec, corpus: Corpus | None = None, *, checkpointing: Checkpointing | None = None
+    spec: RunSpec,
+    corpus: Corpus | None = None,
+    *,
+    checkpointing: Checkpointing | None = None,
+    start: ForkStart | None = None,
 ) -> Iterator[StepStats]:
     """Train the run step by step; stop iterating to cancel it.
 
     With `checkpointing` the run resumes from the newest intact checkpoint that it allows: the first
     step that is yielded shows where, and all steps have the same bits as those of an uninterrupted
-    run.
+    run. With `start` it goes on from a kept checkpoint of another run, and its first step is the
+    one after it.
 
     Raises before the first step RecipeRefusedError if the machine cannot run the recipe,
     DevicesMissingError if it has too few devices, the errors of `training.trainer.data.load` if the
-    data cannot be read, and CheckpointRefusedError if another run made the checkpoint. Raises
-    OutOfMemoryError if the device is too small, DivergedError after the first step whose loss is
-    not finite.
+    data cannot be read, CheckpointRefusedError if another run made the checkpoint, and
+    CheckpointNotFoundError if that of `start` is missing. Raises OutOfMemoryError if the device is
+    too small, DivergedError after the first step whose loss is not finite.
     """
     machine = device.describe()
     for recipe in spec.recipes:
@@ -81,7 +97,7 @@ def train(
     )
     try:
         with transformer_engine.kernels() if spec.engine == "transformer_engine" else nullcontext():
-            yield from TrainingRun(spec, corpus, fast_bf16=machine.fast_bf16).steps(checkpoints)
+            yield from _started(spec, corpus, start, machine).steps(checkpoints)
     except MemoryError as error:
         raise _out_of_memory(spec, machine) from error
     except jax.errors.JaxRuntimeError as error:
@@ -91,6 +107,17 @@ def train(
     finally:
         if checkpoints is not None:
             checkpoints.close()
+
+
+def _started(
+    spec: RunSpec, corpus: Corpus, start: ForkStart | None, machine: Device
+) -> TrainingRun:
+    fork = start.fork if start is not None else None
+    run = TrainingRun(spec, corpus, fast_bf16=machine.fast_bf16, fork=fork)
+    if start is not None:
+        made_by = identity(start.fork.parent, corpus)
+        run.start_from(read_kept(start.folder, start.fork.step, made_by, run.state))
+    return run
 
 
 def _least(spec: RunSpec) -> int:

@@ -144,7 +144,7 @@ def _about(job: JobSummary) -> str:
 
 
 def _belonging_words(belonging: Mapping[str, int]) -> str:
-    parts = [("analysis", "analysis", "analyses")]
+    parts = [("analysis", "analysis", "analyses"), ("healing", "healing", "healings")]
     return ", ".join(
         count(belonging[kind], one, many) for kind, one, many in parts if kind in belonging
     )

@@ -199,7 +199,7 @@ def _length(job: Job) -> int:
 def _why_no_loss(job: Job, label: str, recorded: Collection[tuple[str, str]]) -> str:
     """Why a job has no curve of the loss."""
     if kind_of(job) is not None:
-        return f"{label} is an analysis, which has no curves."
+        return f"{label} is an analysis or a healing, whose curves are not compared here."
     if recorded:
         return f"{label} has no training losses; what it recorded is in the other charts."
     if job.status in JOB_OPEN:

@@ -11,7 +11,14 @@ from sqlalchemy import select
 
 from parity.judging.policy import policy_from_mapping
 from server.database import events, states
-from server.database.states import ATTEMPT_MOVES, JOB_MOVES, RUN_ENDED, RUN_MOVES, begin_attempt
+from server.database.states import (
+    ATTEMPT_MOVES,
+    HELD_KINDS,
+    JOB_MOVES,
+    RUN_ENDED,
+    RUN_MOVES,
+    begin_attempt,
+)
 from server.database.tables import Attempt, Job, Run, Webhook, WebhookDelivery, Worker
 from server.jobs import lifecycle
 from server.jobs.submit import submit_job
@@ -30,6 +37,14 @@ RUN_EDGES = [
     (start, end) for start, ends in RUN_MOVES.items() for end in sorted(ends) if start != "failed"
 ]
 JOB_EDGES = [(start, end) for start, ends in JOB_MOVES.items() for end in sorted(ends)]
+CALLED_UP = ("awaiting_data", "queued")
+
+
+def call_up(session, run):
+    run.kind = HELD_KINDS[0]
+    return lifecycle.call_up(session, run)
+
+
 # the verb of each edge
 RUN_VERBS: dict[tuple[str, str], Callable[..., object]] = {
     ("queued", "running"): lambda session, run: lifecycle.claim(session, run, WORKER, 5.0),
@@ -37,6 +52,7 @@ RUN_VERBS: dict[tuple[str, str], Callable[..., object]] = {
         session, run, {"version.torch": "2.9"}, "f", "key", 5.0
     ),
     ("failed", "running"): lambda session, run: lifecycle.go_on(session, run, 5.0),
+    CALLED_UP: call_up,
     ("running", "finished"): lambda session, run: lifecycle.finish(
         session, run, code="DIVERGED", message="why"
     ),
@@ -112,6 +128,8 @@ def test_every_edge_of_a_run_has_a_verb_that_does_all_of_it(database, job_in, st
             session.scalars(select(Attempt).where(Attempt.run_id == run_id)).all(),
         )
         code, message = CODES.get(end, "CODE"), None if end == "running" else "why"
+        if (start, end) == CALLED_UP:
+            code = message = None
         assert (run.state, run.code, run.message) == (end, code, message)
         document = {
             "run": run_id,

@@ -7,6 +7,7 @@ import pytest
 
 from training import device
 from training.forks import Fork
+from training.later_recipe import LaterRecipe
 from training.overrides import Override
 from training.rules import SpecError
 from training.spec import Data, Model, RunSpec, Schedule
@@ -19,7 +20,7 @@ from training.trainer.checkpoint import (
 )
 from training.trainer.data import Corpus
 from training.trainer.identity import identity
-from training.trainer.loop import train
+from training.trainer.loop import ForkStart, train
 from training.trainer.run import TrainingRun
 
 PARENT = RunSpec(
@@ -81,6 +82,26 @@ def test_keeping_checkpoints_changes_no_bit_and_they_stay(parent):
 def test_a_fork_equals_the_run_from_step_0_to_the_bit(parent, toggles):
     spec = forked(*toggles)
     assert curve(fork_steps(parent, spec)) == curve(train(spec, corpus()))[STEP:]
+
+
+@pytest.mark.parametrize(("recipe", "gemms"), [("bf16", "all"), ("fp8_current", "forward")])
+def test_a_fork_with_a_later_recipe_is_the_run_of_that_arm_also_after_a_kill(
+    parent, tmp_path, recipe, gemms
+):
+    then = LaterRecipe(recipe=recipe, from_step=STEP, gemms=gemms)
+    spec = replace(PARENT, then=then)
+    whole = curve(train(spec, corpus()))
+    plan = Checkpointing(folder=tmp_path / "run", every_seconds=None, every_steps=3)
+    start = ForkStart(fork=Fork(parent=PARENT, step=STEP), folder=parent[0])
+    killed = train(spec, corpus(), checkpointing=plan, start=start)
+    begun = [next(killed) for _ in range(6)]
+    del killed
+    assert curve(begun) == whole[STEP : STEP + 6]
+    recorded = replace(plan, resume_at_most=STEP + 5)
+    resumed = curve(train(spec, corpus(), checkpointing=recorded, start=start))
+    assert resumed == whole[int(resumed[0][0]) :]
+    assert STEP < int(resumed[0][0]) <= STEP + 5
+    assert whole[:STEP] == parent[1][:STEP]
 
 
 def test_a_fork_with_a_draw_differs_from_its_parent_a_little_and_always_alike(parent):

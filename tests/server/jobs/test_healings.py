@@ -1,0 +1,267 @@
+"""Healings on the record: what is planned and refused, how looks follow each other, what they
+answer, and that nothing takes one for a pass.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from parity.judging.policy import policy_from_mapping
+from parity_lab.healing import setup_from
+from parity_lab.server.healed_runs import healed_case, joined
+from parity_lab.server.healings import (
+    HealRequest,
+    healing_of,
+    looks_of,
+    plan_healing,
+    submit_healing,
+)
+from parity_lab.server.tables import Healing, parents_in_use
+from server.curves import judged_curves
+from server.database.metrics import store
+from server.database.tables import Job, Run
+from server.errors import ConflictError, InvalidError, NotFoundError
+from server.jobs import baselines, forecasts, noise_tables
+from server.jobs.again import request_of
+from server.jobs.conclude import conclude, unjudged_jobs
+from server.jobs.fingerprint import equal_run, job_spec, unsound
+from server.jobs.judge_input import case_of
+from server.jobs.lifecycle import cancel_job
+from server.jobs.submit import submit_job
+from tests.server.analyses import STEPS
+from tests.server.healings import KEPT, make_failed, train_forks
+from training.later_recipe import LaterRecipe
+from training.spec import ArmSpec
+
+pytestmark = pytest.mark.both_databases
+
+GAPS = {500: 0.0005, 700: 0.001, 800: 0.002, 900: 0.029}
+
+
+@pytest.fixture
+def failed(database):
+    return make_failed(database)
+
+
+def submitted(database, job_id, request=HealRequest()):  # noqa: B008
+    with database.write() as session:
+        return submit_healing(session, job_id, request, "me").id
+
+
+def healed(database, worker_database, healing, gaps=GAPS):
+    """Train and judge until the healing ends; the switches in the order of their looks."""
+    order = []
+    for _ in range(8):
+        looked_at = train_forks(worker_database, healing, gaps)
+        if not looked_at:
+            break
+        order += looked_at
+        assert conclude(worker_database, healing)
+    return order
+
+
+def states(session, healing):
+    """The states of its runs by the step of their switch."""
+    job = session.get_one(Job, healing)
+    return {
+        arm.then.from_step: {run.state for run in job.runs if run.arm is arm}
+        for arm in job.arms[1:]
+    }
+
+
+def test_a_healing_finds_the_latest_switch_that_passes(database, worker_database, failed):
+    healing = submitted(database, failed)
+    with database.read() as session:
+        setup = setup_from(healing_of(session, failed).setup)
+        assert (setup.steps, setup.run_steps, len(setup.parents)) == (KEPT, STEPS, 3)
+        found = states(session, healing)
+        assert [step for step in KEPT if found[step] == {"queued"}] == [700]
+        assert parents_in_use(session) == set(setup.parents)
+        assert session.scalars(unjudged_jobs()).all() == []
+    assert healed(database, worker_database, healing) == [700, 800, 900]
+    with database.read() as session:
+        job, answer = session.get_one(Job, healing), session.get_one(Healing, healing).answer
+        assert (job.status, job.code, job.verdicts) == ("concluded", None, [])
+        assert (answer["outcome"], answer["switch"], answer["until"]) == ("named", 800, 900)
+        assert [look["verdict"] for look in answer["looks"]] == ["pass", "pass", "fail"]
+        assert answer["margin_share"] == pytest.approx(0.002 / setup.margin, abs=0.1)
+        assert states(session, healing)[500] == {"cancelled"}
+        assert parents_in_use(session) == set()
+
+
+def test_a_look_is_the_verdict_on_the_full_training_of_its_arm(database, worker_database, failed):
+    """The same curves as an arm that was trained from step 0 give the same gap, in a wider
+    interval: each of the kept steps has its share of the error.
+    """
+    healing = submitted(database, failed)
+    (step,) = train_forks(worker_database, healing, GAPS)
+    conclude(worker_database, healing)
+    with database.read() as session:
+        (look,) = looks_of(session, healing)
+        origin = session.get_one(Job, failed)
+        forks = [run for run in session.get_one(Job, healing).runs if run.state == "finished"]
+        parents = [session.get_one(Run, run.forked_from) for run in forks]
+        curves = []
+        for parent, fork in zip(parents, forks, strict=True):
+            before, after = judged_curves.curves(session, [parent, fork])
+            curve = joined(before, after, step)
+            whole = store.read(session, parent.id, "train", ["lm_loss"])[1]["lm_loss"]
+            late = store.read(session, fork.id, "train", ["lm_loss"])[1]["lm_loss"]
+            assert curve.steps.tolist() == list(range(STEPS))
+            assert np.array_equal(curve.loss, np.concatenate([whole[:step], late]))
+            assert curve.recipe == "nvfp4 then bf16 from step 700"
+            curves.append(curve)
+        judged = case_of(session, origin)
+        (full,) = replace(judged, candidates={"healed": curves}).documents()
+        setup = setup_from(session.get_one(Healing, healing).setup)
+        case = healed_case(judged, "quantized", "healed", curves, setup, step)
+    assert case.multiplicity.candidates == len(KEPT)
+    assert (look.verdict, look.gap) == (full["verdict"], full["gap"]["mean"])
+    deciding = full["gap"]["deciding"]
+    assert look.level == pytest.approx(1 - (1 - deciding["level"]) / len(KEPT))
+    assert look.low < deciding["lo"] < deciding["hi"] < look.high
+
+
+def test_what_a_killed_judge_leaves_is_judged_again(database, worker_database, failed):
+    """The looks are on record once, and the next step follows from them alone."""
+    healing = submitted(database, failed)
+    train_forks(worker_database, healing, GAPS)
+    conclude(worker_database, healing)
+    assert conclude(worker_database, healing)  # nothing has ended since
+    with database.read() as session:
+        assert [look.step for look in looks_of(session, healing)] == [700]
+        assert states(session, healing)[800] == {"queued"}
+        assert session.get_one(Job, healing).status == "running"
+    assert submitted(database, failed) == healing  # an open one with the same plan
+    assert submitted(database, failed, HealRequest(gemms="forward")) != healing
+
+
+def test_a_fork_that_fails_ends_the_healing_without_an_answer(database, worker_database, failed):
+    healing = submitted(database, failed)
+    train_forks(worker_database, healing, GAPS)
+    with database.write() as session:
+        run = next(run for run in session.get_one(Job, healing).runs if run.state == "finished")
+        run.state, run.code, run.message = "failed", "CHECKPOINT_NOT_FOUND", "no checkpoint"
+    conclude(worker_database, healing)
+    with database.read() as session:
+        job = session.get_one(Job, healing)
+        assert (job.status, job.code) == ("failed", "CHECKPOINT_NOT_FOUND")
+        assert {run.state for run in job.runs} == {"finished", "failed", "cancelled"}
+        assert session.get_one(Healing, healing).answer is None
+
+
+def test_a_cancelled_healing_leaves_no_open_run(database, failed):
+    healing = submitted(database, failed)
+    with database.write() as session:
+        assert cancel_job(session, healing)
+    with database.read() as session:
+        assert {run.state for run in session.get_one(Job, healing).runs} == {"cancelled"}
+
+
+def test_nothing_takes_a_healing_for_a_pass(database, worker_database, failed):
+    healing = submitted(database, failed)
+    healed(database, worker_database, healing)
+    with database.write() as session:
+        job = session.get_one(Job, healing)
+        assert not job.is_judged
+        assert (job.answer, job.verdicts, job.look, job.config_hash) == (None, [], None, None)
+        fork = next(run for run in job.runs if run.state == "finished")
+        assert unsound(session, fork) == (
+            f"run {fork.id} went on from a checkpoint of another run with a safer recipe"
+        )
+        fork.fingerprint = "f"
+        session.flush()
+        assert equal_run(session, "f", any_arm=True) is None
+        assert noise_tables.reruns_of(session, job) is None
+        with pytest.raises(ConflictError):
+            request_of(job)
+        with pytest.raises((ConflictError, InvalidError)):
+            baselines.promote(session, "b", healing, None, "reason", "who", None)
+    assert not forecasts.watch(database, healing)
+
+
+@pytest.mark.parametrize(
+    ("changes", "request_fields", "error", "why"),
+    [
+        ({"gap": 0.0}, {}, ConflictError, "passed, so there is nothing to heal"),
+        ({"kept": ()}, {}, ConflictError, r"kept no checkpoint .*add keep_checkpoints: \[0\."),
+        ({"kept": (STEPS,)}, {}, ConflictError, "kept no checkpoint before its end"),
+        ({}, {"to": "nvfp4"}, InvalidError, "to is nvfp4, the recipe of candidate"),
+        ({}, {"to": "fp8_delayed"}, InvalidError, "such as fp8_current"),
+        ({}, {"to": "f32"}, InvalidError, "a recipe of linear layers"),
+        ({}, {"candidate": "other"}, InvalidError, "use --candidate quantized"),
+        ({"candidate": "bf16"}, {}, InvalidError, "the recipe of candidate"),
+        ({}, {"budget": 1e-9}, InvalidError, "add --budget"),
+    ],
+)
+def test_what_cannot_be_healed_is_refused_with_what_to_do(
+    database, changes, request_fields, error, why
+):
+    job_id = make_failed(database, **changes)
+    with database.write() as session:
+        for run in session.get_one(Job, job_id).runs:
+            run.started_at, run.finished_at = 1.0, 101.0
+    with database.read() as session, pytest.raises(error, match=why):
+        plan_healing(session, job_id, HealRequest(**request_fields))
+
+
+def test_a_candidate_that_switches_already_is_refused(database):
+    job_id = make_failed(database)
+    with database.write() as session:
+        job = session.get_one(Job, job_id)
+        (candidate,) = job.spec["candidates"]
+        then = {"recipe": "bf16", "from_step": 900, "gemms": "all"}
+        job.spec = {**job.spec, "candidates": [{**candidate, "then": then}]}
+    with database.read() as session, pytest.raises(ConflictError, match="without `then`"):
+        plan_healing(session, job_id, HealRequest())
+
+
+def test_an_engine_without_forks_gets_the_arms_to_train(database):
+    job_id = make_failed(database, engine="external", kept=())
+    with database.read() as session, pytest.raises(ConflictError, match="from_step: 800"):
+        plan_healing(session, job_id, HealRequest())
+
+
+def test_an_open_job_an_analysis_and_a_healing_are_refused(database, failed, make_job):
+    with database.write() as session:
+        policy = policy_from_mapping({"margin": "1.0%"})
+        open_job = submit_job(session, make_job(), policy).id
+    healing = submitted(database, failed)
+    with database.read() as session:
+        with pytest.raises(ConflictError, match="wait for its verdict"):
+            plan_healing(session, open_job, HealRequest())
+        with pytest.raises(ConflictError, match="never judged"):
+            plan_healing(session, healing, HealRequest())
+        with pytest.raises(NotFoundError, match="parity heal"):
+            healing_of(session, open_job)
+
+
+def test_a_budget_bounds_the_search(database, worker_database, failed):
+    with database.write() as session:
+        for run in session.get_one(Job, failed).runs:
+            run.started_at, run.finished_at = 1.0, 3601.0  # 1,000 steps an hour
+    healing = submitted(database, failed, HealRequest(budget=1.0))
+    assert healed(database, worker_database, healing) == [700]  # 3 times 0.3 device hours
+    with database.read() as session:
+        answer = session.get_one(Healing, healing).answer
+        assert (answer["switch"], answer["is_stopped"], answer["untested"]) == (
+            700,
+            True,
+            [800, 900],
+        )
+
+
+def test_the_proposed_job_can_be_submitted(database, worker_database, failed, api):
+    healing = submitted(database, failed)
+    healed(database, worker_database, healing)
+    document = api.get(f"/api/v1/jobs/{healing}/heal").json()
+    proposal = document["proposal"]
+    assert proposal["line"] == "then: {recipe: bf16, from_step: 800}"
+    made = api.post(f"/api/v1/jobs/{failed}:again", json={"patch": proposal["patch"]})
+    assert made.status_code == 202, made.text
+    with database.read() as session:
+        (arm,) = job_spec(session.get_one(Job, made.json()["id"])).candidates
+    assert isinstance(arm, ArmSpec)
+    assert arm.then == LaterRecipe(recipe="bf16", from_step=800)
+    assert arm.name == "nvfp4.then-bf16.from-step-800"
