@@ -121,6 +121,15 @@ class RunDocument:
             return "queued"
         return self.state
 
+    @property
+    def note(self) -> str | None:
+        """What its trainer noted of the only attempt; several attempts are listed with theirs."""
+        trained = self.state in ("running", "finished") and self.reused is None
+        if not trained or len(self.attempts) != 1:
+            return None
+        noted = self.attempts[-1].message
+        return None if noted == self.message else noted
+
 
 def attempt_documents(session: Session, job: Job) -> Mapping[str, list[AttemptDocument]]:
     """The attempts of each run of a job, oldest first."""

@@ -148,6 +148,21 @@ def test_a_run_that_ended_early_says_why_and_keeps_the_end_of_its_log_behind_a_f
     _fits(page)
 
 
+def test_a_run_shows_what_was_noted_of_its_only_attempt(page: Page, database, recorded):
+    job_id = recorded({"nvfp4": 0.0})
+    with database.write() as session:
+        run = session.query(Run).where(Run.job_id == job_id).first()
+        begin_attempt(session, run.id, 1, None)
+        end_attempt(session, run.id, 1, "finished", None, "MaxText cuts 50 of 200 documents")
+    page.goto(f"/jobs/{job_id}")
+    expect(page.locator(".message")).to_have_text("MaxText cuts 50 of 200 documents")
+    with database.write() as session:
+        session.get_one(Run, run.id).message = "MaxText cuts 50 of 200 documents"
+    page.goto(f"/jobs/{job_id}")
+    expect(page.locator(".message")).to_have_count(1)
+    _fits(page)
+
+
 def test_no_worker(page: Page):
     page.goto("/workers")
     expect(page.get_by_text("No worker has registered.")).to_be_visible()
