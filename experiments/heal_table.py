@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise, takewhile
+from itertools import pairwise, product, takewhile
 
 import jax.numpy as jnp
 import numpy as np
@@ -163,14 +163,16 @@ class CaseRuns:
         unseen = [pair for pair in self._of_seed(seed) if is_single and pair not in job]
         return Truth({step: self._gaps(step, unseen) for step in self._steps})
 
-    def margin(self, share: float = MARGIN_SHARE) -> float:
-        """The margin of the case, nats, if it is this share of the candidate's gap over all
-        seeds.
+    def margin(self, share: float = MARGIN_SHARE, seed: int | None = None) -> float:
+        """The margin of the case, nats, if it is this share of the candidate's gap over all seeds,
+        or over all runs of one.
         """
         if self.case.is_control:
             levels = [self._late(None, pair) for pair in self.pairs]
             return CONTROL_MARGIN * float(np.mean(levels))
-        return share * self.over_seeds().gap(STEPS).mean
+        if seed is None:
+            return share * self.over_seeds().gap(STEPS).mean
+        return share * float(self._gaps(STEPS, self._of_seed(seed)).mean())
 
     def judged(self, step: int, job: Job, margin: float) -> Verdict:
         """The judge's verdict on the switch at a step, as a look; at STEPS on the candidate."""
@@ -288,27 +290,30 @@ def table(
     jobs: Sequence[str] = tuple(JOBS),
     shares: Sequence[float] = (MARGIN_SHARE, *OTHER_SHARES),
 ) -> Iterator[str]:
-    """Lines of Markdown: for each of these jobs and margins a row for every case that has its runs,
-    and what they come to; then the control and the law.
+    """Lines of Markdown: the first of these jobs with the first margin, case by case; what all of
+    them come to; the control and the law.
     """
     known = {record.key: record for record in recorded}
     cases = [CaseRuns(case, known) for case in CASES]
     healed = [runs for runs in cases if not runs.case.is_control]
+    summaries = []
     for name in jobs:
         job, complete = JOBS[name], [runs for runs in healed if runs.has(JOBS[name])]
-        for share in shares if complete else ():
-            yield f"### {name}, a margin of {share:.0%} of the gap"
-            yield "| case | margin | right over seeds | over runs | named | looks | steps |"
-            yield "|---|---|---|---|---|---|---|"
-            ended = [_Ended.of(runs, job, share) for runs in complete]
-            yield from (case.row() for case in ended)
-            yield ""
-            yield _summary(ended)
-            yield ""
+        seed = job[0][0] if len({pair[0] for pair in job}) == 1 else None
+        margins = [("all seeds", None), *([] if seed is None else [("its seed", seed)])]
+        for (where, over), share in product(margins, shares if complete else ()):
+            ended = [_Ended.of(runs, job, runs.margin(share, over)) for runs in complete]
+            if not summaries:
+                yield "| case | margin | right over seeds | over runs | named | looks | steps |"
+                yield "|---|---|---|---|---|---|---|"
+                yield from (case.row() for case in ended)
+                yield ""
+            summaries.append(f"- {name}, {share:.0%} of the gap over {where}: {_summary(ended)}")
+    yield from summaries
     for runs in cases:
         job = JOBS[next(iter(JOBS))]
         if runs.case.is_control and runs.has(job):
-            yield f"{runs.case.name}: {runs.judged(STEPS, job, runs.margin())!r}"
+            yield f"- {runs.case.name}: {runs.judged(STEPS, job, runs.margin())!r}"
     yield from _law([runs for runs in healed if len(runs.pairs) > 1])
 
 
@@ -324,8 +329,7 @@ class _Ended:
     over_runs: Truth
 
     @classmethod
-    def of(cls, runs: CaseRuns, job: Job, share: float) -> _Ended:
-        margin = runs.margin(share)
+    def of(cls, runs: CaseRuns, job: Job, margin: float) -> _Ended:
         return cls(
             name=runs.case.name,
             margin=margin,
@@ -401,7 +405,7 @@ def _law(cases: Sequence[CaseRuns]) -> Iterator[str]:
         held = sum(gap.low > 0 for gap in larger.values())
         broken = [f"{earlier} to {step}" for (step, earlier), gap in larger.items() if gap.high < 0]
         yield (
-            f"{runs.case.name}, {truth.units} seeds: {gaps}; larger at {held} of {len(larger)} "
+            f"- {runs.case.name}, {truth.units} seeds: {gaps}; larger at {held} of {len(larger)} "
             f"later switches beyond noise{', SMALLER ' + ', '.join(broken) if broken else ''}"
         )
 
