@@ -70,6 +70,16 @@ class Commands(LazyGroup):
             "golden curve.",
             app="golden",
         ),
+        "schema": CommandPlace(
+            "parity.cli.schema",
+            FILES,
+            "Print the JSON Schema of a document that --json prints, or list them.",
+        ),
+        "skill": CommandPlace(
+            "parity.cli.skill",
+            FILES,
+            "Print SKILL.md: for agents and scripts, what to ask, and what each exit code demands.",
+        ),
         "preflight": CommandPlace(
             "parity.cli.preflight",
             FILES,

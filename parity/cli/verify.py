@@ -1,9 +1,8 @@
 """The command `verify`: recompute a verdict from its bundle, or a card from its evidence."""
 
-import dataclasses
 import zipfile
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, TypedDict
 
 import typer
 
@@ -19,6 +18,7 @@ from parity.cli.terminal.shared_options import Server
 from parity.cli.terminal.wrong_calls import UsageError
 from parity.gate.exit_codes import EXIT_CODES
 from parity.judging.bundles.evidence import Verification, verify
+from parity.judging.decision import State
 from parity.version import JUDGE_VERSION
 
 app = typer.Typer()
@@ -99,13 +99,43 @@ def _verify_bundle(bundle: str, *, as_json: bool) -> int:
     return EXIT_CODES[code]
 
 
-def _document(verification: Verification) -> dict[str, Any]:
+class RejudgedDocument(TypedDict):
+    """What a bundle records of one candidate, and what this judge says of the same curves."""
+
+    candidate: str
+    recorded: State
+    today: State
+    codes: list[str]
+
+
+class BundleCheckDocument(TypedDict):
+    """What `verify BUNDLE --json` prints: whether the bundle gives the verdicts that it records,
+    and a line for each difference; of a bundle of another judge both verdicts per candidate.
+    """
+
+    identical: bool
+    differences: list[str]
+    made_by_judge: str
+    this_judge: str
+    candidates: list[RejudgedDocument]
+    sign_offs: list[str]
+
+
+def _document(verification: Verification) -> BundleCheckDocument:
     return {
         "identical": not verification.differences and verification.same_judge,
         "differences": list(verification.differences),
         "made_by_judge": verification.made_by,
         "this_judge": JUDGE_VERSION,
-        "candidates": [dataclasses.asdict(candidate) for candidate in verification.rejudged],
+        "candidates": [
+            RejudgedDocument(
+                candidate=candidate.candidate,
+                recorded=candidate.recorded,
+                today=candidate.today,
+                codes=list(candidate.codes),
+            )
+            for candidate in verification.rejudged
+        ],
         "sign_offs": list(verification.sign_offs),
     }
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from parity.golden.answers import FINE, OPEN
 from parity.golden.check import Check
+from parity.golden.golden_document import GoldenDocument, GoldenMeasuredDocument
 from parity.golden.golden_file import Golden
 from parity.inert import inert
 from parity.wording import count, minus
@@ -41,10 +42,10 @@ def headline(check: Check) -> str:
     return f"{check.words.chip}  {check.words.lead}"
 
 
-def document(check: Check) -> dict[str, Any]:
+def document(check: Check) -> GoldenDocument:
     """The check as JSON-able values."""
     measured = check.measured
-    values: dict[str, Any] = {}
+    values = GoldenMeasuredDocument()
     if check.words.rows:
         level, spike = measured.levels[0], measured.spike
         values = {

@@ -11,6 +11,7 @@ from parity import cli
 from parity.cards.card_file import plain, read_card
 from parity.cards.card_markdown import yaml_of_markdown
 from server.database.tables import Job
+from tests.parity.cli.schemas import check
 from tests.server.test_push_evaluations import GAPS, OPTIONS, table
 
 
@@ -69,8 +70,16 @@ def test_the_page_of_a_job_links_to_its_card(job, served):
     assert all(links[name] in page for name in ("card", "markdown_card"))
 
 
+def test_a_job_is_as_its_schema_says(job, run, served):
+    code, out, _ = run("status", job, "--json", "--server", served)
+    assert code == 0
+    check("job", json.loads(out))
+    check("report", json.loads(run("report", job, "--json", "--server", served)[1]))
+
+
 def test_a_job_without_a_verdict_has_no_card(api, request_body):
     job = api.post("/api/v1/jobs", json=request_body).json()
+    check("job", job)
     for name in ("card", "markdown_card"):
         answer = api.get(job["links"][name])
         assert answer.status_code == 404

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from parity.judging.codes import ReasonCode
 from parity.judging.precedence import table
-from tools.tables.generated import DOCS, GeneratedTable
+from tools.tables.generated import DOCS, ROOT, GeneratedTable
 from tools.tables.rule_places import (
     measured_by,
     numbers_in_words,
@@ -49,6 +49,18 @@ def _described(entries: Iterable[tuple[str, ReasonCode]]) -> Iterator[str]:
             yield f"*Its numbers:* {numbers}"
 
 
+def what_codes_demand() -> str:
+    """Each code with what to do, by name, for those that read no page."""
+    return "\n".join(
+        f"- `{entry.code}`: {entry.what_to_do or 'nothing.'}"
+        for _, entry in sorted(table(), key=lambda row: row[1].code)
+    )
+
+
 TABLE = GeneratedTable(
-    name="reason_codes", parts={DOCS / "codes.md": {"reason codes": reason_codes}}
+    name="reason_codes",
+    parts={
+        DOCS / "codes.md": {"reason codes": reason_codes},
+        ROOT / "parity" / "SKILL.md": {"what codes demand": what_codes_demand},
+    },
 )

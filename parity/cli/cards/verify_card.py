@@ -1,18 +1,19 @@
 """`parity verify CARD`: what recomputation says of a card, printed."""
 
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from parity.cards.card import Card
 from parity.cards.card_file import read_card
 from parity.cards.card_markdown import card_markdown, yaml_of_markdown
-from parity.cards.check_card import CardCheck, check_alone, check_card, other_judge
+from parity.cards.check_card import CardCheck, Result, check_alone, check_card, other_judge
 from parity.cli.cards.evidence import card_of_evidence
 from parity.cli.compare.comparisons import ComparisonRequest
 from parity.cli.terminal.output import print_json, print_lines
 from parity.cli.terminal.shared_options import Server
 from parity.comparing.policy_file import read_yaml_text
 from parity.gate.exit_codes import EXIT_CODES
+from parity.judging.decision import State
 from parity.version import JUDGE_VERSION
 
 CARD_SUFFIXES = (".yaml", ".yml", ".md")
@@ -22,6 +23,22 @@ _CODES = {
     "not verified": "inconclusive",
     "other judge": "other judge",
 }
+
+
+class CardCheckDocument(TypedDict):
+    """What `verify CARD --json` prints: the result, the card's state and headline, a line for each
+    field that differs or could not be verified, and the names of those that agree.
+    """
+
+    card: str
+    result: Result
+    state: State
+    headline: str
+    made_by_judge: str
+    this_judge: str
+    differences: list[str]
+    not_verified: list[str]
+    verified: list[str]
 
 
 def verify_card(path: str, request: ComparisonRequest, server: Server, *, as_json: bool) -> int:
@@ -84,7 +101,7 @@ def _lines(path: str, card: Card, check: CardCheck) -> list[str]:
     ]
 
 
-def _document(path: str, card: Card, check: CardCheck) -> dict[str, Any]:
+def _document(path: str, card: Card, check: CardCheck) -> CardCheckDocument:
     return {
         "card": path,
         "result": check.result,

@@ -8,13 +8,14 @@ part of one, and the text says how many.
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from parity.canonical_json import canonical_json
 from parity.cli.terminal.option_words import OUTPUT
 from parity.cli.terminal.options import Options, option
 from parity.cli.terminal.wrong_calls import UsageError
 from parity.gate.exit_under_rules import SAME_NUMERICS, exit_code_under, takes_same_numerics
+from parity.gate.gate_document import GateDocument
 from parity.gate.outcome import (
     NOT_JUDGED,
     STATED_ONLY,
@@ -61,35 +62,35 @@ class ReportFiles(Options, panel=OUTPUT):
             path.unlink(missing_ok=True)
 
 
-def document(outcome: GateOutcome, rules: GateRules) -> dict[str, Any]:
+def document(outcome: GateOutcome, rules: GateRules) -> GateDocument:
     """The outcome as JSON-able values, with every verdict whole."""
     code, note = exit_code_under(outcome, rules)
-    return {
-        "result": outcome.result,
-        "trouble": outcome.trouble,
-        "age_seconds": outcome.age_seconds,
-        "expires_at": outcome.expires_at,
-        "reused": outcome.reused,
-        "confirms": outcome.confirms,
-        "unconfirmed": outcome.unconfirmed,
-        "job": outcome.job,
-        "url": outcome.url,
-        "config_hash": outcome.config_hash,
-        "revision": outcome.revision,
-        "trained": list(outcome.trained),
-        "schema": SCHEMA,
-        "engine_version": judge_of(outcome.verdicts),
-        "exit_code": code,
-        "note": note,
-        "headline": outcome.line,
-        "cached": outcome.source == "concluded",
-        "origin": origin(outcome),
-        "accepted": outcome.is_accepted,
-        "sign_offs": list(outcome.sign_offs),
-        "earlier": list(outcome.earlier),
-        "numerics": dict(outcome.numerics),
-        "verdicts": list(outcome.verdicts),
-    }
+    return GateDocument(
+        schema=SCHEMA,
+        engine_version=judge_of(outcome.verdicts),
+        result=outcome.result,
+        exit_code=code,
+        note=note,
+        headline=outcome.line,
+        trouble=outcome.trouble,
+        cached=outcome.source == "concluded",
+        origin=origin(outcome),
+        age_seconds=outcome.age_seconds,
+        expires_at=outcome.expires_at,
+        reused=outcome.reused,
+        confirms=outcome.confirms,
+        unconfirmed=outcome.unconfirmed,
+        job=outcome.job,
+        url=outcome.url,
+        config_hash=outcome.config_hash,
+        revision=outcome.revision,
+        trained=list(outcome.trained),
+        accepted=outcome.is_accepted,
+        sign_offs=list(outcome.sign_offs),
+        earlier=list(outcome.earlier),
+        numerics={name: dict(values) for name, values in outcome.numerics.items()},
+        verdicts=list(outcome.verdicts),
+    )
 
 
 def markdown(outcome: GateOutcome, rules: GateRules, fits: Callable[[str], bool]) -> str:

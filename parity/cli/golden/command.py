@@ -20,7 +20,6 @@ from parity.cli.terminal.output import write_file
 from parity.cli.terminal.shared_options import Json
 from parity.cli.terminal.typed_command import typed_command
 from parity.cli.terminal.wrong_calls import UsageError
-from parity.client.rest import Document
 from parity.gate.exit_codes import EXIT_CODES
 from parity.golden.check import RunFacts, check_golden, check_restart, read_goldens
 from parity.golden.formats import document, history_lines, junit, markdown, text_lines
@@ -108,7 +107,7 @@ class CheckFiles(Options, panel=OUTPUT):
         None, "Write the text of a pull-request comment to this file.", "FILE"
     )
 
-    def write(self, checked: Document) -> None:
+    def write(self, checked: Mapping[str, Any]) -> None:
         """Write the reports that are wanted, and GitHub's where it runs this."""
         if self.junit:
             write_file(self.junit, junit(checked).encode())
@@ -153,7 +152,7 @@ def check(
     return code
 
 
-def _checked(files: Sequence[str], stated: RunOptions, at: ServerConnection) -> Document:
+def _checked(files: Sequence[str], stated: RunOptions, at: ServerConnection) -> Mapping[str, Any]:
     """The document of a check, by a server where it keeps the goldens."""
     if len(files) == 1 and stated.changed == "resume" and not _is_golden(files[0]):
         return document(check_restart(files[0], stated.facts(files[0]), option=RECIPE))
@@ -327,7 +326,7 @@ def _is_golden(file: str) -> bool:
     return on_server.is_kept(file) or is_golden(file)
 
 
-def _not_accepted(checked: Document, sentence: str, out: Json) -> int:
+def _not_accepted(checked: Mapping[str, Any], sentence: str, out: Json) -> int:
     """Print the answer because of which a golden was not written; the exit code."""
     out.show(checked, text_lines(checked))
     print(f"parity: {sentence}", file=sys.stderr)

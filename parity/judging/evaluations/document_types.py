@@ -9,6 +9,7 @@ from parity.judging.document_types import (
     OfferDocument,
     ReasonDocument,
     ScheduleDocument,
+    WordsDocument,
 )
 
 
@@ -155,7 +156,7 @@ class EvaluationAdviceDocument(TypedDict):
 
 class EvaluationDocument(TypedDict):
     """One comparison of evaluations; `chance_of_parity` is there where only the evidence is missing
-    for a pass or a fail, `path` where it is shown.
+    for a pass or a fail, `path` and `words` where they are shown.
     """
 
     schema: str
@@ -180,3 +181,4 @@ class EvaluationDocument(TypedDict):
     planned_steps: int | None
     notes: list[ReaderNoteDocument]
     path: NotRequired[EvaluationPathDocument]
+    words: NotRequired[WordsDocument]

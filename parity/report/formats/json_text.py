@@ -1,14 +1,27 @@
 """Verdicts as canonical JSON."""
 
 from collections.abc import Sequence
+from typing import NotRequired, TypedDict
 
 from parity.canonical_json import canonical_json
+from parity.judging.verdict.sign_offs import SignOffDocument
 from parity.report.sign_off_words import Accepted
 from parity.report.view import AnyDocument
 from parity.report.words import with_words
 from parity.version import JUDGE_VERSION
 
 REPORT_SCHEMA = "parity.report/1"
+
+
+class ReportDocument(TypedDict):
+    """What `compare`, `report` and `watch` print with --json, schema parity.report/1: the verdicts,
+    one per candidate, and the sign-offs that hold, where there are any.
+    """
+
+    schema: str
+    engine_version: str
+    verdicts: list[AnyDocument]
+    sign_offs: NotRequired[list[SignOffDocument]]
 
 
 def render_json(documents: Sequence[AnyDocument], accepted: Accepted | None = None) -> str:
