@@ -31,7 +31,7 @@ def healing_page(job_id: str, request: Request, context: InContext) -> Response:
         "plan": plan,
         "answer": answer,
         "ended": document.status in JOB_ENDED,
-        "lead": lead(plan, answer),
+        "headline": _headline(lead(plan, answer), (plan["candidate"], plan["recipe"])),
         "remarks": [*remarks(written)],
         "no_verdict": NO_VERDICT_YET,
         "chart": healing_chart(plan, answer),
@@ -39,3 +39,8 @@ def healing_page(job_id: str, request: Request, context: InContext) -> Response:
         "height": HEIGHT,
     }
     return templates.TemplateResponse(request, "heal.html", values)
+
+
+def _headline(text: str, names: tuple[str, ...]) -> str:
+    """The text as a sentence; a name at its beginning keeps its case."""
+    return text if text.startswith(names) else text[0].upper() + text[1:]
