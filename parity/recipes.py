@@ -20,6 +20,7 @@ RECIPES = (
     "nvfp4",
     "nvfp4_no_rht",
     "nvfp4_no_sr",
+    "nvfp4_no_rht_no_sr",
     "nvfp4_1d_weights",
     "mxfp4",
     "mxfp4_rht_sr",
@@ -35,6 +36,7 @@ _FORWARD = {
     "fp8_delayed": "fp8",
     "nvfp4_no_rht": "nvfp4",
     "nvfp4_no_sr": "nvfp4",
+    "nvfp4_no_rht_no_sr": "nvfp4",
     "mxfp4_rht_sr": "mxfp4",
 }
 

@@ -164,6 +164,7 @@ _FEATURES: Mapping[str, Features] = {
     "nvfp4": _NVFP4,
     "nvfp4_no_rht": replace(_NVFP4, rht=False),
     "nvfp4_no_sr": replace(_NVFP4, stochastic_rounding=False),
+    "nvfp4_no_rht_no_sr": replace(_NVFP4, rht=False, stochastic_rounding=False),
     "nvfp4_1d_weights": replace(_NVFP4, weight_scaling="1d"),
     "mxfp4": _MXFP4,
     "mxfp4_rht_sr": replace(_MXFP4, rht=True, stochastic_rounding=True),

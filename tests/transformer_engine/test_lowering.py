@@ -44,6 +44,7 @@ ON_BLACKWELL = ON_HOPPER | {
     "nvfp4": (NVFP4_1D, NVFP4_2D, NVFP4_1D),
     "nvfp4_no_rht": (NVFP4_1D, NVFP4_2D, NVFP4_1D),
     "nvfp4_no_sr": (NVFP4_1D, NVFP4_2D, NVFP4_1D),
+    "nvfp4_no_rht_no_sr": (NVFP4_1D, NVFP4_2D, NVFP4_1D),
 }
 CASES = [(sm, name) for sm, recipes in ((90, ON_HOPPER), (100, ON_BLACKWELL)) for name in recipes]
 

@@ -26,9 +26,10 @@ products?
     | mxfp4        | E2M1 1x32  | E2M1 1x32    | E2M1 1x32      | E2M1 1x32       | E2M1 1x32
                    |
 
-`nvfp4_no_sr` and `nvfp4_1d_weights` take one part of nvfp4 away; `mxfp4_rht_sr` gives mxfp4 NVFP4's
-rotation (of sixteen, inside its blocks of 32) and rounding. Transformer Engine has no MXFP4, and
-refuses 1D weights together with the rotation (`rules.NOT_TE_PARITY`).
+`nvfp4_no_sr` and `nvfp4_1d_weights` take one part of nvfp4 away, `nvfp4_no_rht_no_sr` two;
+`mxfp4_rht_sr` gives mxfp4 NVFP4's rotation (of sixteen, inside its blocks of 32) and rounding.
+Transformer Engine has no MXFP4, and refuses 1D weights together with the rotation
+(`rules.NOT_TE_PARITY`).
 
 Switches change parts of this table (`training.switches`). Four over six and row scaling concern
 forward tensors (both copies of x, and four over six also w), never gradients. `fp8_delayed` scales

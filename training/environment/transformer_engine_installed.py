@@ -9,9 +9,11 @@ recipe.
 NVFP4 trains on compute capability 10.0 and 10.3 only: stochastic rounding is an instruction of
 these two. Transformer Engine's own test refuses no later GPU, and before its pull request 3281
 (August 2026, which rounds in software) all gradients became zero there without an error. Its
-rotation has no kernel from 12.0 on (pull request 3300, open). MXFP8 trains on 10.x and 11.x:
-from 12.0 on the matrix units take only one of the layouts that a backward pass needs (Transformer
-Engine 2.20.2, pytorch/quantization.py). Transformer Engine's JAX test only checks a minimum.
+rotation has no kernel from 12.0 on (pull request 3300, open). Without both, users trained on 12.0
+with its PyTorch layers (issues 2255 and 3062), whose kernels its JAX layers call too. MXFP8 trains
+on 10.x and 11.x: from 12.0 on the matrix units take only one of the layouts that a backward pass
+needs (Transformer Engine 2.20.2, pytorch/quantization.py). Transformer Engine's JAX test only
+checks a minimum.
 
 Nothing is imported before `jax_modules` is called. Its compiled part is loaded and its layers are
 lowered by `make test-te`. **No kernel has run on a GPU yet.**
@@ -55,6 +57,7 @@ NATIVE_SM: Mapping[str, tuple[range | tuple[int, ...], str]] = {
     "nvfp4": ((100, 103), "10.0 or 10.3"),
     "nvfp4_no_rht": ((100, 103), "10.0 or 10.3"),
     "nvfp4_no_sr": ((100, 103), "10.0 or 10.3"),
+    "nvfp4_no_rht_no_sr": ((100, 103, 120), "10.0, 10.3 or 12.0"),
 }
 # What is wrong on later GPUs, which Transformer Engine itself does not refuse.
 _ZEROS = "Transformer Engine before its pull request 3281 rounds all gradients to zero"
@@ -70,6 +73,7 @@ _CLASSES: Mapping[str, str] = {
     "nvfp4": "NVFP4BlockScaling",
     "nvfp4_no_rht": "NVFP4BlockScaling",
     "nvfp4_no_sr": "NVFP4BlockScaling",
+    "nvfp4_no_rht_no_sr": "NVFP4BlockScaling",
 }
 _CUSTOM_CALLS = ("NVTE_JAX_CUSTOM_CALLS", "NVTE_JAX_CUSTOM_CALLS_RE")
 _DRIVER = Path("/proc/driver/nvidia/version")
@@ -81,7 +85,7 @@ def sm_refusal(recipe: str, sm: int) -> str | None:
     if sm in able:
         return None
     needs = f"recipe {recipe} needs SM {words}; this GPU is SM {sm / 10:.1f}"
-    if recipe.startswith("nvfp4") and sm > min(able):
+    if recipe in _WITHOUT and sm > min(able):
         return f"{needs}, where {_WITHOUT[recipe]}"
     return needs
 

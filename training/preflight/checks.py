@@ -69,6 +69,7 @@ RECIPES: tuple[Recipe, ...] = (
     "nvfp4",
     "nvfp4_no_rht",
     "nvfp4_no_sr",
+    "nvfp4_no_rht_no_sr",
 )
 _DRAWS = 24
 _SIGMAS = 5.0  # of fourteen means: by chance one in 120,000 examinations fails

@@ -106,6 +106,7 @@ def test_what_only_we_run_is_refused_on_a_real_engine(name):
     [
         ({"rht": False}, "nvfp4_no_rht"),
         ({"stochastic_rounding": False}, "nvfp4_no_sr"),
+        ({"rht": False, "stochastic_rounding": False}, "nvfp4_no_rht_no_sr"),
         ({"weight_scaling": "1d"}, "nvfp4_1d_weights"),
     ],
 )

@@ -31,6 +31,7 @@ RECIPES = (
             "nvfp4",
             "nvfp4_no_rht",
             "nvfp4_no_sr",
+            "nvfp4_no_rht_no_sr",
         )
     ),
     ("nvfp4", Switches(rht=False, weight_scaling="1d")),

@@ -120,6 +120,7 @@ def test_the_recipe_is_made_from_the_operands_and_not_from_the_environment(stubb
     assert made("nvfp4") == (False, False, False)
     assert made("nvfp4_no_rht") == (True, False, False)
     assert made("nvfp4_no_sr") == (False, True, False)
+    assert made("nvfp4_no_rht_no_sr") == (True, True, False)
     assert made("nvfp4", Switches(rht=False, weight_scaling="1d")) == (True, False, True)
     for name, kind in (
         ("fp8_current", "Float8CurrentScaling"),

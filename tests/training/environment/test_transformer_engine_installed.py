@@ -162,6 +162,7 @@ def test_its_python_code_without_its_compiled_part_is_reported_as_such(monkeypat
         ("mxfp8", (100, 103, 110), (89, 90, 120, 121)),
         ("nvfp4", (100, 103), (90, 101, 110, 120)),
         ("nvfp4_no_sr", (100, 103), (120,)),
+        ("nvfp4_no_rht_no_sr", (100, 103, 120), (90, 110, 121)),
     ],
 )
 def test_compute_capabilities(recipe, able, unable):
