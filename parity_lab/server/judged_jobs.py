@@ -39,7 +39,7 @@ def candidate_of(job: Job, name: str | None) -> Arm:
 
 def check_ended(job: Job) -> None:
     """Raises ConflictError for a job that is still open, and for one without runs."""
-    check_takes_runs(job, "explain a job that trained its arms")
+    check_takes_runs(job, "name a job that trained its arms")
     if job.status not in JOB_ENDED:
         raise ConflictError(
             f"job {job.id} is {job.status}, expected one that has ended; wait for its verdict"

@@ -144,10 +144,11 @@ def test_its_evidence_is_verified_offline(run, call, served, tmp_path):
     [
         (("again",), "send other losses with `parity compare --push`"),
         (("add-run",), "push the losses of all runs: `parity compare --push`"),
-        (("why",), "explain a job that trained its arms"),
+        (("why",), "name a job that trained its arms"),
+        (("heal",), "name a job that trained its arms"),
         (("runs", "state"), "state what is known where they are sent"),
     ],
-    ids=["again", "add-run", "why", "state"],
+    ids=["again", "add-run", "why", "heal", "state"],
 )
 def test_what_needs_runs_says_what_to_do_instead(run, call, served, words, remedy):
     job = pushed(run, call)

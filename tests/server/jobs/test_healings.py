@@ -17,7 +17,7 @@ from parity_lab.server.healings import (
     plan_healing,
     submit_healing,
 )
-from parity_lab.server.tables import Healing, parents_in_use
+from parity_lab.server.tables import AnalysisResult, Healing, parents_in_use
 from server.curves import judged_curves
 from server.database.metrics import store
 from server.database.tables import Job, Run
@@ -29,14 +29,13 @@ from server.jobs.fingerprint import equal_run, job_spec, unsound
 from server.jobs.judge_input import case_of
 from server.jobs.lifecycle import cancel_job
 from server.jobs.submit import submit_job
+from server.retention import jobs
 from tests.server.analyses import STEPS
-from tests.server.healings import KEPT, make_failed, train_forks
+from tests.server.healings import HEALED_GAPS, KEPT, make_failed, train_forks
 from training.later_recipe import LaterRecipe
 from training.spec import ArmSpec
 
 pytestmark = pytest.mark.both_databases
-
-GAPS = {500: 0.0005, 700: 0.001, 800: 0.002, 900: 0.029}
 
 
 @pytest.fixture
@@ -49,7 +48,7 @@ def submitted(database, job_id, request=HealRequest()):  # noqa: B008
         return submit_healing(session, job_id, request, "me").id
 
 
-def healed(database, worker_database, healing, gaps=GAPS):
+def healed(database, worker_database, healing, gaps=HEALED_GAPS):
     """Train and judge until the healing ends; the switches in the order of their looks."""
     order = []
     for _ in range(8):
@@ -95,7 +94,7 @@ def test_a_look_is_the_verdict_on_the_full_training_of_its_arm(database, worker_
     interval: each of the kept steps has its share of the error.
     """
     healing = submitted(database, failed)
-    (step,) = train_forks(worker_database, healing, GAPS)
+    (step,) = train_forks(worker_database, healing, HEALED_GAPS)
     conclude(worker_database, healing)
     with database.read() as session:
         (look,) = looks_of(session, healing)
@@ -126,7 +125,7 @@ def test_a_look_is_the_verdict_on_the_full_training_of_its_arm(database, worker_
 def test_what_a_killed_judge_leaves_is_judged_again(database, worker_database, failed):
     """The looks are on record once, and the next step follows from them alone."""
     healing = submitted(database, failed)
-    train_forks(worker_database, healing, GAPS)
+    train_forks(worker_database, healing, HEALED_GAPS)
     conclude(worker_database, healing)
     assert conclude(worker_database, healing)  # nothing has ended since
     with database.read() as session:
@@ -139,7 +138,7 @@ def test_what_a_killed_judge_leaves_is_judged_again(database, worker_database, f
 
 def test_a_fork_that_fails_ends_the_healing_without_an_answer(database, worker_database, failed):
     healing = submitted(database, failed)
-    train_forks(worker_database, healing, GAPS)
+    train_forks(worker_database, healing, HEALED_GAPS)
     with database.write() as session:
         run = next(run for run in session.get_one(Job, healing).runs if run.state == "finished")
         run.state, run.code, run.message = "failed", "CHECKPOINT_NOT_FOUND", "no checkpoint"
@@ -179,6 +178,27 @@ def test_nothing_takes_a_healing_for_a_pass(database, worker_database, failed):
         with pytest.raises((ConflictError, InvalidError)):
             baselines.promote(session, "b", healing, None, "reason", "who", None)
     assert not forecasts.watch(database, healing)
+
+
+def test_a_job_goes_with_its_healing(database, worker_database, failed):
+    healing = submitted(database, failed)
+    healed(database, worker_database, healing)
+    with database.write() as session:
+        assert failed not in session.scalars(jobs._unneeded_jobs(1e12)).all()
+        assert jobs._drop_jobs(healing, 1e12, session) > 10
+        assert session.query(Healing).count() == session.query(AnalysisResult).count() == 0
+        assert failed in session.scalars(jobs._unneeded_jobs(1e12)).all()
+
+
+def test_a_sign_off_finds_no_verdict(database, worker_database, failed, api):
+    healing = submitted(database, failed)
+    healed(database, worker_database, healing)
+    reply = api.post(
+        f"/api/v1/jobs/{healing}/sign-offs",
+        json={"candidate": "nvfp4.then-bf16.from-step-800", "reason": "its forks pass", "days": 3},
+    )
+    assert reply.status_code in (404, 409), reply.text
+    assert api.get(f"/api/v1/jobs/{healing}").json()["verdicts"] == []
 
 
 @pytest.mark.parametrize(

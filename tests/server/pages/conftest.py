@@ -16,6 +16,7 @@ from parity.golden.check import RunFacts
 from parity.golden.update import Request
 from parity.judging.policy import policy_from_mapping
 from parity_lab.server.analyses import WhyRequest, submit_analysis
+from parity_lab.server.healings import HealRequest, submit_healing
 from server.database.metrics import store
 from server.database.sessions import Database
 from server.database.tables import Job
@@ -26,6 +27,7 @@ from server.jobs.submit import submit_job
 from server.web.access import api_tokens
 from tests.parity.golden.curves import GOLDEN, HONEST, curve
 from tests.server.analyses import make_explained, make_retired, measured
+from tests.server.healings import HEALED_GAPS, make_failed, train_forks
 from tests.server.held_out import make_evaluations
 from training.spec import ArmSpec, JobSpec
 
@@ -36,8 +38,9 @@ CHROMIUM = next(filter(None, map(shutil.which, _NAMES)), None)
 _LOOKS = {"light": ("light", 1440), "dark": ("dark", 1440), "narrow": ("light", 390)}
 # The addresses to be tried, for each route of a page. Of the jobs, `{job}` has ended, `{many}` too,
 # with twelve candidates, `{live}` still trains, `{failed}` ended without a step, `{why}` is an
-# analysis with an answer, and `{begun}` one that has begun; `{retired}` measured for a question
-# that this version does not ask; `{held_out}` has held-out losses of two candidates.
+# analysis with an answer, and `{begun}` one that has begun, as are `{heal}` and `{healing}` of
+# healings; `{retired}` measured for a question that this version does not ask; `{held_out}` has
+# held-out losses of two candidates.
 PAGES = {
     "/jobs": ["/jobs", "/jobs?state=awaiting_data"],
     "/compare": ["/compare", "/compare?job={job}&job={live}&job={held_out}"],
@@ -59,6 +62,7 @@ PAGES = {
         "/jobs/{live}/parts/forecasts",
     ],
     "/jobs/{job_id}/why": ["/jobs/{why}/why", "/jobs/{begun}/why"],
+    "/jobs/{job_id}/heal": ["/jobs/{heal}/heal", "/jobs/{healing}/heal"],
     "/jobs/{job_id}/why/ablations": ["/jobs/{many}/why/ablations"],
     "/baselines": ["/baselines"],
     "/baselines/{name}/{version}": ["/baselines/fp8/1?other={job}"],
@@ -177,8 +181,8 @@ def job_id(database, recorded):
 @pytest.fixture
 def others(database, recorded, many_judged):
     """A job that trains, one that failed before its first step, one with twelve candidates, two
-    analyses: one with an answer, and one that has begun; one of a question of the past, and one of
-    held-out losses.
+    analyses and two healings: one with an answer, and one that has begun; one of a question of the
+    past, and one of held-out losses.
     """
     live, failed = (
         recorded({"nvfp4": 0.0}, done=300, state="running"),
@@ -196,6 +200,13 @@ def others(database, recorded, many_judged):
     measured(database, analyses[0], {"0.down.wgrad": 0.02})
     measured(database, analyses[1], {"0.down.wgrad": 0.02}, most=10)
     conclude(database, analyses[0])
+    unhealed = make_failed(database)
+    healings = []
+    for recipe in ("bf16", "fp8_current"):
+        with database.write() as session:
+            healings.append(submit_healing(session, unhealed, HealRequest(to=recipe)).id)
+    while train_forks(database, healings[0], HEALED_GAPS):
+        conclude(database, healings[0])
     return {
         "held_out": make_evaluations(database, {"fp8": 0.0, "nvfp4": 0.06}),
         "retired": make_retired(database, explained),
@@ -204,6 +215,8 @@ def others(database, recorded, many_judged):
         "many": many_judged,
         "why": analyses[0],
         "begun": analyses[1],
+        "heal": healings[0],
+        "healing": healings[1],
     }
 
 

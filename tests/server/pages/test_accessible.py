@@ -15,9 +15,9 @@ from fastapi.routing import APIRoute
 from playwright.sync_api import Page, expect
 
 import server.pages
-from parity_lab.server import pages as why_pages
 from server.jobs.conclude import conclude
 from server.settings import CHECKOUT
+from server.web.lab_additions import additions
 from tests.conftest import THOROUGH
 from tests.server.pages.conftest import MOVING, PAGES, REFUSED
 
@@ -150,7 +150,7 @@ def test_each_route_of_a_page_is_tried():
         for value in vars(module).values()
         if isinstance(value, APIRouter)
     ]
-    routers = [*ours, why_pages.pages]
+    routers = [*ours, *additions().pages]
     pages = {
         route.path
         for router in routers

@@ -135,6 +135,8 @@ BODIES = {
     "GoldenTakeRequest.commit": texts(0, 100),
     "GoldenTakeRequest.every": numbers(1, EXACT),
     "GoldenTakeRequest.reason": texts(1, 500),
+    "HealRequest.budget": above(0, 1e9),
+    "HealRequest.candidate": texts(1, 200),
     "ImportRequest.family": texts(1, 200),
     "ImportRequest.table": texts(0, 8 * 2**20),
     "JobRequest.branch": texts(0, 200),
