@@ -114,9 +114,11 @@ def _limits(plan: Mapping[str, Any], answer: Mapping[str, Any]) -> Iterator[str]
         if until < plan["run_steps"]:
             look = next(row for row in answer["looks"] if row["step"] == until)
             state = "fails" if look["verdict"] == "fail" else "is open"
-            yield f"the switch at step {until:,} {state}; those between were not kept"
-    if answer["outcome"] == "open" and answer["complete"]:
-        yield "an open look leaves its gap on both sides of the margin: more runs of both arms tell"
+            between = "" if answer["untested"] else "; no checkpoint between the two was kept"
+            yield f"the switch at step {until:,} {state}{between}"
+    if answer["outcome"] == "open" and answer["looks"]:
+        look = answer["looks"][0]
+        yield f"why the switch at step {look['step']:,} is open: {look['sentence']}"
     if answer["is_stopped"]:
         untested = ", ".join(f"{step:,}" for step in answer["untested"])
         yield f"stopped: the largest cost was reached before the switches at {untested}"
@@ -136,8 +138,8 @@ def _speed_lines(
     share = percent(answer["share"])
     if speedup is None:
         yield (
-            f"speed: {share} of the steps are {plan['candidate']}'s; --speedup X, how much faster "
-            "than the baseline it trains, gives the net speedup"
+            f"speed: {share} of the steps are trained with {plan['candidate']}; --speedup X, how "
+            "much faster than the baseline it trains, gives the net speedup"
         )
         return
     yield (
