@@ -1,5 +1,5 @@
-"""`parity heal` against a real server: the cost first, then the answer; what cannot be healed is one
-line.
+"""`parity heal` against a real server: the cost first, then the answer; what cannot be healed is
+one line.
 """
 
 import json
