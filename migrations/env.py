@@ -1,11 +1,10 @@
 """Runs the migrations: on the URL that the caller configured, else on the one that the settings
 give.
 
-There is one migration before the first release. A database at 0024, the last migration before it,
-is brought to it; an older one is refused.
+The first migration makes the tables of the first release. A database of an earlier, unreleased
+version is refused with what to do.
 """
 
-import sqlalchemy as sa
 from alembic import context
 from alembic.util import CommandError
 from sqlalchemy import make_url, pool
@@ -15,25 +14,20 @@ from server.database.sessions import keep_private
 from server.database.tables import Base
 from server.process_settings import settings_or_exit
 
-BEFORE, FIRST = "0024", "0025"
+FIRST = "0045"
+LAST_WITH_EARLIER = "cb59f32b"
+"""The last commit that has the migrations before the first."""
 
 
-def adopt(connection: sa.Connection) -> None:
-    """Bring a database at the last earlier migration to the first release's. Raises CommandError
-    for an older one.
-    """
+def refuse_earlier() -> None:
+    """Raise CommandError for a database that no migration here begins at."""
     version = context.get_context().get_current_revision()
-    if version is None or version >= FIRST:
-        return
-    if version != BEFORE:
+    if version is not None and version < FIRST:
         raise CommandError(
-            f"the database is at migration {version}, which this version cannot upgrade; expected "
-            f"{BEFORE} or later: upgrade it to {BEFORE} with a checkout that still has that "
-            "migration, or begin a new database"
+            f"the database is at migration {version}, of before the first release, which this "
+            f"version cannot upgrade; expected {FIRST} or later: begin a new database, or upgrade "
+            f"this one first, with `alembic upgrade {FIRST}` in a checkout of {LAST_WITH_EARLIER}"
         )
-    for column in ("fork_draw", "fork_step"):
-        connection.execute(sa.text(f"ALTER TABLE runs DROP COLUMN {column}"))
-    connection.execute(sa.text("UPDATE alembic_version SET version_num = :first"), {"first": FIRST})
 
 
 url = context.config.get_main_option("sqlalchemy.url") or settings_or_exit().database
@@ -56,5 +50,5 @@ else:
             on_version_apply=context.config.attributes.get("on_version_apply"),
         )
         with context.begin_transaction():
-            adopt(connection)
+            refuse_earlier()
             context.run_migrations()

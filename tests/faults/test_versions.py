@@ -30,6 +30,7 @@ pytestmark = [
 ]
 
 STEPS, SECONDS = 4_000, 240.0
+FIRST_MIGRATION = "0045_the_record.py"
 QUICK = {
     "lease_seconds": 3,
     "heartbeat_seconds": 0.5,
@@ -156,6 +157,8 @@ def _losses(database, job_id):
 
 
 def test_an_upgrade_while_an_older_worker_trains_loses_nothing(settings, older, ask, tmp_path):
+    if not (older / "migrations" / "versions" / FIRST_MIGRATION).exists():
+        pytest.skip("the version before is of before the first release: nothing upgrades it")
     old, new = Installation(older, settings), Installation(CHECKOUT, settings)
     old.run("-m", "alembic", "upgrade", "head")
     job_id = old.submit(settings.database)

@@ -1,5 +1,5 @@
-"""The migration makes the tables that the models describe, and takes over a database of before the
-first release.
+"""The migration makes the tables that the models describe, keeps a record as it is, and refuses a
+database of before the first release.
 """
 
 import time
@@ -21,7 +21,6 @@ from server.database.tables import (
     Attempt,
     Base,
     DataRead,
-    Event,
     IdempotencyKey,
     ImportedGroup,
     Job,
@@ -32,7 +31,6 @@ from server.database.tables import (
     SignOff,
     Statement,
     Submission,
-    Verdict,
     Worker,
 )
 from server.jobs import baselines, goldens
@@ -42,7 +40,6 @@ from server.jobs.goldens import Asked
 from server.readiness import alembic_config
 from server.web.access import api_tokens, browser_sessions
 from tests.parity.golden.curves import GOLDEN, curve
-from tests.server.held_out import make_evaluations
 
 pytestmark = pytest.mark.both_databases
 
@@ -185,54 +182,31 @@ def _curves(database, run_ids) -> list[bytes]:
     return [part.tobytes() for steps, columns in curves for part in (steps, *columns.values())]
 
 
-def _as_before_the_first_release(database, version):
-    command.downgrade(alembic_config(database.url), "0025")
-    with database.engine.begin() as connection:
-        for column in ("fork_step", "fork_draw"):
-            connection.execute(text(f"ALTER TABLE runs ADD COLUMN {column} BIGINT"))
-        connection.execute(
-            text("UPDATE alembic_version SET version_num = :version"), {"version": version}
-        )
-
-
-def test_the_record_of_a_database_before_the_first_release_stays(database, record):
+def test_a_database_that_has_the_tables_goes_on_without_a_step(database, record):
     before, rows = _curves(database, record), _rows(database)
     assert min(rows.values()) > 0
     assert set(rows) == set(Base.metadata.tables)
     half = len(before) // 2
     assert before[:half] == before[half:]
-    _as_before_the_first_release(database, "0024")
     command.upgrade(alembic_config(database.url), "head")
     assert _curves(database, record) == before
-    # Webhooks are in the settings now, and statements came later.
-    assert _rows(database) == rows | {
-        "webhooks": 0,
-        "webhook_deliveries": 0,
-        "statements": 0,
-        "submissions": 0,
-        "new_questions": 0,
-        "goldens": 0,
-        "evaluation_bundles": 0,
-        "healings": 0,
-    }
-    with database.read() as session:
-        assert [(len(job.arms), len(job.runs)) for job in session.query(Job)] == [(2, 4), (2, 4)]
-        assert session.query(Job).order_by(Job.id).first().verdicts
-        if "sqlite" in database.url:
-            assert session.execute(text("PRAGMA foreign_key_check")).all() == []
-    with database.engine.connect() as connection:
-        assert compare_metadata(MigrationContext.configure(connection), Base.metadata) == []
+    assert _rows(database) == rows
 
 
-def test_a_database_that_is_older_than_that_is_refused_and_stays_as_it_is(database, record):
-    _as_before_the_first_release(database, "0019")
+@pytest.mark.parametrize("version", ["0019", "0025", "0044"])
+def test_a_database_of_before_the_first_release_is_refused_and_stays_as_it_is(
+    database, record, version
+):
+    with database.engine.begin() as connection:
+        connection.execute(
+            text("UPDATE alembic_version SET version_num = :version"), {"version": version}
+        )
     rows = _rows(database)
-    with pytest.raises(CommandError, match=r"migration 0019, .* expected 0024 or later"):
+    with pytest.raises(CommandError, match=rf"migration {version}, .* expected 0045 or later"):
         command.upgrade(alembic_config(database.url), "head")
     assert _rows(database) == rows
-    assert {"fork_step", "fork_draw"} < {
-        column["name"] for column in inspect(database.engine).get_columns("runs")
-    }
+    with database.engine.connect() as connection:
+        assert MigrationContext.configure(connection).get_current_revision() == version
 
 
 def test_all_the_way_down_and_up_again(database, record):
@@ -241,114 +215,3 @@ def test_all_the_way_down_and_up_again(database, record):
     assert inspect(database.engine).get_table_names() == ["alembic_version"]
     command.upgrade(config, "head")
     assert set(_rows(database)) == set(Base.metadata.tables)
-
-
-def test_jobs_of_held_out_losses_go_with_their_table_and_no_other_does(database, recorded):
-    trained, sent = recorded({"nvfp4": 0.01}, steps=300), make_evaluations(database, {"fp8": 0.0})
-    conclude(database, trained)
-    before = _rows(database)
-    command.downgrade(alembic_config(database.url), "0043")
-    command.upgrade(alembic_config(database.url), "head")
-    with database.read() as session:
-        assert [job.id for job in session.query(Job)] == [trained]
-        assert session.get_one(Job, trained).verdicts
-    gone = {"jobs": 1, "arms": 2, "verdicts": 1, "evaluation_bundles": 1}
-    after = _rows(database)
-    assert {name: before[name] - after[name] for name in gone} == gone
-    with database.read() as session:
-        assert session.query(Event).filter(Event.job_id == sent).all() == []
-
-
-def test_verdicts_of_before_have_neither_path_nor_lead_and_jobs_get_their_answers(database, record):
-    def answers() -> list[str | None]:
-        with database.read() as session:
-            return [job.answer for job in session.query(Job).order_by(Job.id)]
-
-    def documents() -> list[tuple[str, str | None, str | None]]:
-        with database.read() as session:
-            return [
-                (row.document, row.path, row.lead)
-                for row in session.query(Verdict).order_by(Verdict.id)
-            ]
-
-    before = documents()
-    assert [(path is None, lead is None) for _, path, lead in before] == [(False, False)]
-    before_answers = answers()
-    assert [answer is None for answer in before_answers] == [False, True]
-    config = alembic_config(database.url)
-    command.downgrade(config, "0027")
-    assert {"path", "lead"}.isdisjoint(
-        column["name"] for column in inspect(database.engine).get_columns("verdicts")
-    )
-    command.upgrade(config, "head")
-    assert documents() == [(document, None, None) for document, _, _ in before]
-    assert answers() == before_answers
-
-
-def test_the_jobs_of_a_search_stay_and_what_of_them_is_open_ends(database, record, recorded):
-    """Of the steps of a search: forks that ended, a pilot that trains, and a confirmation."""
-    config = alembic_config(database.url)
-    forks, pilot, confirmation = (recorded({"nvfp4": 0.01}, steps=40) for _ in range(3))
-    analysis = recorded({"nvfp4": 0.01}, steps=40)
-    with database.write() as session:
-        for job_id, kind, state in (
-            (forks, "why", "finished"),
-            (pilot, "pilot", "running"),
-            (confirmation, "full", "running"),
-            (analysis, "why", "running"),
-        ):
-            job = session.get_one(Job, job_id)
-            job.status = "concluded" if state == "finished" else "running"
-            for run in job.runs:
-                run.kind, run.state, run.attempt_number, run.message = kind, state, 1, None
-                session.add(
-                    Attempt(run_id=run.id, attempt_number=1, state=state, started_at=time.time())
-                )
-        session.add(
-            Analysis(job_id=analysis, explains=forks, candidate="nvfp4", against="bf16", setup={})
-        )
-    command.downgrade(config, "0039")
-    now = {"now": time.time()}
-    with database.engine.begin() as connection:
-        connection.execute(
-            text(
-                "INSERT INTO searches (id, base_id, candidate, question, setup, state, priority, "
-                f"created_at) VALUES ('s1', '{forks}', 'nvfp4', 'q', '{{}}', 'running', 0, :now)"
-            ),
-            now,
-        )
-        for number, job_id in enumerate((forks, pilot, confirmation), 1):
-            connection.execute(
-                text(
-                    "INSERT INTO search_steps (search_id, number, job_id, evaluations, cost, "
-                    f"created_at) VALUES ('s1', {number}, '{job_id}', '[]', 1.0, :now)"
-                ),
-                now,
-            )
-    before = _curves(database, record)
-    command.upgrade(config, "head")
-    assert _curves(database, record) == before
-    assert {"searches", "search_steps"}.isdisjoint(_rows(database))
-    with database.read() as session:
-        found = {
-            job_id: (
-                session.get_one(Job, job_id).status,
-                {run.kind for run in session.get_one(Job, job_id).runs},
-                {run.state for run in session.get_one(Job, job_id).runs},
-                {
-                    session.get_one(Attempt, (run.id, 1)).state
-                    for run in session.get_one(Job, job_id).runs
-                },
-            )
-            for job_id in (forks, pilot, confirmation, analysis)
-        }
-        assert found == {
-            forks: ("concluded", {"retired"}, {"finished"}, {"finished"}),
-            pilot: ("cancelled", {"retired"}, {"cancelled"}, {"cancelled"}),
-            confirmation: ("running", {"full"}, {"running"}, {"running"}),
-            analysis: ("running", {"why"}, {"running"}, {"running"}),
-        }
-        ended = session.get_one(Job, pilot)
-        assert ended.message == ended.runs[0].message
-        assert "does not continue" in ended.message
-        assert session.get_one(Analysis, analysis).explains == forks

@@ -24,31 +24,16 @@ from server.app import create_app
 from server.check.__main__ import main
 from server.readiness import alembic_config
 from server.settings import CHECKOUT, Settings
-from tests.conftest import THOROUGH
 from tests.faults.matrix import git, unpack
+from tests.upgrade.commits import COMMITS
 from tests.upgrade.fill import Filler, fill
 from tests.upgrade.walk import walk
 
-COMMITS = {"25 November": "aca3daa8", "27 November": "ffea9baa"}
-# Each commit on one database; `make test-faults` walks on the other one too.
 WALKS = [
-    pytest.param(
-        COMMITS[day],
-        kind,
-        id=f"{day} on {kind}",
-        marks=pytest.mark.skipif(
-            not (is_usual or THOROUGH), reason="two minutes: make test-faults runs it"
-        ),
-    )
-    for day, kind, is_usual in (
-        ("25 November", "postgresql", True),
-        ("25 November", "sqlite", False),
-        ("27 November", "sqlite", True),
-        ("27 November", "postgresql", False),
-    )
+    pytest.param(commit, kind, id=f"{day} on {kind}")
+    for day, commit in COMMITS.items()
+    for kind in ("sqlite", "postgresql")
 ]
-# The search for assignments of formats is no longer a part of the service.
-DROPPED = {"searches", "search_steps", "search_results"}
 STARTS, ENDS = 300.0, 600.0  # seconds
 
 
@@ -141,16 +126,13 @@ def test_a_record_of_an_earlier_commit_is_migrated_and_opened(
     older = unpack(commit, folder / "older")
     with serving(older, state, database_url) as url, Filler(url) as filled:
         fill(filled)
-    # A version has no more to refuse than what came later.
-    assert set(filled.refused) <= {"golden", "held-out losses", "statement"}
+    assert filled.refused == {}
     settings = Settings(state_dir=state, database_url=database_url, redis_url=usual_settings.redis)
     engine = create_engine(settings.database)
     before = rows_of(engine)
     command.upgrade(alembic_config(settings.database), "head")
     after = rows_of(engine)
-    assert {name: after.get(name) for name in before if name not in DROPPED} == {
-        name: number for name, number in before.items() if name not in DROPPED
-    }
+    assert {name: after.get(name) for name in before} == before
     opened = walk(create_app(settings), engine)
     assert len(opened) > 100
     assert [page for page in opened if page.status >= 500] == []

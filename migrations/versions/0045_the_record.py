@@ -1,20 +1,24 @@
-"""The record: all tables of the first release, and the duties that one process at a time has.
+"""The record: all tables of the first release, the duties that one process at a time has, and the
+name of this deployment.
 
-Revision ID: 0025
+Revision ID: 0045
 Revises:
 """
 
+import secrets
 from functools import partial
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0025"
+revision = "0045"
 down_revision = None
 branch_labels = None
 depends_on = None
 
-DUTIES = ("housekeeping", "readiness", "listening")
+DUTIES = ("housekeeping", "listening", "readiness")
+DEPLOYMENT = "deployment"
+IS_OPEN = sa.text("state <> 'ended'")
 TEXT_255, TEXT_64, TEXT_32 = sa.String(length=255), sa.String(length=64), sa.String(length=32)
 TEXT, INTEGER, REAL, JSON, BYTES = (
     sa.Text(),
@@ -64,6 +68,26 @@ def upgrade() -> None:
         column("expires_at", REAL),
     )
     op.create_table(
+        "goldens",
+        key("id", TEXT_255),
+        column("name", TEXT_255),
+        column("version", INTEGER),
+        column("recipe", TEXT_255),
+        column("text", TEXT),
+        column("steps", INTEGER),
+        optional("answer", TEXT_255),
+        column("gap_pct", REAL),
+        column("accepted", sa.Boolean()),
+        column("reason", TEXT),
+        optional("owner", TEXT_255),
+        column("created_at", REAL),
+        column("sha256", TEXT_64),
+        optional("removed_at", REAL),
+        optional("removed_by", TEXT_255),
+        optional("remove_reason", TEXT),
+        sa.UniqueConstraint("name", "version"),
+    )
+    op.create_table(
         "imported_groups",
         key("family", TEXT_255),
         key("name", TEXT_255),
@@ -83,14 +107,12 @@ def upgrade() -> None:
         optional("expires_at", REAL),
         optional("last_used_at", REAL),
         optional("revoked_at", REAL),
+        optional("repository", TEXT_255),
     )
     op.create_table(
         "webhooks",
         key("id", TEXT_255),
-        column("url", TEXT),
         column("events", JSON),
-        column("secret", TEXT_255),
-        column("created_at", REAL),
     )
     op.create_table(
         "workers",
@@ -129,7 +151,7 @@ def upgrade() -> None:
         column("capability", TEXT_255),
         column("spec", JSON),
         column("devices", INTEGER, server_default="1"),
-        column("criteria", JSON),
+        column("policy", JSON),
         optional("config_hash", TEXT_64, index=True),
         optional("revision", TEXT_255),
         optional("data_place", TEXT_64),
@@ -143,7 +165,7 @@ def upgrade() -> None:
         column("reuse", sa.Boolean(), server_default=sa.true()),
         reference("baseline_id", "baselines.id", nullable=True, index=True),
         optional("controls", JSON),
-        optional("floors", TEXT),
+        optional("noise_table", TEXT),
         optional("reruns", TEXT),
         optional("reruns_family", TEXT_255),
         column("event_sequence", INTEGER),
@@ -156,6 +178,15 @@ def upgrade() -> None:
         column("created_at", REAL),
         optional("started_at", REAL),
         optional("finished_at", REAL),
+        optional("looked_at", INTEGER),
+        column("is_open", sa.Boolean(), server_default=sa.false()),
+        optional("answer", TEXT_32),
+        column("judge_tries", INTEGER, server_default="0"),
+        optional("judge_after", REAL),
+        column("spec_version", INTEGER, server_default="1"),
+        optional("lead", TEXT_255),
+        sa.Index("jobs_as_listed", "id", "status", "answer", "name", "model"),
+        sa.Index("jobs_by_answer", "answer", "id"),
         sa.Index("jobs_by_branch", "branch", "id"),
         sa.Index("jobs_by_claim", "capability", "status", "device_class", "threads", "devices"),
         sa.Index("jobs_by_data", "data_place", "id"),
@@ -163,7 +194,6 @@ def upgrade() -> None:
         sa.Index("jobs_by_family", "reruns_family", "id"),
         sa.Index("jobs_by_gap", "worst_gap", "id"),
         sa.Index("jobs_by_model", "model", "id"),
-        sa.Index("jobs_by_name", "id", "name"),
         sa.Index("jobs_by_revision", "revision", "id"),
         sa.Index("jobs_by_status", "status", "id"),
         sa.Index("jobs_of_a_name", "name", "id"),
@@ -186,8 +216,15 @@ def upgrade() -> None:
         column("role", TEXT_32),
         column("recipe", TEXT_255),
         optional("question", TEXT_64, index=True),
+        optional("asked", TEXT_32, index=True),
         sa.UniqueConstraint("job_id", "name"),
         sa.Index("arms_by_recipe", "recipe", "role", "job_id"),
+    )
+    op.create_table(
+        "evaluation_bundles",
+        reference("job_id", "jobs.id", primary_key=True),
+        column("bundle", BYTES),
+        column("sha256", TEXT_64),
     )
     op.create_table(
         "events",
@@ -198,11 +235,12 @@ def upgrade() -> None:
         column("created_at", REAL),
     )
     op.create_table(
-        "gap_charts",
+        "healings",
         reference("job_id", "jobs.id", primary_key=True),
-        column("made_from", TEXT_64),
-        column("steps", INTEGER),
-        column("content", BYTES),
+        reference("heals", "jobs.id", index=True),
+        column("candidate", TEXT_255),
+        column("setup", JSON),
+        optional("answer", JSON),
     )
     op.create_table(
         "idempotency_keys",
@@ -227,20 +265,12 @@ def upgrade() -> None:
         sa.Index("job_tags_by_tag", "tag", "job_id"),
     )
     op.create_table(
-        "searches",
+        "new_questions",
         key("id", TEXT_255),
-        reference("base_id", "jobs.id", index=True),
-        column("candidate", TEXT_255),
-        column("question", TEXT_255, index=True),
-        column("setup", JSON),
-        column("state", TEXT_32, index=True),
-        optional("policy", TEXT_255),
-        optional("message", TEXT),
-        column("priority", INTEGER),
-        optional("max_run_seconds", REAL),
-        optional("submitted_by", TEXT_255),
+        reference("job_id", "jobs.id", index=True),
+        column("who", TEXT_255),
+        column("reason", TEXT),
         column("created_at", REAL),
-        optional("finished_at", REAL),
     )
     op.create_table(
         "sign_offs",
@@ -258,6 +288,19 @@ def upgrade() -> None:
         optional("revoke_reason", TEXT),
     )
     op.create_table(
+        "statements",
+        key("id", TEXT_255),
+        reference("job_id", "jobs.id", index=True),
+        column("fact", TEXT_32),
+        column("arm", TEXT_64),
+        column("value", JSON),
+        column("who", TEXT_255),
+        column("is_late", sa.Boolean()),
+        column("is_informed", sa.Boolean()),
+        column("created_at", REAL),
+        sa.UniqueConstraint("job_id", "fact", "arm"),
+    )
+    op.create_table(
         "verdicts",
         key("id", TEXT_255),
         reference("job_id", "jobs.id", index=True),
@@ -271,15 +314,18 @@ def upgrade() -> None:
         optional("margin", REAL),
         optional("gap_rel", REAL),
         column("created_at", REAL),
+        optional("path", TEXT),
+        optional("lead", TEXT),
+        optional("document_sha256", TEXT_64),
+        optional("columns_sha256", TEXT_64),
         sa.UniqueConstraint("job_id", "candidate"),
         sa.Index("verdicts_by_outcome", "outcome", "job_id"),
     )
     op.create_table(
         "webhook_deliveries",
         key("id", TEXT_255),
-        column("webhook_id", TEXT_255, index=True),
+        column("webhook_id", TEXT_255),
         column("kind", TEXT_32),
-        reference("job_id", "jobs.id", nullable=True),
         column("state", TEXT_32),
         column("attempts", INTEGER),
         optional("status", INTEGER),
@@ -287,7 +333,7 @@ def upgrade() -> None:
         column("created_at", REAL),
         optional("attempted_at", REAL),
         column("next_attempt_at", REAL),
-        sa.ForeignKeyConstraint(["webhook_id"], ["webhooks.id"], ondelete="CASCADE"),
+        reference("job_id", "jobs.id"),
         sa.Index("webhook_deliveries_by_due", "state", "next_attempt_at"),
     )
     op.create_table(
@@ -304,7 +350,7 @@ def upgrade() -> None:
         column("state", TEXT_32),
         optional("code", TEXT_255),
         optional("message", TEXT),
-        column("epoch", INTEGER),
+        column("attempt_number", INTEGER),
         column("crashes", INTEGER),
         optional("worker_id", TEXT_255),
         optional("lease_expires_at", REAL),
@@ -314,7 +360,7 @@ def upgrade() -> None:
         reference("reused_from", "runs.id", nullable=True, index=True),
         reference("forked_from", "runs.id", nullable=True, index=True),
         optional("kept_checkpoints", JSON),
-        column("planned_steps", INTEGER),
+        optional("planned_steps", INTEGER),
         column("steps_done", INTEGER),
         optional("last_loss", TEXT_32),
         optional("steps_per_second", REAL),
@@ -322,18 +368,11 @@ def upgrade() -> None:
         column("created_at", REAL),
         optional("started_at", REAL),
         optional("finished_at", REAL, index=True),
-        sa.Index("runs_by_claim", "state", "capability", "priority", "created_at"),
-    )
-    op.create_table(
-        "search_steps",
-        reference("search_id", "searches.id", primary_key=True),
-        key("number", INTEGER),
-        reference("job_id", "jobs.id"),
-        column("evaluations", JSON),
-        optional("results", sa.JSON(none_as_null=True)),
-        column("cost", REAL),
-        column("created_at", REAL),
-        sa.UniqueConstraint("job_id"),
+        optional("asked_by", JSON),
+        optional("has_seed", sa.Boolean()),
+        sa.Index(
+            "runs_by_claim", "state", "capability", "priority", "created_at", "job_id", "position"
+        ),
     )
     op.create_table(
         "analysis_results",
@@ -344,7 +383,7 @@ def upgrade() -> None:
     op.create_table(
         "attempts",
         reference("run_id", "runs.id", primary_key=True),
-        key("epoch", INTEGER),
+        key("attempt_number", INTEGER),
         column("state", TEXT_32),
         optional("code", TEXT_255),
         optional("message", TEXT),
@@ -366,24 +405,55 @@ def upgrade() -> None:
         "chunks",
         reference("run_id", "runs.id", primary_key=True),
         key("kind", TEXT_32),
-        key("epoch", INTEGER),
+        key("attempt_number", INTEGER),
         key("first_step", INTEGER),
         column("last_step", INTEGER),
         column("count", INTEGER),
         column("columns", JSON),
         optional("payload", BYTES),
+        optional("checksum", INTEGER),
+    )
+    op.create_table(
+        "submissions",
+        reference("run_id", "runs.id", primary_key=True),
+        key("number", INTEGER),
+        column("attempt_number", INTEGER),
+        column("key", sa.String(length=63)),
+        column("scheduler", TEXT_32),
+        optional("scheduler_id", TEXT_255),
+        column("launcher", TEXT_255),
+        column("launcher_digest", TEXT_255),
+        column("plan", JSON),
+        column("folder", TEXT),
+        column("state", TEXT_32),
+        optional("reason", TEXT),
+        optional("exit_status", INTEGER),
+        optional("start", INTEGER),
+        column("created_at", REAL),
+        optional("started_at", REAL),
+        column("earlier_seconds", REAL),
+        optional("ended_at", REAL),
+        sa.UniqueConstraint("key"),
+        sa.Index(
+            "submissions_open",
+            "run_id",
+            unique=True,
+            sqlite_where=IS_OPEN,
+            postgresql_where=IS_OPEN,
+        ),
     )
     op.create_table(
         "chunk_columns",
         key("run_id", TEXT_255),
         key("kind", TEXT_32),
-        key("epoch", INTEGER),
+        key("attempt_number", INTEGER),
         key("first_step", INTEGER),
         key("name", TEXT_255),
         column("payload", BYTES),
+        optional("checksum", INTEGER),
         sa.ForeignKeyConstraint(
-            ["run_id", "kind", "epoch", "first_step"],
-            ["chunks.run_id", "chunks.kind", "chunks.epoch", "chunks.first_step"],
+            ["run_id", "kind", "attempt_number", "first_step"],
+            ["chunks.run_id", "chunks.kind", "chunks.attempt_number", "chunks.first_step"],
             ondelete="CASCADE",
         ),
     )
@@ -393,27 +463,33 @@ def upgrade() -> None:
         sa.column("holder", sa.String),
         sa.column("expires_at", sa.Float),
     )
-    op.bulk_insert(duties, [{"name": name, "holder": "", "expires_at": 0.0} for name in DUTIES])
+    holders = dict.fromkeys(DUTIES, "") | {DEPLOYMENT: secrets.token_hex(4)}
+    op.bulk_insert(
+        duties,
+        [{"name": name, "holder": holder, "expires_at": 0.0} for name, holder in holders.items()],
+    )
 
 
 def downgrade() -> None:
     for table in (
         "chunk_columns",
+        "submissions",
         "chunks",
         "baseline_runs",
         "attempts",
         "analysis_results",
-        "search_steps",
         "runs",
         "webhook_deliveries",
         "verdicts",
+        "statements",
         "sign_offs",
-        "searches",
+        "new_questions",
         "job_tags",
         "job_notes",
         "idempotency_keys",
-        "gap_charts",
+        "healings",
         "events",
+        "evaluation_bundles",
         "arms",
         "analyses",
         "jobs",
@@ -423,6 +499,7 @@ def downgrade() -> None:
         "webhooks",
         "tokens",
         "imported_groups",
+        "goldens",
         "duties",
         "data_reads",
         "baselines",
