@@ -49,3 +49,29 @@ def test_the_advice_after_a_fail_names_the_worst_layer(database, watched):
     ((document, text),) = outcome.verdicts
     assert document["verdict"] == "fail"
     assert "0.up" in text
+
+
+@pytest.mark.parametrize(
+    ("engine", "named"), [("emulated", False), ("external", True), ("command", True)]
+)
+def test_underflow_counts_where_a_users_trainer_reports_it(database, recorded, engine, named):
+    """Of our own engines the signal to noise has it; a series that ended early counts as it was,
+    where NaN is a step without a value.
+    """
+    job_id = recorded({"nvfp4": 0.2})
+    at = np.arange(0, 1500, 25)
+    columns = {
+        "0.up/grad/underflow_share": np.where(at < 600, 0.3, np.nan),
+        "0.up/grad/snr_db": np.full(len(at), 9.0),
+        "0.up/grad/seen_share": np.full(len(at), 0.25),
+    }
+    with database.write() as session:
+        session.get_one(Job, job_id).engine = engine
+        for run in session.get_one(Job, job_id).runs:
+            if run.arm.name == "nvfp4":
+                store.append(session, run.id, "layers", 1, at, columns)
+    with database.read() as session:
+        _, candidate = session.get_one(Job, job_id).arms
+        expected = {("0.up", "grad"): 9.0}
+        expected |= {("0.up", "grad", "underflow_share"): 0.3} if named else {}
+        assert layer_snr.late_values(session, candidate) == expected
