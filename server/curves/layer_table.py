@@ -18,7 +18,7 @@ from server.database.metrics import store
 from server.json_numbers import Number, number
 from training.step_values import PROJECTIONS
 
-GRAD_NORM, SNR = "grad_norm", "snr_db"
+GRAD_NORM = "grad_norm"
 LAYERS = "layers"
 """The kind of their chunks."""
 _NORM_KIND = "layer_grad_norm"

@@ -7,9 +7,9 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from parity.frozen import frozen
+from parity.judging.verdict.layer_statistics import SNR, UNDERFLOW
 from server.curves.layer_table import (
     GRAD_NORM,
-    SNR,
     Columns,
     HeatMapCells,
     LayerTable,
@@ -54,7 +54,8 @@ def layers(
         str | None,
         Query(
             max_length=100,
-            description="default: snr_db if recorded, else the first; grad_norm has no operand",
+            description="default: snr_db, else underflow_share, else the first that is recorded; "
+            "grad_norm has no operand",
         ),
     ] = None,
     operand: Annotated[
@@ -102,8 +103,8 @@ def layers(
         for subtracted, candidate in itertools.product(dict.fromkeys([minus, None]), operands):
             of = _one_of("operand", candidate, there.operands) if there.operands else None
             names = [*there.of_operand.get(of or "", []), *([GRAD_NORM] if there.has_norms else [])]
-            usual = SNR if statistic is None and SNR in names else statistic
-            chosen = _one_of("statistic", usual, names)
+            usual = next((name for name in (SNR, UNDERFLOW) if name in names), None)
+            chosen = _one_of("statistic", usual if statistic is None else statistic, names)
             of = None if chosen == GRAD_NORM else of
             cells = HeatMapCells(
                 statistic=chosen,
@@ -121,11 +122,13 @@ def layers(
 
 
 def _usual_first(there: Columns, statistic: str | None) -> list[str]:
-    """The operands that have the statistic (default: signal to noise); all of them if none has."""
-    recorded_operands = [
-        operand for operand in there.operands if (statistic or SNR) in there.of_operand[operand]
-    ]
-    return recorded_operands or there.operands
+    """The operands that have the statistic (default: signal to noise, else underflow); all of them
+    if none has.
+    """
+    for usual in (SNR, UNDERFLOW) if statistic is None else (statistic,):
+        if having := [name for name in there.operands if usual in there.of_operand[name]]:
+            return having
+    return there.operands
 
 
 def _one_of(name: str, value: str | None, choices: list[str]) -> str:

@@ -80,8 +80,10 @@ def test_what_is_sent_is_a_heat_map_and_names_layers_after_a_fail(api, job, ende
     table = api.get(f"/api/v1/runs/{run}/layers").json()
     assert table["recorded"]["operands"] == ["gradient nvfp4"]
     assert table["recorded"]["statistics"] == ["amax", "underflow_share"]
+    assert table["statistic"] == "underflow_share"  # which a fail names, before the first by name
     question = {"statistic": "underflow_share", "operand": "gradient nvfp4"}
-    table = api.get(f"/api/v1/runs/{run}/layers", params=question).json()["table"]
+    assert api.get(f"/api/v1/runs/{run}/layers", params=question).json() == table
+    table = table["table"]
     assert table["layers"] == [FC1.split("/")[0], FC2.split("/")[0]]
     assert table["values"] == [[0.01] * 8, [0.0] * 4 + [0.32] * 4]
     assert "statistics by layer and step" in api.get(f"/jobs/{job['id']}").text
