@@ -48,8 +48,8 @@ _PLANNED = (
     (JOB_SEED, range(REPLICATES, 2 * REPLICATES)),
     *((seed, range(1)) for seed in (5, 6, 7, 8)),
     (JOB_SEED, range(2 * REPLICATES, 3 * REPLICATES)),
-    # jobs of two more seeds, after seed 0 had turned out to have larger gaps than the others
-    *((seed, range(1, 2 * REPLICATES)) for seed in (1, 2)),
+    # a job of another seed, after seed 0 had turned out to have larger gaps than the others
+    (1, range(1, 2 * REPLICATES)),
 )
 _PROVED = SWITCHES[1]
 _DIGITS = 4  # of a loss
