@@ -174,12 +174,12 @@ def conclude_healing(session: Session, job: Job) -> JobOutcome:
             write=partial(_leave_out, job.id),
         )
     look = judged_look(session, healing.healed, healing.candidate, setup, arm)
-    kept = partial(_keep_look, forks[0].id, look)
+    keep = partial(_keep_look, forks[0].id, look)
     step = next_switch(setup, [*looks, look])
     if step is None:
         answer = healing_answer(setup, [*looks, look])
-        return JobOutcome(complete=True, write=partial(_end, job.id, answer, kept))
-    return JobOutcome(further=partial(_go_on, job.id, step, kept))
+        return JobOutcome(complete=True, write=partial(_end, job.id, answer, keep))
+    return JobOutcome(further=partial(_go_on, job.id, step, keep))
 
 
 def healing_of(session: Session, job_id: str) -> Healing:

@@ -423,6 +423,11 @@ class Run(Base):
         )
 
     @property
+    def first_step(self) -> int:
+        """The step at which it starts: 0, or where a fork goes on from its parent."""
+        return 0 if self.kind != "heal" or self.arm.then is None else self.arm.then.from_step
+
+    @property
     def length(self) -> int:
         """Its planned steps; of a user's own run of which nobody stated them, those that it has
         taken.

@@ -36,7 +36,7 @@ def run_times(runs: Sequence[Run], slots: int) -> Mapping[str, tuple[float, floa
         if speed is None:
             continue
         start = heapq.heappop(free_at)
-        end = start + max(0, run.length - run.steps_done) / speed
+        end = start + max(0, run.length - max(run.steps_done, run.first_step)) / speed
         heapq.heappush(free_at, end)
         times[run.id] = start, end
     return times

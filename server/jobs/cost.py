@@ -124,7 +124,7 @@ def _device_seconds(session: Session, runs: Sequence[Run]) -> Mapping[str, float
         seconds = _ended.get(_key(run), float)
         is_estimated = run.state not in RUN_ENDED and run.job.engine != "external"
         if seconds is None and is_estimated and run.steps_per_second:
-            seconds = run.steps_done / run.steps_per_second
+            seconds = max(0, run.steps_done - run.first_step) / run.steps_per_second
         if seconds is not None:
             found[run.id] = seconds
     found |= _step_seconds(

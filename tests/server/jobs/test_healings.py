@@ -21,10 +21,12 @@ from parity_lab.server.tables import AnalysisResult, Healing, parents_in_use
 from server.curves import judged_curves
 from server.database.metrics import store
 from server.database.tables import Job, Run
+from server.documents.progress import run_times
 from server.errors import ConflictError, InvalidError, NotFoundError
 from server.jobs import baselines, forecasts, noise_tables
 from server.jobs.again import request_of
 from server.jobs.conclude import conclude, unjudged_jobs
+from server.jobs.cost import cost_of
 from server.jobs.fingerprint import equal_run, job_spec, unsound
 from server.jobs.judge_input import case_of
 from server.jobs.lifecycle import cancel_job
@@ -148,6 +150,21 @@ def test_a_fork_that_fails_ends_the_healing_without_an_answer(database, worker_d
         assert (job.status, job.code) == ("failed", "CHECKPOINT_NOT_FOUND")
         assert {run.state for run in job.runs} == {"finished", "failed", "cancelled"}
         assert session.get_one(Healing, healing).answer is None
+
+
+def test_a_fork_costs_the_steps_that_it_trains(database, failed):
+    healing = submitted(database, failed)
+    with database.write() as session:
+        job = session.get_one(Job, healing)
+        running = next(run for run in job.runs if run.state == "queued")
+        running.state, running.attempt_number = "running", 1
+        running.steps_done, running.steps_per_second = 900, 2.0
+        assert running.first_step == 700
+        assert cost_of(session, job, None).device_seconds == 100.0
+        assert run_times([running], 1) == {running.id: (0.0, 50.0)}
+        running.steps_done = 0  # it compiles
+        assert cost_of(session, job, None).device_seconds == 0.0
+        assert run_times([running], 1) == {running.id: (0.0, 150.0)}
 
 
 def test_a_cancelled_healing_leaves_no_open_run(database, failed):
