@@ -8,12 +8,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from types import UnionType
-from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 import yaml
 
 from parity.canonical_json import fields_of
 from parity.cards.card import Card
+from parity.cards.golden_card import GoldenCard
 from parity.comparing.policy_file import yaml_value
 from parity.typed_json import shown
 from parity.wording import did_you_mean
@@ -33,7 +34,15 @@ class CardError(ValueError):
     """A file that is no card; the message names the place, its value and what was expected."""
 
 
-def card_yaml(card: Card) -> str:
+AnyCard = Card | GoldenCard
+_KINDS: Mapping[str, type[AnyCard]] = {
+    schema: kind
+    for kind in (Card, GoldenCard)
+    for schema in get_args(get_type_hints(kind)["schema"])
+}
+
+
+def card_yaml(card: AnyCard) -> str:
     """The YAML of a card: its fields in their order, the same text for the same card."""
     text: str = yaml.safe_dump(
         plain(card), sort_keys=False, allow_unicode=False, width=math.inf, default_flow_style=False
@@ -41,20 +50,20 @@ def card_yaml(card: Card) -> str:
     return text
 
 
-def read_card(text: str, path: str) -> Card:
+def read_card(text: str, path: str) -> AnyCard:
     """The card in YAML text from a file; CardError names the place of what is wrong, InputError
     what is no YAML.
     """
     value = yaml_value(text, path, as_text=True)
     if not isinstance(value, dict) or "schema" not in value:
         raise CardError(f"{path}: is no card; expected the YAML that `parity card` writes")
-    known = get_type_hints(Card)["schema"]
-    if value["schema"] not in get_args(known):
+    schema = value["schema"]
+    if not isinstance(schema, str) or schema not in _KINDS:
         raise CardError(
-            f"{path}: schema is {shown(value['schema'])}; this parity reads "
-            f"{' and '.join(get_args(known))}; install the version that wrote the card"
+            f"{path}: schema is {shown(schema)}; this parity reads {' and '.join(_KINDS)}; install "
+            "the version that wrote the card"
         )
-    return cast("Card", _record(value, Card, path, ""))
+    return cast("AnyCard", _record(value, _KINDS[schema], path, ""))
 
 
 def plain(value: object) -> Any:
@@ -87,7 +96,7 @@ def _record(value: object, kind: type[Any], path: str, place: str) -> object:
 
 def _read(value: object, hint: Any, path: str, place: str) -> object:
     """A value of the kind that a field has."""
-    if get_origin(hint) is UnionType:
+    if get_origin(hint) in (UnionType, Union):
         if isinstance(value, str) and value in _NULLS:
             return None
         hint = get_args(hint)[0]
@@ -100,7 +109,8 @@ def _read(value: object, hint: Any, path: str, place: str) -> object:
     if origin is dict:
         if not isinstance(value, dict):
             raise _refused(path, place, value, "names with values")
-        return {key: _read(item, str, path, _joined(place, key)) for key, item in value.items()}
+        kind = get_args(hint)[1]
+        return {key: _read(item, kind, path, _joined(place, key)) for key, item in value.items()}
     if is_dataclass(hint):
         return _record(value, cast("type[Any]", hint), path, place)
     if not isinstance(value, str):

@@ -6,7 +6,9 @@ import re
 from collections.abc import Iterator, Sequence
 
 from parity.cards.card import Card, CardArm, CardCandidate, CardStatement
-from parity.cards.card_file import CardError, card_yaml
+from parity.cards.card_file import AnyCard, CardError, card_yaml
+from parity.cards.golden_card import GoldenCard
+from parity.golden.words import MARKS as GOLDEN_MARKS
 from parity.report.formats.markdown import escaped, markdown_table
 from parity.report.words import MARKS
 from parity.wording import (
@@ -27,16 +29,53 @@ _FENCED = re.compile(
 )
 
 
-def card_markdown(card: Card) -> str:
+def card_markdown(card: AnyCard) -> str:
     """The Markdown of a card, all of it from its fields; names and statements have no markup."""
-    sections = [
+    if isinstance(card, GoldenCard):
+        sections = _golden_sections(card)
+    else:
+        sections = _sections(card)
+    sections.append(_folded(card_yaml(card)))
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def _golden_sections(card: GoldenCard) -> list[str]:
+    stated = [
+        f"{name} {value}"
+        for name in ("changed", "fork", "container", "hardware", "data")
+        if (value := getattr(card, name)) is not None
+    ]
+    lines = (
+        card.scope,
+        f"{card.steps:,} steps from step {card.first_step:,}"
+        + (
+            f", {card.unjudged_steps:,} behind the golden's last not judged"
+            * bool(card.unjudged_steps)
+        ),
+        f"stated, on no record: {', '.join([*stated, *card.random]) or 'nothing'}",
+        *(f"{name.replace('_', ' ')}: {value:g}" for name, value in card.measured.items()),
+        f"parity {card.parity}",
+    )
+    digests = zip((card.run, *card.goldens), (card.run_sha256, *card.goldens_sha256), strict=False)
+    return [
+        f"### {GOLDEN_MARKS[card.answer]} {escaped(card.headline)}",
+        escaped(card.question),
+        "\n".join(
+            [
+                *(f"- {escaped(minus(line))}" for line in lines),
+                *(f"- {escaped(f'{name}: sha256 {digest}')}" for name, digest in digests),
+            ]
+        ),
+    ]
+
+
+def _sections(card: Card) -> list[str]:
+    return [
         f"### {MARKS[card.state]} {escaped(card.headline)}",
         escaped(card.question),
         markdown_table([_HEADS, *(_row(candidate) for candidate in card.candidates)]),
         "\n".join(f"- {line}" for line in _lines(card)),
-        _folded(card_yaml(card)),
     ]
-    return "\n\n".join(section for section in sections if section) + "\n"
 
 
 def yaml_of_markdown(text: str, path: str) -> str:

@@ -4,11 +4,12 @@ the evidence at hand does not have it.
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from parity.cards.card import Card, CardCandidate
 from parity.cards.card_file import plain
+from parity.cards.golden_card import GoldenCard
 from parity.frozen import frozen
 from parity.judging.bundles.evidence import RELATIVE_TOLERANCE
 from parity.judging.decision import worst
@@ -19,6 +20,7 @@ Result = Literal["verified", "differs", "not verified", "other judge"]
 _HEX = re.compile("[0-9a-f]{64}")
 _ABSOLUTE_TOLERANCE = 1e-12  # nats, of a gap of zero
 _MAX_DIFFERENCES = 100
+_NO_RECORD = "on no record"
 
 
 @frozen
@@ -49,10 +51,55 @@ def check_card(card: Card, recomputed: Card, *, is_rejudged: bool) -> CardCheck:
     """A card compared with the one that its evidence gives. `is_rejudged`: this judge, which wrote
     the card, judged that evidence; else the evidence has only what another judge recorded.
     """
-    differences, unverified, verified = [*_contradictions(card)], [], []
     stated, expected = _leaves(card), _leaves(recomputed)
+    return _compared(
+        stated,
+        expected,
+        [*_contradictions(card)],
+        lambda name: _beyond_evidence(name, card, recomputed, stated, expected),
+        agreed="verified" if is_rejudged else "other judge",
+    )
+
+
+def check_golden_card(card: GoldenCard, recomputed: GoldenCard) -> CardCheck:
+    """A card of a golden check compared with the one that its run and goldens give."""
+    stated, expected = (dict(_flat(plain(one), "")) for one in (card, recomputed))
+    return _compared(
+        stated,
+        expected,
+        [*_golden_contradictions(card)],
+        lambda name: _NO_RECORD if name == "parity" else "",
+        agreed="verified",
+    )
+
+
+def check_golden_alone(card: GoldenCard) -> CardCheck:
+    """What a card of a golden check shows without its run and goldens."""
+    differences = tuple(_golden_contradictions(card))
+    return CardCheck(
+        result="differs" if differences else "not verified",
+        differences=differences,
+        unverified=("every field: no evidence was given; expected the run and its goldens",),
+    )
+
+
+def _golden_contradictions(card: GoldenCard) -> Iterator[str]:
+    if not card.headline.startswith(f"{card.answer.upper()}: "):
+        yield f"headline: {shown(card.headline)} in the card, expected {card.answer.upper()} first"
+
+
+def _compared(
+    stated: Mapping[str, Any],
+    expected: Mapping[str, Any],
+    contradictions: list[str],
+    beyond_evidence: Callable[[str], str],
+    *,
+    agreed: Result,
+) -> CardCheck:
+    """The values of a card by their places compared with those that were recomputed."""
+    differences, unverified, verified = contradictions, list[str](), list[str]()
     for name in [*stated, *(name for name in expected if name not in stated)]:
-        if reason := _beyond_evidence(name, card, recomputed, stated, expected):
+        if reason := beyond_evidence(name):
             unverified.append(f"{name}: {reason}")
         elif name.endswith(".by") and (name not in expected or name not in stated):
             continue  # of a statement that differs itself
@@ -66,12 +113,8 @@ def check_card(card: Card, recomputed: Card, *, is_rejudged: bool) -> CardCheck:
             )
         else:
             verified.append(name)
-    if differences:
-        result: Result = "differs"
-    else:
-        result = "verified" if is_rejudged else "other judge"
     return CardCheck(
-        result=result,
+        result="differs" if differences else agreed,
         differences=tuple(differences[:_MAX_DIFFERENCES]),
         unverified=tuple(unverified),
         verified=tuple(verified),
@@ -97,7 +140,7 @@ def _beyond_evidence(
 ) -> str:
     """Why the evidence says nothing of a field; "" where it does."""
     if name == "parity":
-        return "on no record"
+        return _NO_RECORD
     if name in ("job", "failed_by") and recomputed.job is None:
         if card.job is None:
             return ""

@@ -8,6 +8,7 @@ import httpx2
 import pytest
 
 from parity import cli
+from parity.cards.card import Card
 from parity.cards.card_file import plain, read_card
 from parity.cards.card_markdown import yaml_of_markdown
 from server.database.tables import Job
@@ -57,6 +58,7 @@ def test_the_server_writes_the_card_that_the_command_writes(job, run, served):
     answer = httpx2.get(f"{served}/api/v1/jobs/{job}/card.yaml")
     assert answer.headers["content-type"].startswith("application/yaml")
     card = read_card(answer.text, "card.yaml")
+    assert isinstance(card, Card)
     assert (card.job, card.state) == (job, "fail")
     assert plain(card) == json.loads(run("card", job, "--json", "--server", served)[1])
     markdown = httpx2.get(f"{served}/api/v1/jobs/{job}/card.md")

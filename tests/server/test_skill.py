@@ -73,7 +73,7 @@ def test_options_that_the_page_names_exist(run):
         run([*words, "--help-all" if words == ["compare"] else "-h"])[1]
         for words in (
             *(["compare"], ["gate"], ["card"], ["verify"], ["plan"], ["status"]),
-            *(["golden", "update"], ["sign-off"], ["new-question"]),
+            *(["golden", "check"], ["golden", "update"], ["sign-off"], ["new-question"]),
         )
     )
     for option in set(re.findall(r"--[a-z][a-z-]+", TEXT)):

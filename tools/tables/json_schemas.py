@@ -13,6 +13,7 @@ from pydantic_core.core_schema import FloatSchema
 from typing_extensions import TypedDict
 
 from parity.cards.card import Card
+from parity.cards.golden_card import GoldenCard
 from parity.cli.cards.verify_card import CardCheckDocument
 from parity.cli.verify import BundleCheckDocument
 from parity.design.plan import Plan
@@ -32,6 +33,7 @@ DOCUMENTS: Mapping[str, Any] = {
     "card-check": CardCheckDocument,
     "gate": GateDocument,
     "golden": GoldenDocument,
+    "golden-card": GoldenCard,
     "job": JobDocument,
     "plan": Plan,
     "report": ReportDocument,

@@ -1,6 +1,5 @@
 """The command `card`: write the verification card of a verdict."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,8 +13,9 @@ from parity.cli.inputs.policy import PolicyOptions
 from parity.cli.inputs.table_arms import TableOptions
 from parity.cli.terminal.option_words import OUTPUT, POLICY
 from parity.cli.terminal.options import argument, basic, flag, flat, option
-from parity.cli.terminal.output import print_json, print_lines, write_file
+from parity.cli.terminal.output import print_json, print_lines
 from parity.cli.terminal.shared_options import Server
+from parity.cli.terminal.written_card import check_card_path, write_card
 from parity.cli.terminal.wrong_calls import UsageError
 from parity.gate.exit_codes import EXIT_CODES
 
@@ -66,8 +66,8 @@ def card(
     """
     if sum((to is not None, markdown, as_json)) > 1:
         raise UsageError("--to, --markdown and --json exclude each other; give only one of them")
-    if to is not None and Path(to).suffix == ".md":
-        raise UsageError(f"--to is {to}, which is the Markdown's name; expected such as card.yaml")
+    if to is not None:
+        check_card_path(to, "--to")
     request = ComparisonRequest(
         runs=what,
         stated=stated,
@@ -82,9 +82,7 @@ def card(
             f"{what[0]}: {found.differences[0]}; expected evidence that `parity verify` confirms"
         )
     if to is not None:
-        twin = str(Path(to).with_suffix(".md"))
-        write_file(to, card_yaml(found.card).encode())
-        write_file(twin, card_markdown(found.card).encode())
+        twin = write_card(to, found.card)
         print_lines([found.card.headline, f"written: {to} and {twin}"])
     elif as_json:
         print_json(plain(found.card))

@@ -1,18 +1,33 @@
 """`parity verify CARD`: what recomputation says of a card, printed."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TypedDict
 
-from parity.cards.card import Card
-from parity.cards.card_file import read_card
+from parity.cards.card_file import AnyCard, read_card
 from parity.cards.card_markdown import card_markdown, yaml_of_markdown
-from parity.cards.check_card import CardCheck, Result, check_alone, check_card, other_judge
+from parity.cards.check_card import (
+    CardCheck,
+    Result,
+    check_alone,
+    check_card,
+    check_golden_alone,
+    check_golden_card,
+    other_judge,
+)
+from parity.cards.golden_card import GoldenCard, make_golden_card
 from parity.cli.cards.evidence import card_of_evidence
 from parity.cli.compare.comparisons import ComparisonRequest
+from parity.cli.golden.files import run_and_goldens
+from parity.cli.golden.on_server import is_kept
+from parity.cli.inputs.columns import stated_columns
 from parity.cli.terminal.output import print_json, print_lines
 from parity.cli.terminal.shared_options import Server
+from parity.cli.terminal.wrong_calls import UsageError
 from parity.comparing.policy_file import read_yaml_text
 from parity.gate.exit_codes import EXIT_CODES
+from parity.golden.answers import Answer
+from parity.golden.check import check_golden, check_restart, read_goldens
 from parity.judging.decision import State
 from parity.version import JUDGE_VERSION
 
@@ -28,13 +43,15 @@ _CODES = {
 class CardCheckDocument(TypedDict):
     """What `verify CARD --json` prints: the result, the card's state and headline, a line for each
     field that differs or could not be verified, and the names of those that agree.
+
+    A golden check has an answer in place of the state, and no judge made it.
     """
 
     card: str
     result: Result
-    state: State
+    state: State | Answer
     headline: str
-    made_by_judge: str
+    made_by_judge: str | None
     this_judge: str
     differences: list[str]
     not_verified: list[str]
@@ -61,7 +78,7 @@ def verify_card(path: str, request: ComparisonRequest, server: Server, *, as_jso
     return EXIT_CODES[_CODES[check.result]]
 
 
-def _read(path: str) -> tuple[Card, tuple[str, ...]]:
+def _read(path: str) -> tuple[AnyCard, tuple[str, ...]]:
     """The card in a file, and a line where its Markdown is not the one of the card."""
     text = read_yaml_text(path).replace("\r\n", "\n")
     if Path(path).suffix != ".md":
@@ -72,7 +89,9 @@ def _read(path: str) -> tuple[Card, tuple[str, ...]]:
     return card, ("Markdown: the text is not the one of the card folded into it",)
 
 
-def _check(card: Card, request: ComparisonRequest, server: Server) -> CardCheck:
+def _check(card: AnyCard, request: ComparisonRequest, server: Server) -> CardCheck:
+    if isinstance(card, GoldenCard):
+        return _check_golden(card, request)
     if not request.runs:
         return check_alone(card)
     found = card_of_evidence(request, server)
@@ -83,15 +102,39 @@ def _check(card: Card, request: ComparisonRequest, server: Server) -> CardCheck:
     return check_card(card, found.card, is_rejudged=found.is_rejudged)
 
 
-def _lines(path: str, card: Card, check: CardCheck) -> list[str]:
+def _check_golden(card: GoldenCard, request: ComparisonRequest) -> CardCheck:
+    """A golden check made again, with what the card says was stated."""
+    files = request.runs
+    if not files:
+        return check_golden_alone(card)
+    is_restart = len(files) == 1 and card.changed == "resume"
+    run, goldens = (files[0], []) if is_restart else run_and_goldens(files)
+    if kept := next(filter(is_kept, goldens), None):
+        raise UsageError(f"{kept}: a server's golden; expected the file that the card is of")
+    columns = stated_columns(request.stated.column, request.stated.pattern).of_run("run", run)
+    facts = replace(card.stated(), columns=columns)
+    if is_restart:
+        again = check_restart(run, facts)
+    else:
+        again = check_golden(
+            read_goldens(goldens), run, facts, changed=card.changed, fork=card.fork
+        )
+    return check_golden_card(card, make_golden_card(again))
+
+
+def _judge(card: AnyCard) -> str | None:
+    return None if isinstance(card, GoldenCard) else card.judge
+
+
+def _lines(path: str, card: AnyCard, check: CardCheck) -> list[str]:
     """The result, then each field that differs, and each that could not be verified."""
     agreed = f"{len(check.verified)} fields agree"
     heads = {
         "verified": f"verified: {path}: {agreed} with the evidence (to 1e-9)",
         "differs": f"differs: {path} is not what its evidence gives",
         "not verified": f"not verified: {path} does not contradict itself; no more is known",
-        "other judge": f"not judged again: {path} is of judge {card.judge}, this is {JUDGE_VERSION}"
-        + (f"; {agreed} with what the bundle records" if check.verified else ""),
+        "other judge": f"not judged again: {path} is of judge {_judge(card)}, this is "
+        f"{JUDGE_VERSION}" + (f"; {agreed} with what the bundle records" if check.verified else ""),
     }
     return [
         heads[check.result],
@@ -101,13 +144,13 @@ def _lines(path: str, card: Card, check: CardCheck) -> list[str]:
     ]
 
 
-def _document(path: str, card: Card, check: CardCheck) -> CardCheckDocument:
+def _document(path: str, card: AnyCard, check: CardCheck) -> CardCheckDocument:
     return {
         "card": path,
         "result": check.result,
-        "state": card.state,
+        "state": card.answer if isinstance(card, GoldenCard) else card.state,
         "headline": card.headline,
-        "made_by_judge": card.judge,
+        "made_by_judge": _judge(card),
         "this_judge": JUDGE_VERSION,
         "differences": list(check.differences),
         "not_verified": list(check.unverified),

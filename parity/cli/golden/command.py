@@ -9,19 +9,22 @@ from typing import Annotated, Any
 
 import typer
 
+from parity.cards.golden_card import make_golden_card
 from parity.cli.connection import ServerConnection, ServerQuery
 from parity.cli.git import git
 from parity.cli.golden import on_server
+from parity.cli.golden.files import is_golden_or_kept, run_and_goldens
 from parity.cli.inputs.columns import pattern_option, stated_columns
 from parity.cli.terminal.help import Group
 from parity.cli.terminal.option_words import OUTPUT, RECIPE_WORDS
-from parity.cli.terminal.options import Options, argument, flat, option, repeatable
+from parity.cli.terminal.options import Options, argument, flat, option, refuse, repeatable
 from parity.cli.terminal.output import write_file
 from parity.cli.terminal.shared_options import Json
 from parity.cli.terminal.typed_command import typed_command
+from parity.cli.terminal.written_card import check_card_path, write_card
 from parity.cli.terminal.wrong_calls import UsageError
 from parity.gate.exit_codes import EXIT_CODES
-from parity.golden.check import RunFacts, check_golden, check_restart, read_goldens
+from parity.golden.check import Check, RunFacts, check_golden, check_restart, read_goldens
 from parity.golden.formats import document, history_lines, junit, markdown, text_lines
 from parity.golden.golden_file import is_golden, read_golden
 from parity.golden.measured import CHANGES
@@ -106,6 +109,11 @@ class CheckFiles(Options, panel=OUTPUT):
     markdown: str | None = option(
         None, "Write the text of a pull-request comment to this file.", "FILE"
     )
+    card: str | None = option(
+        None,
+        "Write a card of the check, which `parity verify` makes again, and its Markdown.",
+        "card.yaml",
+    )
 
     def write(self, checked: Mapping[str, Any]) -> None:
         """Write the reports that are wanted, and GitHub's where it runs this."""
@@ -145,40 +153,49 @@ def check(
     Exits with 0 if the run is identical or differs by numerics only, 1 if it is worse or better, or
     set-up or data changed, and 3 if these runs cannot tell.
     """
-    checked = _checked(files, stated, at)
+    if reports.card is not None:
+        check_card_path(reports.card, "--card")
+    kept = [file for file in files if on_server.is_kept(file)]
+    if kept:
+        refuse(reports.given("card"), f"needs the file of the golden, but {kept[0]} is a server's")
+        checked = _checked_by_server(files, stated, at)
+    else:
+        made = _check(files, stated)
+        checked = document(made)
+        if reports.card is not None:
+            write_card(reports.card, make_golden_card(made))
     reports.write(checked)
     out.show(checked, text_lines(checked))
     code: int = checked["exit_code"]
     return code
 
 
-def _checked(files: Sequence[str], stated: RunOptions, at: ServerConnection) -> Mapping[str, Any]:
-    """The document of a check, by a server where it keeps the goldens."""
-    if len(files) == 1 and stated.changed == "resume" and not _is_golden(files[0]):
-        return document(check_restart(files[0], stated.facts(files[0]), option=RECIPE))
-    run, goldens = _run_and_goldens(files)
-    if any(map(on_server.is_kept, goldens)):
-        on_server.refuse_files(goldens)
-        with at.client() as client:
-            return on_server.checked(
-                client,
-                goldens,
-                run,
-                stated.facts(run),
-                changed=stated.changed,
-                fork=stated.fork,
-            )
-    return document(
-        check_golden(
-            read_goldens(goldens),
-            run,
-            stated.facts(run),
-            changed=stated.changed,
-            fork=stated.fork,
-            accept=f'parity golden update {goldens[0]} {run} --reason "…"',
-            option=RECIPE,
-        )
+def _check(files: Sequence[str], stated: RunOptions) -> Check:
+    """The check of a run by goldens in files, or of a restart in one log."""
+    if len(files) == 1 and stated.changed == "resume" and not is_golden_or_kept(files[0]):
+        return check_restart(files[0], stated.facts(files[0]), option=RECIPE)
+    run, goldens = run_and_goldens(files)
+    return check_golden(
+        read_goldens(goldens),
+        run,
+        stated.facts(run),
+        changed=stated.changed,
+        fork=stated.fork,
+        accept=f'parity golden update {goldens[0]} {run} --reason "…"',
+        option=RECIPE,
     )
+
+
+def _checked_by_server(
+    files: Sequence[str], stated: RunOptions, at: ServerConnection
+) -> Mapping[str, Any]:
+    """The document of a check by the server that keeps the goldens."""
+    run, goldens = run_and_goldens(files)
+    on_server.refuse_files(goldens)
+    with at.client() as client:
+        return on_server.checked(
+            client, goldens, run, stated.facts(run), changed=stated.changed, fork=stated.fork
+        )
 
 
 @golden.command(epilog="parity golden update llama.golden.jsonl run.csv --reason 'image 26.06'")
@@ -322,33 +339,11 @@ def remove(
     return at.show(removed, on_server.golden_lines(removed))
 
 
-def _is_golden(file: str) -> bool:
-    return on_server.is_kept(file) or is_golden(file)
-
-
 def _not_accepted(checked: Mapping[str, Any], sentence: str, out: Json) -> int:
     """Print the answer because of which a golden was not written; the exit code."""
     out.show(checked, text_lines(checked))
     print(f"parity: {sentence}", file=sys.stderr)
     return checked["exit_code"] or EXIT_CODES["fail"]
-
-
-def _run_and_goldens(files: Sequence[str]) -> tuple[str, list[str]]:
-    """The run and the goldens among the files of a call, whatever their order."""
-    goldens = [file for file in files if _is_golden(file)]
-    runs = [file for file in files if file not in goldens]
-    if len(runs) == 1 and goldens:
-        return runs[0], goldens
-    if not goldens:
-        raise UsageError(
-            f"none of {', '.join(files)} is a golden; `parity golden update NAME.golden.jsonl "
-            f"{runs[0]}` writes one of a run"
-        )
-    named = ", ".join(runs) or "none"
-    raise UsageError(
-        f"expected one run in addition to {', '.join(goldens)}, found {named}: give the file or "
-        "source of one run"
-    )
 
 
 def _update_document(written: Written) -> dict[str, object]:

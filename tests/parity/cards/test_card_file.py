@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import yaml
 
+from parity.cards.card import Card
 from parity.cards.card_file import CardError, card_yaml, plain, read_card
 from parity.cards.check_card import check_card
 from parity.comparing.statements import InputError
@@ -53,7 +54,9 @@ def test_numbers_that_are_not_finite_are_read():
     text = card_yaml(card)
     for written in (".inf", '".inf"', "inf"):
         changed = text.replace(str(card.candidates[0].gap.mean), written, 1)
-        assert math.isinf(read_card(changed, "card.yaml").candidates[0].gap.mean)
+        read = read_card(changed, "card.yaml")
+        assert isinstance(read, Card)
+        assert math.isinf(read.candidates[0].gap.mean)
 
 
 @pytest.mark.parametrize(

@@ -121,7 +121,7 @@ def test_a_card_of_another_judge_is_not_judged_again(
     ("arguments", "said"),
     [
         (("card", "nowhere.zip"), "no such file"),
-        (("card", "{bundle}", "--to", "card.md"), "the Markdown's name"),
+        (("card", "{bundle}", "--to", "card.md"), "expected a name such as card.yaml"),
         (("card", "{bundle}", "--markdown", "--json"), "exclude each other"),
         (("verify", "{bundle}", "{bundle}"), "expected a bundle alone"),
         (("verify", "nowhere.yaml"), "cannot be read"),

@@ -1,0 +1,46 @@
+"""`parity golden check --card`, and `parity verify` of what it wrote."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.parity.cli.schemas import check
+
+Run = Callable[..., tuple[int, str, str]]
+EXAMPLES = Path(__file__).parents[4] / "examples" / "golden"
+OLD, NEW, WORSE = (str(EXAMPLES / f"{name}.csv") for name in ("old", "new", "worse"))
+
+
+@pytest.fixture
+def golden(tmp_path: Path, run: Run) -> str:
+    path = str(tmp_path / "tiny.golden.jsonl")
+    run("golden", "update", path, OLD, "--recipe", "bf16", "--container", "26.04")
+    return path
+
+
+@pytest.mark.parametrize(("checked", "other", "code"), [(NEW, WORSE, 0), (WORSE, NEW, 1)])
+def test_a_check_is_made_again_with_what_was_stated(
+    checked: str, other: str, code: int, golden: str, tmp_path: Path, run: Run
+) -> None:
+    card = str(tmp_path / "card.yaml")
+    stated = ("--changed", "container", "--container", "26.06")
+    assert run("golden", "check", checked, golden, *stated, "--card", card)[0] == code
+    for written in (card, str(tmp_path / "card.md")):
+        assert run("verify", written, checked, golden)[0] == 0
+        assert run("verify", written, other, golden)[0] == 1
+        assert run("verify", written)[0] == 3
+    document = json.loads(run("verify", card, golden, checked, "--json")[1])
+    check("card-check", document)
+    assert (document["result"], document["made_by_judge"]) == ("verified", None)
+
+
+def test_a_card_of_a_servers_golden_needs_its_file(golden: str, tmp_path: Path, run: Run) -> None:
+    card = str(tmp_path / "card.yaml")
+    code, _, err = run("golden", "check", NEW, "server:tiny", "--card", card)
+    assert (code, "needs the file of the golden" in err) == (2, True)
+    run("golden", "check", NEW, golden, "--card", card)
+    code, _, err = run("verify", card, NEW, "server:tiny")
+    assert (code, "a server's golden" in err) == (2, True)
+    assert run("golden", "check", NEW, golden, "--card", "card.md")[0] == 2
