@@ -55,7 +55,10 @@ JOBS: Mapping[str, Job] = {
         f"{REPLICATES} runs of seed {seed}": tuple((seed, number) for number in range(REPLICATES))
         for seed in (JOB_SEED, 1)
     },
-    f"6 runs of seed {JOB_SEED}": tuple((JOB_SEED, number) for number in range(6)),
+    **{
+        f"{runs} runs of seed {JOB_SEED}": tuple((JOB_SEED, number) for number in range(runs))
+        for runs in (6, 12)
+    },
     "a run of 6 seeds": tuple((seed, 0) for seed in range(6)),
 }
 _LATE = round((1.0 - WINDOW_FRACTION) * STEPS)
