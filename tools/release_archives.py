@@ -25,7 +25,7 @@ HOSTS = {"lightning", "pytest", "pytorch_lightning", "transformers"}
 """Whoever calls a plug-in has them: no installation of ours needs them."""
 STUBS = {"_typeshed"}
 """Type checkers alone import it."""
-REQUIRED = ("parity/py.typed", "parity/cli/__init__.py")
+REQUIRED = ("parity/SKILL.md", "parity/cli/__init__.py", "parity/py.typed")
 BESIDE_PACKAGES = {
     ".gitignore",
     "CHANGELOG.md",

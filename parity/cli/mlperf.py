@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -13,6 +13,7 @@ from parity.cli.terminal.options import argument, flag, flat, option
 from parity.cli.terminal.shared_options import Json
 from parity.cli.terminal.wrong_calls import UsageError
 from parity.comparing.convergence import CONFIDENCE, NOTICE, ResultFolder, judge_folders
+from parity.comparing.convergence_document import convergence_document
 from parity.gate.exit_codes import exit_code
 from parity.inert import inert
 from parity.judging.policy import parse_margin
@@ -20,8 +21,6 @@ from parity.readers.logs.mlperf_convergence import read_reference_points
 from parity.wording import level_percent, short_percent, signed
 
 app = typer.Typer()
-
-CONVERGENCE_SCHEMA = "parity.convergence/1"
 
 _HEADINGS = (
     "folder",
@@ -90,14 +89,7 @@ def judge_results(
     if markdown:
         out.show(None, [*_markdown_table(rows), "", about])
     else:
-        document = {
-            "schema": CONVERGENCE_SCHEMA,
-            "benchmark": points[0].benchmark,
-            "notice": NOTICE,
-            "margin": share,
-            "confidence": CONFIDENCE,
-            "results": list(map(_document, results)),
-        }
+        document = convergence_document(points[0].benchmark, share, results)
         out.show_rows(json_value(document), _HEADINGS, rows)
         if not out.as_json:
             print(about, file=sys.stderr)
@@ -141,28 +133,3 @@ def _markdown_table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 def _markdown_cell(text: str) -> str:
     return inert(text).replace("|", "\\|")
-
-
-def _document(result: ResultFolder) -> dict[str, Any]:
-    tax, reference = result.answer.tax, result.reference
-    return {
-        "folder": result.folder,
-        "system": result.system,
-        "precision": result.precision,
-        "batch_size": result.batch_size,
-        "runs": result.runs,
-        "converged": result.converged,
-        "reference": None
-        if reference is None
-        else {
-            "name": reference.name,
-            "precision": reference.precision,
-            "runs": len(reference.samples),
-        },
-        "samples": None if tax is None else tax.geometric[1],
-        "reference_samples": None if tax is None else tax.geometric[0],
-        "more_samples": None if tax is None else tax.estimate,
-        "interval": None if tax is None else [tax.lo, tax.hi],
-        "verdict": result.answer.verdict,
-        "reason": result.answer.reason,
-    }

@@ -16,6 +16,7 @@ from parity.cards.card import Card
 from parity.cards.golden_card import GoldenCard
 from parity.cli.cards.verify_card import CardCheckDocument
 from parity.cli.verify import BundleCheckDocument
+from parity.comparing.convergence_document import ConvergenceDocument
 from parity.design.plan import Plan
 from parity.gate.gate_document import GateDocument
 from parity.golden.golden_document import GoldenDocument
@@ -31,6 +32,7 @@ DOCUMENTS: Mapping[str, Any] = {
     "bundle-check": BundleCheckDocument,
     "card": Card,
     "card-check": CardCheckDocument,
+    "convergence": ConvergenceDocument,
     "gate": GateDocument,
     "golden": GoldenDocument,
     "golden-card": GoldenCard,

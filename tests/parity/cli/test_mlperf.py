@@ -6,6 +6,7 @@ import pytest
 
 from parity.comparing.convergence import NOTICE
 from parity.gate.exit_codes import EXIT_CODES
+from tests.parity.cli.schemas import check
 from tests.parity.readers.logs.mlperf_results import write_reference, write_results
 
 EQUAL, SLOWER = [13, 13, 14, 13, 13], [17, 18, 17, 18, 17]
@@ -20,7 +21,10 @@ def judged(tmp_path, run):
             write_results(tmp_path / name / "llama31_8b", evaluations, **changes)
         path = write_reference(tmp_path / "rcps_llama31_8b.json", **(reference or {}))
         code, out, _ = run("mlperf", str(tmp_path), "--rcp", str(path), "--json", *options)
-        return code, json.loads(out) if out else None
+        if not out:
+            return code, None
+        check("convergence", json.loads(out))
+        return code, json.loads(out)
 
     return judge
 
