@@ -445,8 +445,9 @@ GAP_GROWING = ReasonCode(
     "GAP_GROWING",
     "late phase",
     means="the gap rises, and would reach the margin if it went on",
-    next_step="Find what drives the gap: where it still grows at the end of the schedule, more "
-    "steps of the same kind do not close it.",
+    next_step="See in the picture of the report from which step on the gap grows, and train the "
+    "candidate again with a change from there on: more steps of the same kind do not close a gap "
+    "that still grows.",
 )
 BEYOND_PLAN = ReasonCode(
     "BEYOND_PLAN",

@@ -25,7 +25,7 @@ def accepted_lead(candidate: str, expires_at: str) -> str:
     """The lead of an accepted verdict: nobody is told to wait for a decision that a person has
     made.
     """
-    return f"{candidate} is open, and accepted until {expires_at[:10]}."
+    return f"{candidate} is open, but accepted: you may use it until {expires_at[:10]}."
 
 
 def lapsed_words(sign_off: SignOffDocument) -> str:

@@ -12,6 +12,7 @@ from parity.judging.verdict.advice import named_change
 from parity.report.answer import advising
 from parity.report.view import TrainingView, views_of
 from parity.wording import count, likely
+from server.database.states import JUDGED_IN_VAIN
 from server.database.tables import Job
 from server.errors import StoredFormError
 from server.jobs.fingerprint import job_spec
@@ -38,10 +39,14 @@ class Proposal:
 
 
 def proposal(job: Job) -> Proposal | None:
-    """What the next step of a job's verdicts names; None where it names no recipe and no run, or
-    the job's engine cannot do it.
+    """What the next step of a job names: of one that failed the same job again, else what its
+    verdicts advise. None where that is no recipe and no run, or the job's engine cannot do it.
     """
-    if job.engine == "external" or not job.verdicts or kind_of(job) is not None:
+    if job.engine == "external" or kind_of(job) is not None:
+        return None
+    if job.status == "failed" and job.code not in JUDGED_IN_VAIN:
+        return Proposal(label="Queue it again", patch={})
+    if not job.verdicts:
         return None
     documents = verdict_documents(job)
     view = advising(views_of(documents))

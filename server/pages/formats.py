@@ -148,6 +148,12 @@ def minute(instant: str) -> str:
     return instant[:16].replace("T", " ")
 
 
+def instant_words(at: datetime) -> str:
+    """An instant to come, to the minute: 04:18 UTC today, else 24 Nov, 04:18 UTC."""
+    day = "" if at.date() == datetime.now(UTC).date() else f"{at.day}\u00a0{at:%b}, "
+    return f"{day}{at:%H:%M}\u00a0UTC"
+
+
 def day_or_time(instant: str) -> str:
     """When something was, short and the same until the day ends: 04:18 (UTC) today, 23 Nov,
     2025-11-23.

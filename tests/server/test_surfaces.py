@@ -42,7 +42,7 @@ def test_page_and_list_lead_with_the_acceptance_while_it_holds(api, database, ju
         made = sign_offs.sign_off(session, job_id, "nvfp4", "local", "reruns are queued", 14.0)
         (until,) = {time_text(row.expires_at)[:10] for row in made.sign_offs}
         (signed,) = {row.id for row in made.sign_offs}
-    assert leads() == {f"nvfp4 is open, and accepted until {until}."}
+    assert leads() == {f"nvfp4 is open, but accepted: you may use it until {until}."}
     with database.write() as session:
         sign_offs.revoke(session, job_id, signed, "local", "the reruns failed")
     assert leads() == {"Do not decide on nvfp4 yet."}

@@ -7,7 +7,7 @@ from parity.report.picture.axes import Axes
 from parity.report.picture.judged_panel import drawn_losses, ends_early, name_places
 from parity.report.picture.lines import margin_levels
 from parity.report.picture.scene import Marks, Scene
-from parity.report.picture.svg_parts import NAME_CHARACTERS, percent_text, placed
+from parity.report.picture.svg_parts import NAME_CHARACTERS, SHORT_NAME, percent_text, placed
 from parity.wording import cut, minus, nats_decimals, signed
 
 _MARK_DISTANCE = 4.0  # % of the width, 6 px and more of any plot: nearer marks become one
@@ -16,8 +16,9 @@ _MARK_DISTANCE = 4.0  # % of the width, 6 px and more of any plot: nearer marks 
 # % of the height: above and below, a line's label and those at the edges would meet
 _HIGH, _LOW = 18.0, 86.0
 _LABEL_ROOM = 7.0  # % of the height that a line's label below it takes
+_LABEL_WIDTH = 30.0  # % of the width that a margin's label takes
+_LINE_POINTS = 20  # that stand for a straight line where a label looks for room
 LEFT_HALF = 50.0  # % of the width: a label there stands on the right of its line
-_SHORT_NAME = 12  # characters of the baseline's name on a narrow screen
 _NEAR_EDGE = 8.0  # % of the width, where a label in the middle would stand out
 
 
@@ -107,19 +108,38 @@ def _level_labels(scene: Scene, axes: Axes) -> Iterator[str]:
                 note = f'<tspan class="minor"> ({escape(scene.margin_note)})</tspan>'
             else:
                 note = ""
-            yield (
-                f'<text class="lab strong" x="6" y="{percent_text(axes.y(level))}" '
-                f'dy="-5">{words}{note}</text>'
-            )
+            side = _margin_side(scene, axes, level)
+            yield f'<text {side} y="{percent_text(axes.y(level))}" dy="-5">{words}{note}</text>'
         else:
             yield _lower_margin_label(axes, level, words)
     name = escape(cut(scene.baseline, NAME_CHARACTERS))
-    if len(scene.baseline) > _SHORT_NAME:
+    if len(scene.baseline) > SHORT_NAME:
         name = (
             f'<tspan class="minor">{name}</tspan><tspan '
-            f'class="short">{escape(cut(scene.baseline, _SHORT_NAME))}</tspan>'
+            f'class="short">{escape(cut(scene.baseline, SHORT_NAME))}</tspan>'
         )
     yield f'<text class="lab z" x="6" y="{percent_text(axes.y(0.0))}" dy="14">{name} = 0</text>'
+
+
+def _margin_side(scene: Scene, axes: Axes, level: float) -> str:
+    """The left end of the margin's line; the right end where its label would cover the beginning
+    of the selected candidate and there less is drawn.
+    """
+    trace = scene.traces[scene.selected]
+    drawn = [*trace.dots, *((point["step"], point["mean"]) for point in trace.path)]
+    if trace.trend and scene.window:
+        (first, last), (start, end) = scene.window, trace.trend
+        drawn += [
+            (first + part * (last - first), start + part * (end - start))
+            for part in (index / _LINE_POINTS for index in range(_LINE_POINTS + 1))
+        ]
+    bottom = axes.far_y(level)
+    shares = [
+        axes.x(step) for step, nats in drawn if bottom - _LABEL_ROOM < axes.far_y(nats) < bottom
+    ]
+    left = sum(share < _LABEL_WIDTH for share in shares)
+    right = sum(share > 100.0 - _LABEL_WIDTH for share in shares)
+    return 'class="lab strong end" x="100%" dx="-6"' if right < left else 'class="lab strong" x="6"'
 
 
 def _lower_margin_label(axes: Axes, level: float, words: str) -> str:

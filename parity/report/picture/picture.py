@@ -20,7 +20,7 @@ from parity.report.picture.judged_panel import (
 from parity.report.picture.labels import labels_svg
 from parity.report.picture.lines import levels_svg, lines_svg, stretched_svg
 from parity.report.picture.scene import Scene
-from parity.report.picture.svg_parts import NAME_CHARACTERS
+from parity.report.picture.svg_parts import NAME_CHARACTERS, SHORT_NAME
 from parity.wording import cut
 
 
@@ -101,8 +101,20 @@ def _caption(scene: Scene) -> str:
 def legend_words(scene: Scene) -> str:
     """What line, band, dots and marks are."""
     marks = [trace.marks for trace in scene.traces]
-    keys = [" · ▲ spike"] if any(any(trace_marks.spikes) for trace_marks in marks) else []
-    keys += [" · △ NaN"] if any(any(trace_marks.nonfinite) for trace_marks in marks) else []
+    kinds = (
+        ("▲ spike", "▼ spike of {}", [kind.spikes for kind in marks]),
+        ("△ NaN", "▽ NaN of {}", [kind.nonfinite for kind in marks]),
+    )
+    baseline = cut(scene.baseline, SHORT_NAME)
+    keys = [
+        f" · {words.format(baseline)}"
+        for own, of_baseline, steps in kinds
+        for words, is_drawn in (
+            (own, any(candidate for _, candidate in steps)),
+            (of_baseline, any(base for base, _ in steps)),
+        )
+        if is_drawn
+    ]
     if scene.traces[scene.selected].trend:
         keys.insert(0, " · dashed: trend")
     return f"{scene.legend}{''.join(keys)}"

@@ -16,6 +16,7 @@ from parity.judging.document_types import MarginDocument, PathPointDocument, Sta
 from parity.report.answer import answer_words
 from parity.report.candidates import safest_first
 from parity.report.number_words import ends_words, mean_words
+from parity.report.picture.svg_parts import SHORT_NAME
 from parity.report.strip import StripItem, candidate_items
 from parity.report.view import (
     AnyDocument,
@@ -39,7 +40,6 @@ DOTS = 150
 STYLES = 8  # lines that tell candidates apart, for which verdict.css and arms.js have dashes
 MANY = 8  # candidates; more of them share one whisker
 FEW_DOTS = 60  # of each, where there are many candidates
-_SHORT_NAME = 12  # characters of a baseline's name before an interval
 
 
 Points = Sequence[tuple[float, float]]
@@ -260,7 +260,7 @@ def _trace(view: View, dots: Dots, *, several: bool, mixed: bool) -> Trace:
         judged=_judged(view),
         label=minus(mean_words(view)) if view.gap else _label_without_gap(view),
         notes=[
-            minus(f"to {cut(view.baseline.name, _SHORT_NAME)}: {note}" if mixed else note)
+            minus(f"to {cut(view.baseline.name, SHORT_NAME)}: {note}" if mixed else note)
             for note in _notes(view, several=several)
         ],
         arm=view.candidate.name,

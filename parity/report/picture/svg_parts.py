@@ -1,6 +1,7 @@
 """Parts of a picture's SVG: numbers, something at a place in percent, the mark of a verdict."""
 
 NAME_CHARACTERS = 20  # characters of a name in the picture
+SHORT_NAME = 12  # characters where there is little room
 
 
 def placed(y: float, inner: str, look: str = "", x: float | None = None) -> str:

@@ -50,7 +50,7 @@ from parity.report.picture.scene import (
 from parity.report.sign_off_words import accepted_words
 from parity.report.strip import StripItem
 from parity.report.view import views_of
-from parity.wording import minus, nats_decimals, version_words
+from parity.wording import cut, minus, nats_decimals, version_words
 from server.api.curves.forecast import observed
 from server.concurrency.cache import Cache
 from server.curves import judged_curves
@@ -66,6 +66,7 @@ from server.pages.job.strip import cost_fact, progress_strip
 from server.run_codes import remedy_of
 
 _PLAN_NOTE = "The axes are those of the whole plan, so nothing moves while points arrive."
+_OUTPUT_CHARACTERS = 200  # of a trainer's last line
 _NO_GAP_SO_FAR = "The first point comes with the first step that both arms have recorded."
 
 
@@ -353,11 +354,11 @@ def _no_answer(job: JobDocument, strip: Sequence[StripItem]) -> ScreenAnswer:
     """Why there is no verdict and no forecast, in the place of the answer."""
     measure, lacks = job.waiting or "", ""
     if job.status == "failed":
-        chip, lead, measure = (
-            "✕ DID NOT FINISH",
-            "This job did not finish.",
-            job.message or job.code or "The reason is not on record.",
+        chip, lead = "✕ DID NOT FINISH", "This job did not finish."
+        measure, _, log = (job.message or job.code or "The reason is not on record.").partition(
+            "\n"
         )
+        lacks = _last_line(log)
     elif job.status == "cancelled":
         chip, lead = "✕ CANCELLED", "This job was cancelled."
         measure = "It has no verdict."
@@ -414,6 +415,12 @@ def _no_answer(job: JobDocument, strip: Sequence[StripItem]) -> ScreenAnswer:
         next=_next_of_none(job),
         strip=strip,
     )
+
+
+def _last_line(log: str) -> str:
+    """The last line of a trainer's output, which mostly names the error."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    return f"Its output ends: {cut(lines[-1], _OUTPUT_CHARACTERS)}" if lines else ""
 
 
 def _baseline_progress(job: JobDocument) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from parity.report.strip import StripItem
@@ -10,7 +11,7 @@ from parity.wording import count
 from server.database.states import JOB_ENDED
 from server.documents.jobs import JobDocument
 from server.jobs.cost import SECONDS_OF_AN_HOUR, CostDocument
-from server.pages.formats import duration
+from server.pages.formats import duration, instant_words
 
 
 def progress_strip(job: JobDocument) -> list[StripItem]:
@@ -22,7 +23,8 @@ def progress_strip(job: JobDocument) -> list[StripItem]:
     else:
         run_counts = f"{runs[0]} + {sum(runs[1:])} runs"
     if job.eta_seconds and job.eta_seconds >= 1 and job.status not in JOB_ENDED:
-        left = f"{duration(job.eta_seconds)} left"
+        end = datetime.now(UTC) + timedelta(seconds=job.eta_seconds)
+        left = f"{duration(job.eta_seconds)} left, ends about {instant_words(end)}"
     else:
         left = ""
     loss = f"loss {base.loss:.3f} of {base.name}" if base.loss is not None else ""

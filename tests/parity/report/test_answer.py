@@ -90,7 +90,7 @@ def test_an_accepted_verdict_tells_nobody_to_wait_and_keeps_its_state(
     views = views_named(documents, "straddle", "fail")
     signed: Any = {"straddle": {"candidate": "straddle", "expires_at": "2026-12-13T17:00:00Z"}}
     said = answer_words(views[:1], accepted=signed)
-    assert said.lead == "straddle is open, and accepted until 2026-12-13."
+    assert said.lead == "straddle is open, but accepted: you may use it until 2026-12-13."
     assert (said.verdict, said.next) == ("inconclusive", words(views[0]).next)
     assert answer_words(views, accepted=signed).lead == answer_words(views).lead
     assert answer_words(views[1:], accepted=signed).lead == "Do not switch to fail."

@@ -123,7 +123,7 @@ CASES: dict[str, Case] = {
     "CONFOUNDED": Case("other data", "the same data_digest"),
     "MARGIN_UNDETERMINED": Case("margin of the noise floor", "Add 1 run", _runs(1, 0)),
     "END_DIFFERS": Case("candidate bumps two points before the end", "Train on"),
-    "GAP_GROWING": Case("gap grows to 0.7 margins", "what drives the gap"),
+    "GAP_GROWING": Case("gap grows to 0.7 margins", "from which step on"),
     "DOWNSAMPLED": Case("a run lacks two late evaluations", "every evaluation"),
     "BEYOND_PLAN": Case("plan of 1,500 steps", "planned length", _options(planned_steps=2_000)),
     "RECIPE_CONTRADICTED": Case(

@@ -163,7 +163,7 @@ CASES: dict[str, Case] = {
     "SHORT_RERUN_DIVERGED": Case(
         "a short rerun of the candidate diverged", "why that rerun diverged"
     ),
-    "GAP_GROWING": Case("candidate drifts to 1.2 margins", "what drives the gap"),
+    "GAP_GROWING": Case("candidate drifts to 1.2 margins", "from which step on"),
     "BEYOND_PLAN": Case("plan of 70 % of the runs", "planned length"),
     "DOWNSAMPLED": Case("candidate lacks a tenth of the window", "full series"),
     "POINTS_IN_ONE_ARM": Case("candidate lacks five points in a row", "export the run again"),

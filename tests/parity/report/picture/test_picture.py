@@ -25,7 +25,7 @@ from parity.report.number_words import ends_words, mean_words
 from parity.report.picture.axes import Axes, steady_limits, ticks, x_ticks
 from parity.report.picture.case_scene import case_scene
 from parity.report.picture.live_trace import live_trace
-from parity.report.picture.picture import picture
+from parity.report.picture.picture import legend_words, picture
 from parity.report.picture.scene import JudgedInterval, Losses, Marks, Scene, Trace, scene_of
 from parity.report.picture.spread import spread
 from parity.report.view import views_of
@@ -184,6 +184,38 @@ def test_the_lower_margin_has_its_name_wherever_it_is_drawn(low, side):
         each for each in drawn.of("strong", "text") if (each.text or "").startswith("margin −0.03")
     ]
     assert ("end" in label.get("class").split()) == (side == "end")
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "side"),
+    [
+        (0, 300, "end"),
+        (300, 399, None),
+        (0, 399, None),
+    ],
+)
+def test_the_margins_label_covers_no_first_points_where_its_other_end_is_free(first, last, side):
+    judged = JudgedInterval(mean=0.03, lo=0.02, hi=0.04)
+    dots = [(float(step), 0.0305) for step in range(first, last, 10)]
+    trace = replace(bare("a", [judged]), dots=dots)
+    drawn = Drawn(picture(scene_with([trace], margin=0.03, end=399), with_points=False))
+    (label,) = [
+        each for each in drawn.of("strong", "text") if (each.text or "").startswith("margin +0.03")
+    ]
+    assert ("end" in label.get("class").split()) == (side == "end")
+
+
+def test_the_legend_names_the_marks_of_the_baseline_apart():
+    def legend(**marks):
+        judged = [JudgedInterval(mean=0.0, lo=-0.1, hi=0.1)]
+        return legend_words(scene_with([bare("a", judged, marks=Marks(**marks))]))
+
+    assert "spike" not in legend()
+    assert legend(spikes=((), (5,))).endswith("▲ spike")
+    assert legend(spikes=((5,), ())).endswith("▼ spike of fp8")
+    assert legend(spikes=((5,), (7,)), nonfinite=((9,), ())).endswith(
+        "▲ spike · ▼ spike of fp8 · ▽ NaN of fp8"
+    )
 
 
 def test_the_trend_is_drawn_through_the_judged_steps_where_the_gap_grows():

@@ -51,6 +51,22 @@ def test_the_button_of_a_fail_makes_the_job_that_the_sentence_names(
         assert failed in made.notes[0].text
 
 
+def test_a_job_that_did_not_finish_is_queued_again_by_its_button(
+    unscripted: Page, database, recorded
+):
+    page, job_id = unscripted, recorded({"nvfp4": 0.0}, done=0, state="failed")
+    with database.write() as session:
+        job = session.get_one(Job, job_id)
+        job.status, job.code, job.message = "failed", "CRASHED", "the trainer crashed"
+    page.goto(f"/jobs/{job_id}")
+    expect(page.locator("[data-do=copy-link]")).to_be_hidden()  # it needs a script
+    page.get_by_role("button", name="Queue it again").click()
+    expect(page.locator(".ans h1")).to_have_text("Nothing has trained yet.")
+    with database.read() as session:
+        made = session.query(Job).filter(Job.id != job_id).one()
+        assert made.spec == session.get_one(Job, job_id).spec
+
+
 def test_an_undecided_verdict_is_accepted_on_the_first_screen(unscripted: Page, database, recorded):
     page, job_id = unscripted, recorded({"nvfp4": 0.013})
     conclude(database, job_id)

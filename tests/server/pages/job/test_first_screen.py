@@ -121,7 +121,7 @@ def test_a_job_that_ended_without_a_verdict_never_says_fail(
             run.state, run.code, run.message = (
                 end,
                 "WORKER_CRASHED",
-                "the training process ended with status -9",
+                "the training process ended with status -9\nTraceback:\nValueError: no shape\n",
             )
     if end == "failed":
         conclude(database, job_id)
@@ -130,7 +130,21 @@ def test_a_job_that_ended_without_a_verdict_never_says_fail(
     page.goto(f"/jobs/{job_id}")
     expect(page.locator("h1")).to_have_text(lead)
     assert "FAIL" not in (page.locator(".chip").first.text_content() or "")
+    if end == "failed":
+        expect(page.locator(".meas")).not_to_contain_text("Traceback")
+        expect(page.locator(".int")).to_have_text("Its output ends: ValueError: no shape")
     _seen(page, end)
+
+
+def test_a_live_job_says_when_it_ends(page: Page, database, recorded):
+    job_id = recorded({"nvfp4": 0.0}, done=300, state="running")
+    with database.write() as session:
+        for run in session.query(Run).where(Run.job_id == job_id):
+            run.steps_per_second = 2.0
+    page.goto(f"/jobs/{job_id}")
+    expect(page.locator(".strip dd").first).to_contain_text(
+        re.compile(r"min \d\d\ss left, ends about (\d+\s\w{3}, )?\d\d:\d\d\sUTC")
+    )
 
 
 def test_an_accepted_verdict_names_who_and_until_when_and_stays_inconclusive(
@@ -145,7 +159,7 @@ def test_an_accepted_verdict_names_who_and_until_when_and_stays_inconclusive(
     page.goto(f"/jobs/{job_id}")
     expect(page.locator(".chip").first).to_have_text("◇ INCONCLUSIVE")
     expect(page.locator("h1")).to_have_text(
-        re.compile(r"^nvfp4 is open, and accepted until \d{4}-\d\d-\d\d\.$")
+        re.compile(r"^nvfp4 is open, but accepted: you may use it until \d{4}-\d\d-\d\d\.$")
     )
     expect(page.locator(".ans .acc")).to_have_text(
         re.compile(
@@ -281,4 +295,4 @@ def test_a_job_that_ended_without_a_step_announces_none(page: Page, owner_databa
     expect(page.locator(".screen > .pic .note")).to_have_count(0)
     expect(page.locator(".next")).to_contain_text("out of memory on the host")
     expect(page.locator(".next code")).to_have_text(f"parity again {failed}")
-    expect(page.locator(".acts .btn")).to_have_count(1)
+    expect(page.locator(".acts .btn")).to_have_text(["Queue it again", "Copy link"])
