@@ -225,7 +225,11 @@ def test_marks_that_a_zoom_parts_stand_at_their_own_steps(
     page.keyboard.press("0")
     assert len(page.evaluate(READ)["marks"]) == 3
     page.keyboard.press("Escape")
-    assert page.locator("figcaption .r").first.inner_text().endswith("▲ spike · △ NaN")
+    assert (
+        page.locator("figcaption .r")
+        .first.inner_text()
+        .endswith("▲ spike · ▼ spike of fp8 · △ NaN")
+    )
     page.close()
 
 
