@@ -17,7 +17,9 @@ looks      at most K = ceil(log2(n + 1)). A pass moves the search later, a fail 
 law        a later switch has a larger gap. It decides which steps need no look; no error rests on
            it. Where looks contradict it, only a pass before every fail is named
 
-The same looks give the same next step, so a search that was killed goes on where it was.
+An inconclusive look whose gap says nothing (other data, a baseline that fell) ends the search: no
+other switch would change that. The same looks give the same next step, so a search that was killed
+goes on where it was.
 Can fail: the power 4 is a guess, which can only cost looks.
 """
 
@@ -97,7 +99,8 @@ class Look:
     """The verdict on the switch at a step: the gap and the ends of the interval that decided, nats,
     at `level`; None where the judge measured none.
 
-    `code` and `sentence` are those of the deciding reason.
+    `code` and `sentence` are those of the deciding reason. An inconclusive look has no gap where
+    the judge found that the runs cannot be compared.
     """
 
     step: int
@@ -225,6 +228,8 @@ def expected_gap(setup: HealingSetup, looks: Sequence[Look], step: int) -> float
 def _chosen(setup: HealingSetup, looks: Sequence[Look]) -> int | None:
     """The next step, whatever it costs."""
     untested = _untested(setup, looks)
+    if any(look.verdict == INCONCLUSIVE and look.gap is None for look in looks):
+        return None
     looks_left = setup.most_looks - len(looks)
     if not untested or looks_left < 1:
         return None

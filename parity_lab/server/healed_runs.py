@@ -14,7 +14,9 @@ import numpy as np
 from sqlalchemy.orm import Session
 
 from parity.judging.bundles.evidence import Case
+from parity.judging.codes import BY_CODE
 from parity.judging.curves.curve import Curve, FloatArray, curve_from_arrays
+from parity.judging.decision import INCONCLUSIVE
 from parity.judging.document_types import VerdictDocument
 from parity.judging.multiplicity import Multiplicity
 from parity.judging.secondary.conditions import UNIX_SECONDS
@@ -110,10 +112,10 @@ def joined(parent: Curve, fork: Curve, step: int) -> Curve:
 
 
 def look_of(step: int, document: VerdictDocument) -> Look:
-    """What a verdict says of the switch at a step."""
+    """What a verdict says of the switch at a step; no gap where none means anything."""
     gap, reason = document["gap"], document["reasons"][0]
     measured: Mapping[str, float | None] = {"gap": None, "low": None, "high": None, "level": None}
-    if gap is not None:
+    if gap is not None and not compares_nothing(document["verdict"], reason["code"]):
         interval = recorded_interval(document, gap)
         values = {
             "gap": gap["mean"],
@@ -133,6 +135,16 @@ def look_of(step: int, document: VerdictDocument) -> Look:
         code=reason["code"],
         sentence=reason["sentence"],
     )
+
+
+def compares_nothing(verdict: str, code: str | None) -> bool:
+    """Whether a verdict with this deciding code says that a gap has another cause than the recipe,
+    or that the runs cannot be compared.
+    """
+    entry = BY_CODE.get(code or "")
+    if verdict != INCONCLUSIVE or entry is None:
+        return False
+    return entry.gap_means_nothing or entry.may_explain_a_fail
 
 
 def switch_of(arm: Arm) -> int:

@@ -19,7 +19,6 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from parity.frozen import frozen
-from parity.judging.codes import BY_CODE
 from parity.judging.decision import PASS
 from parity.judging.verdict.deciding_interval import recorded_interval
 from parity_lab.healing import (
@@ -32,7 +31,7 @@ from parity_lab.healing import (
 )
 from parity_lab.healing_answer import HealingAnswer, healing_answer
 from parity_lab.server.forks import derived_job, results_of, seconds_of
-from parity_lab.server.healed_runs import forks_of, judged_look, switch_of
+from parity_lab.server.healed_runs import compares_nothing, forks_of, judged_look, switch_of
 from parity_lab.server.judged_jobs import gap_words, judged_candidate, readable_spec
 from parity_lab.server.tables import Analysis, Healing, keep_results
 from server.database.lookups import find_job
@@ -326,11 +325,10 @@ def _check_verdict(arm: Arm, verdict: Verdict) -> None:
             f"candidate {arm.name} of job {arm.job_id} passed, so there is nothing to heal: its "
             f"gap is {gap}"
         )
-    code = verdict.code or ""
-    if code in BY_CODE and BY_CODE[code].gap_means_nothing:
+    if compares_nothing(verdict.outcome, verdict.code):
         raise ConflictError(
-            f"the verdict on candidate {arm.name} of job {arm.job_id} is inconclusive ({code}), so "
-            f"no gap is known to heal; {BY_CODE[code].next_step}"
+            f"the verdict on candidate {arm.name} of job {arm.job_id} is inconclusive "
+            f"({verdict.code}), so no gap is known to heal; follow its next step first"
         )
 
 

@@ -153,6 +153,15 @@ def test_a_switch_without_a_gap_is_a_look_all_the_same():
     assert found(SETUP, [diverged]).until == 1400
 
 
+def test_a_look_that_compares_nothing_ends_the_search():
+    nothing = replace(
+        look(1400, 0.03), verdict="inconclusive", gap=None, low=None, high=None, level=None
+    )
+    assert next_switch(SETUP, [nothing]) is None
+    answer = found(SETUP, [nothing])
+    assert (answer.outcome, answer.switch, answer.is_stopped) == ("open", None, False)
+
+
 @pytest.mark.parametrize("steps", [(), (0, 100), (100, 100), (200, 100), (100, 2000)])
 def test_steps_that_no_run_can_have_kept_are_refused(steps):
     with pytest.raises(ValueError, match="steps are"):

@@ -152,6 +152,21 @@ def test_a_fork_that_fails_ends_the_healing_without_an_answer(database, worker_d
         assert session.get_one(Healing, healing).answer is None
 
 
+def test_forks_on_other_data_are_no_reason_to_look_further(database, worker_database, failed):
+    healing = submitted(database, failed)
+    train_forks(worker_database, healing, HEALED_GAPS)
+    with database.write() as session:
+        for run in session.get_one(Job, healing).runs:
+            if run.state == "finished":
+                run.manifest = {**run.manifest, "data_digest": "other"}
+    conclude(worker_database, healing)
+    with database.read() as session:
+        answer = session.get_one(Healing, healing).answer
+        (look,) = answer["looks"]
+        assert (answer["outcome"], answer["switch"]) == ("open", None)
+        assert (look["verdict"], look["gap"]) == ("inconclusive", None), look
+
+
 def test_a_fork_costs_the_steps_that_it_trains(database, failed):
     healing = submitted(database, failed)
     with database.write() as session:
@@ -241,6 +256,12 @@ def test_what_cannot_be_healed_is_refused_with_what_to_do(
             run.started_at, run.finished_at = 1.0, 101.0
     with database.read() as session, pytest.raises(error, match=why):
         plan_healing(session, job_id, HealRequest(**request_fields))
+
+
+def test_a_gap_with_another_cause_is_not_healed(database):
+    job_id = make_failed(database, rate=1.3e-3)  # its learning rates are others
+    with database.read() as session, pytest.raises(ConflictError, match="no gap is known to heal"):
+        plan_healing(session, job_id, HealRequest())
 
 
 def test_a_candidate_that_switches_already_is_refused(database):
