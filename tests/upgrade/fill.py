@@ -155,6 +155,9 @@ def fill(filler: Filler) -> None:
     analysed = filler.send("analysis", f"/jobs/{trained}/why", {"fork_steps": 4, "anyway": True})
     if analysed:
         filler.wait(analysed["job"], lambda job: job["status"] not in ACTIVE)
+    healed = filler.send("healing", f"/jobs/{trained}/heal", {})
+    if healed:
+        filler.wait(healed["job"], lambda job: job["status"] not in ACTIVE)
     running = filler.submit("running emulated job", LONG)
     filler.wait(running, lambda job: bool(job["share_done"] > 0.15))
 
