@@ -4,18 +4,22 @@ the evidence at hand does not have it.
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
 
 from parity.cards.card import Card, CardCandidate
 from parity.cards.card_file import plain
 from parity.cards.golden_card import GoldenCard
+from parity.cards.make_card import under_standing_fail
 from parity.frozen import frozen
 from parity.judging.bundles.evidence import RELATIVE_TOLERANCE
 from parity.judging.decision import worst
 from parity.typed_json import shown
 from parity.version import JUDGE_VERSION
 
+Place = tuple[str, ...]
+"""Where a value stands in a card."""
+Leaves = Mapping[Place, Any]
 Result = Literal["verified", "differs", "not verified", "other judge"]
 _HEX = re.compile("[0-9a-f]{64}")
 _ABSOLUTE_TOLERANCE = 1e-12  # nats, of a gap of zero
@@ -51,24 +55,26 @@ def check_card(card: Card, recomputed: Card, *, is_rejudged: bool) -> CardCheck:
     """A card compared with the one that its evidence gives. `is_rejudged`: this judge, which wrote
     the card, judged that evidence; else the evidence has only what another judge recorded.
     """
+    if recomputed.job is None:
+        recomputed = under_standing_fail(recomputed, card.failed_by)
     stated, expected = _leaves(card), _leaves(recomputed)
     return _compared(
         stated,
         expected,
         [*_contradictions(card)],
-        lambda name: _beyond_evidence(name, card, recomputed, stated, expected),
+        lambda place: _beyond_evidence(place, card, recomputed, stated, expected),
         agreed="verified" if is_rejudged else "other judge",
     )
 
 
 def check_golden_card(card: GoldenCard, recomputed: GoldenCard) -> CardCheck:
     """A card of a golden check compared with the one that its run and goldens give."""
-    stated, expected = (dict(_flat(plain(one), "")) for one in (card, recomputed))
+    stated, expected = (dict(_flat(plain(one), ())) for one in (card, recomputed))
     return _compared(
         stated,
         expected,
         [*_golden_contradictions(card)],
-        lambda name: _NO_RECORD if name == "parity" else "",
+        lambda place: _NO_RECORD if place == ("parity",) else "",
         agreed="verified",
     )
 
@@ -89,27 +95,28 @@ def _golden_contradictions(card: GoldenCard) -> Iterator[str]:
 
 
 def _compared(
-    stated: Mapping[str, Any],
-    expected: Mapping[str, Any],
+    stated: Leaves,
+    expected: Leaves,
     contradictions: list[str],
-    beyond_evidence: Callable[[str], str],
+    beyond_evidence: Callable[[Place], str],
     *,
     agreed: Result,
 ) -> CardCheck:
     """The values of a card by their places compared with those that were recomputed."""
     differences, unverified, verified = contradictions, list[str](), list[str]()
-    for name in [*stated, *(name for name in expected if name not in stated)]:
-        if reason := beyond_evidence(name):
+    for place in [*stated, *(place for place in expected if place not in stated)]:
+        name, is_in_both = _name(place), place in stated and place in expected
+        if _is_author(place) and not is_in_both:
+            continue  # of a statement that is missing itself
+        if reason := beyond_evidence(place):
             unverified.append(f"{name}: {reason}")
-        elif name.endswith(".by") and (name not in expected or name not in stated):
-            continue  # of a statement that differs itself
-        elif name not in expected:
-            differences.append(f"{name}: {shown(stated[name])} in the card, not in the evidence")
-        elif name not in stated:
-            differences.append(f"{name}: not in the card, {shown(expected[name])} in the evidence")
-        elif not _equal(stated[name], expected[name]):
+        elif place not in expected:
+            differences.append(f"{name}: {shown(stated[place])} in the card, not in the evidence")
+        elif place not in stated:
+            differences.append(f"{name}: not in the card, {shown(expected[place])} in the evidence")
+        elif not _equal(stated[place], expected[place]):
             differences.append(
-                f"{name}: {shown(stated[name])} in the card, {shown(expected[name])} recomputed"
+                f"{name}: {shown(stated[place])} in the card, {shown(expected[place])} recomputed"
             )
         else:
             verified.append(name)
@@ -136,58 +143,68 @@ def other_judge(card: Card) -> CardCheck:
 
 
 def _beyond_evidence(
-    name: str, card: Card, recomputed: Card, stated: Mapping[str, Any], expected: Mapping[str, Any]
+    place: Place, card: Card, recomputed: Card, stated: Leaves, expected: Leaves
 ) -> str:
     """Why the evidence says nothing of a field; "" where it does."""
-    if name == "parity":
+    if place == ("parity",):
         return _NO_RECORD
-    if name in ("job", "failed_by") and recomputed.job is None:
+    if place in (("job",), ("failed_by",)) and recomputed.job is None:
         if card.job is None:
             return ""
         return "only the server knows it; give the id of the job"
-    if name.startswith("sign_offs") and (name not in expected or name not in stated):
-        where = "the evidence" if name in stated else "the card"
+    is_in_both = place in stated and place in expected
+    if place[0] == "sign_offs" and not is_in_both:
+        where = "the evidence" if place in stated else "the card"
         return f"not in {where}, and a sign-off may begin or end after a card was written"
-    if name.endswith(".by") and name in stated and name in expected:
-        written, recorded = stated[name], expected[name]
-        if written != recorded and recorded is None:
-            return "the evidence names nobody"
+    if _is_author(place) and is_in_both and expected[place] is None and stated[place] is not None:
+        return "the evidence names nobody"
     return ""
 
 
-def _leaves(card: Card) -> dict[str, Any]:
-    """Every value of a card by its place, candidates and statements by their names."""
+def _is_author(place: Place) -> bool:
+    return place[0] == "statements" and place[-1] == "by"
+
+
+def _leaves(card: Card) -> Leaves:
+    """Every value of a card by its place, candidates, statements and sign-offs by their names."""
     fields = plain(card)
-    fields["candidates"] = _by_name(fields["candidates"], lambda one: one["arm"]["name"])
-    statements = _by_name(
-        fields.pop("statements"),
-        lambda one: f"{one['fact']} of {one['arm']}" if one["arm"] else one["fact"],
-    )
-    for name, one in statements.items():
-        fields[f"statements.{name}"] = one["value"]
-        fields[f"statements.{name}.by"] = one["by"]
-    sign_offs = _by_name(fields.pop("sign_offs"), lambda one: one["candidate"])
-    for name, one in sign_offs.items():
-        fields[f"sign_offs.{name}"] = f"by {one['who']} until {one['expires_at']}: {one['reason']}"
-    return dict(_flat(fields, ""))
+    named = {
+        "candidates": [(one["arm"]["name"], one) for one in fields.pop("candidates")],
+        "statements": [
+            (
+                f"{one['fact']} of {one['arm']}" if one["arm"] else one["fact"],
+                {"": (one["fact"], one["arm"], one["value"]), "by": one["by"]},
+            )
+            for one in fields.pop("statements")
+        ],
+        "sign_offs": [(one["candidate"], {"": one}) for one in fields.pop("sign_offs")],
+    }
+    leaves = dict(_flat(fields, ()))
+    for part, items in named.items():
+        seen: dict[str, int] = {}
+        for name, one in items:
+            seen[name] = seen.get(name, 0) + 1
+            leaves |= _flat(one, (part, name, str(seen[name])))
+    return leaves
 
 
-def _by_name(items: Sequence[dict[str, Any]], name_of: Any) -> dict[str, Any]:
-    """Items by their names; a name that several have gets a number."""
-    named: dict[str, Any] = {}
-    for item in items:
-        name = ascii(name_of(item))[1:-1]
-        number = sum(key == name or key.startswith(f"{name} (") for key in named)
-        named[f"{name} ({number + 1})" if number else name] = item
-    return named
-
-
-def _flat(value: object, place: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict):
+def _flat(value: object, place: Place) -> Iterator[tuple[Place, Any]]:
+    if isinstance(value, dict) and not (place and place[-1] == ""):
         for key, item in value.items():
-            yield from _flat(item, f"{place}.{key}" if place else str(key))
+            yield from _flat(item, (*place, str(key)))
     else:
         yield place, value
+
+
+def _name(place: Place) -> str:
+    """A place as it is printed: "candidates.nvfp4.gap.mean"; the second item of one name has its
+    number.
+    """
+    parts = list(place)
+    if len(parts) > 2 and parts[0] in ("candidates", "statements", "sign_offs"):
+        number = parts.pop(2)
+        parts[1] += f" ({number})" if number != "1" else ""
+    return ascii(".".join(part for part in parts if part))[1:-1]
 
 
 def _equal(stated: object, expected: object) -> bool:
@@ -206,7 +223,7 @@ def _contradictions(card: Card) -> Iterator[str]:
         yield "candidates: none in the card, expected at least one"
         return
     state = worst(candidate.verdict for candidate in card.candidates)
-    state = "fail" if card.failed_by is not None else state
+    state = "fail" if state == "pass" and card.failed_by is not None else state
     if card.state != state:
         yield f"state: {card.state} in the card, {state} by the verdicts of its candidates"
     if not card.headline.startswith(f"{state.upper()}: "):

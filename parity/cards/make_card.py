@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -70,23 +71,20 @@ def make_card(
     facts = facts or ServerFacts()
     views = views_of(documents)
     answer = answer_words(views)
-    state, lead = state_of_all(views), answer.lead
-    if facts.failed_by is not None and state == "pass":
-        state = "fail"
-        lead = f"This pass does not count: job {facts.failed_by} failed the same question."
+    state = state_of_all(views)
     runs = [
         run for role, _, runs in case.arms() if role in ("baseline", "candidate") for run in runs
     ]
     names = sorted({key for run in runs for key in run.context})
-    return Card(
+    card = Card(
         schema="parity.card/1",
         state=state,
-        headline=f"{state.upper()}: {lead}",
+        headline=f"{state.upper()}: {answer.lead}",
         question=_question(views),
         judge=documents[0]["engine_version"],
         parity=VERSION,
         job=facts.job,
-        failed_by=facts.failed_by,
+        failed_by=None,
         evidence_sha256=evidence_sha256(case),
         policy=_policy(case.policy),
         planned_steps=case.planned_steps,
@@ -108,6 +106,15 @@ def make_card(
             if sign_off["state"] == "valid"
         ],
     )
+    return replace(under_standing_fail(card, facts.failed_by), failed_by=facts.failed_by)
+
+
+def under_standing_fail(card: Card, failed_by: str | None) -> Card:
+    """A card whose pass does not count, because the job `failed_by` failed the same question."""
+    if failed_by is None or card.state != "pass":
+        return card
+    lead = f"This pass does not count: job {failed_by} failed the same question."
+    return replace(card, state="fail", headline=f"FAIL: {lead}")
 
 
 def _question(views: Sequence[View]) -> str:

@@ -209,8 +209,53 @@ def test_who_stated_something_is_verified_only_where_the_evidence_names_them(car
     assert check.result == "verified"
     assert any(line.startswith("statements.planned_steps.by: ") for line in check.unverified)
     assert check_card(card, named, is_rejudged=True).result == "differs"
+    named_twice = check_card(named, replace(named, statements=card.statements), is_rejudged=True)
+    assert named_twice.result == "verified"
 
 
 def test_a_card_of_another_judge_is_not_called_verified(cards):
     assert other_judge(cards["pass"]).result == "other judge"
     assert check_card(cards["pass"], cards["pass"], is_rejudged=False).result == "other judge"
+
+
+def test_a_card_under_a_standing_fail_is_verified_by_its_bundle():
+    made = case({"mxfp8": 0.0})
+    of_job = card_of(made, facts=ServerFacts(job="j2", failed_by="j1"))
+    check = check_card(of_job, card_of(made), is_rejudged=True)
+    assert (check.result, check.differences) == ("verified", ())
+    assert any(line.startswith("failed_by: ") for line in check.unverified)
+
+
+def test_a_failing_candidate_that_is_left_out_is_found(cards):
+    card = cards["several candidates"]
+    kept = [candidate for candidate in card.candidates if candidate.verdict == "pass"]
+    cut = replace(card, candidates=kept, state="pass", headline="PASS: You may switch to mxfp8.")
+    check = check_card(cut, card, is_rejudged=True)
+    assert {"candidates.nvfp4.verdict", "state"} <= {
+        line.partition(": ")[0] for line in check.differences
+    }
+
+
+@pytest.mark.parametrize("names", [("x (2)", "x"), ("x", "x (2)"), ("x.gap", "x"), ("by", "x.by")])
+def test_names_that_look_alike_hide_no_candidate(names, cards):
+    first = cards["fail"].candidates[0]
+    named = [replace(first, arm=replace(first.arm, name=name)) for name in names]
+    card = replace(cards["fail"], candidates=named)
+    assert check_card(card, card, is_rejudged=True).result == "verified"
+    for index in (0, 1):
+        changed = [*named]
+        changed[index] = replace(named[index], last_step=1)
+        check = check_card(replace(card, candidates=changed), card, is_rejudged=True)
+        assert check.result == "differs"
+
+
+def test_a_statement_or_a_fact_whose_name_ends_like_an_authors_is_compared(cards):
+    card = cards["fail"]
+    stated = CardStatement(fact="recipe", arm="fp8.by", value="nvfp4", by=None)
+    for changed in (
+        replace(card, statements=[*card.statements, stated]),
+        replace(card, commits=card.commits | {"code.by": "ffff"}),
+        replace(card, policy=card.policy | {"sign_offs.mxfp8": "x"}),
+    ):
+        assert check_card(changed, card, is_rejudged=True).result == "differs"
+        assert check_card(card, changed, is_rejudged=True).result == "differs"

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 from parity import cli
+from parity.cards.card import Card
+from parity.cards.card_file import read_card
 from parity.client.rest import Client, ClientError
 from parity.client.whole_run import send_run
 from parity.judging.bundles.evidence import verify
@@ -157,6 +159,18 @@ def test_a_statement_before_the_end_is_part_of_the_verdict(client, ended, served
     assert client.rejudge(job)["verdicts"] == [verdict]
     page = httpx2.get(client.page(job), timeout=60).text
     assert "600 steps" in page
+    card = read_card(httpx2.get(f"{served}/api/v1/jobs/{job}/card.yaml", timeout=60).text, "card")
+    assert isinstance(card, Card)
+    stated = {(one.fact, one.arm): (one.value, one.by) for one in card.statements}
+    for fact, arm, value in (
+        ("rounding", "myfp4", "nearest"),
+        ("planned_steps", None, str(STEPS)),
+        ("tokens_per_step", None, "4096"),
+    ):
+        assert (stated[fact, arm][0], stated[fact, arm][1].partition(", ")[0]) == (
+            value,
+            notes[0].partition(", by ")[2].partition(", ")[0],
+        )
 
 
 @pytest.mark.both_databases
