@@ -18,6 +18,12 @@ _HIGH, _LOW = 18.0, 86.0
 _LABEL_ROOM = 7.0  # % of the height that a line's label below it takes
 _LABEL_WIDTH = 30.0  # % of the width that a margin's label takes
 _LINE_POINTS = 20  # that stand for a straight line where a label looks for room
+# % of the width at which a margin's label begins, the one that is preferred first
+_MARGIN_SIDES = {
+    'class="lab strong" x="6"': 0.0,
+    'class="lab strong middle" x="50%"': 50.0 - 0.5 * _LABEL_WIDTH,
+    'class="lab strong end" x="100%" dx="-6"': 100.0 - _LABEL_WIDTH,
+}
 LEFT_HALF = 50.0  # % of the width: a label there stands on the right of its line
 _NEAR_EDGE = 8.0  # % of the width, where a label in the middle would stand out
 
@@ -122,24 +128,26 @@ def _level_labels(scene: Scene, axes: Axes) -> Iterator[str]:
 
 
 def _margin_side(scene: Scene, axes: Axes, level: float) -> str:
-    """The left end of the margin's line; the right end where its label would cover the beginning
-    of the selected candidate and there less is drawn.
+    """Where the margin's label stands on its line: at the left end, in the middle or at the right
+    end, where it covers least of the selected candidate; a point of a line counts as three dots.
     """
     trace = scene.traces[scene.selected]
-    drawn = [*trace.dots, *((point["step"], point["mean"]) for point in trace.path)]
+    lines = [(float(point["step"]), point["mean"]) for point in trace.path]
     if trace.trend and scene.window:
         (first, last), (start, end) = scene.window, trace.trend
-        drawn += [
-            (first + part * (last - first), start + part * (end - start))
-            for part in (index / _LINE_POINTS for index in range(_LINE_POINTS + 1))
-        ]
+        parts = [index / _LINE_POINTS for index in range(_LINE_POINTS + 1)]
+        lines += [(first + part * (last - first), start + part * (end - start)) for part in parts]
     bottom = axes.far_y(level)
     shares = [
-        axes.x(step) for step, nats in drawn if bottom - _LABEL_ROOM < axes.far_y(nats) < bottom
+        axes.x(step)
+        for step, nats in (*trace.dots, *lines, *lines, *lines)
+        if bottom - _LABEL_ROOM < axes.far_y(nats) < bottom
     ]
-    left = sum(share < _LABEL_WIDTH for share in shares)
-    right = sum(share > 100.0 - _LABEL_WIDTH for share in shares)
-    return 'class="lab strong end" x="100%" dx="-6"' if right < left else 'class="lab strong" x="6"'
+    covered = {
+        side: sum(begin <= share <= begin + _LABEL_WIDTH for share in shares)
+        for side, begin in _MARGIN_SIDES.items()
+    }
+    return min(covered, key=lambda side: covered[side])
 
 
 def _lower_margin_label(axes: Axes, level: float, words: str) -> str:

@@ -190,6 +190,7 @@ def test_the_lower_margin_has_its_name_wherever_it_is_drawn(low, side):
     ("first", "last", "side"),
     [
         (0, 300, "end"),
+        (0, 130, "middle"),
         (300, 399, None),
         (0, 399, None),
     ],
@@ -202,7 +203,7 @@ def test_the_margins_label_covers_no_first_points_where_its_other_end_is_free(fi
     (label,) = [
         each for each in drawn.of("strong", "text") if (each.text or "").startswith("margin +0.03")
     ]
-    assert ("end" in label.get("class").split()) == (side == "end")
+    assert {"middle", "end"} & set(label.get("class").split()) == {side} - {None}
 
 
 def test_the_legend_names_the_marks_of_the_baseline_apart():
