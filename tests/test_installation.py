@@ -106,9 +106,15 @@ def test_pip_installs_the_wheel_which_gives_a_verdict(python, built, environment
     bin_folder = environment(python)
     installed(bin_folder / "pip", "install", "-q", built.wheel, folder=curves)
     assert "PASS" in installed(bin_folder / "parity", *COMPARE, folder=curves)
-    installed(bin_folder / "parity", *COMPARE, "--html", "page.html", folder=curves)
+    files = ("--html", "page.html", "--bundle", "evidence.zip")
+    installed(bin_folder / "parity", *COMPARE, *files, folder=curves)
     page = (curves / "page.html").read_text(encoding="utf-8")
     assert 'class="pic' in page  # the wheel has the style and the script of a page
+    assert "parity.card/1" in installed(
+        bin_folder / "parity", "card", "evidence.zip", folder=curves
+    )
+    assert '"$schema"' in installed(bin_folder / "parity", "schema", "report", folder=curves)
+    assert "parity compare" in installed(bin_folder / "parity", "skill", folder=curves)
     failed = installed(bin_folder / "python", "-c", IMPORT_ALL, folder=curves).split()
     assert set(failed) == PLUG_INS
     (curves / "run.parquet").write_bytes(b"PAR1")
