@@ -25,6 +25,7 @@ from parity.readers.columns.long_table import long_layout
 from parity.readers.columns.names import LOSS, NUMBERED, POSITION, STEP, find_columns
 from parity.readers.columns.second_losses import losses_beside
 from parity.readers.columns.several_runs import run_column
+from parity.readers.columns.splits import is_split_column
 from parity.readers.curve.curve import curve_of
 from parity.readers.errors import ColumnError, ReadError
 from parity.readers.remedies import column_argument, with_tried_options
@@ -100,8 +101,15 @@ def _curve_of_table(
             losses = _numbers(column(header), name)
             if losses is not None and len(losses) == len(values[LOSS]):
                 beside[header] = losses, ~np.isnan(losses)
+    others = [header for header in names if header not in headers.values()]
+    splits = {header: _cells(column(header)) for header in others if is_split_column(header)}
     records = training_records(
-        values, headers, _present(names, column, values, headers), name, beside=beside
+        values,
+        headers,
+        _present(names, column, values, headers),
+        name,
+        beside=beside,
+        splits={key: cells for key, cells in splits.items() if len(cells) == len(values[LOSS])},
     )
     taken = dataclasses.replace(columns_of(records, headers, names), option=OPTION)
     return curve_of(taken, name, label=name, stated=LOSS in columns)

@@ -6,6 +6,7 @@ entry in `parity.readers.logs.trainer_formats`, a tracker is one in
 `parity.readers.trackers.sources`.
 """
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -32,7 +33,7 @@ from parity.readers.tables.delimited import is_prose
 from parity.readers.tables.growing_table import GrowingTable
 from parity.readers.tables.npz import NPZ
 from parity.readers.tables.parquet import is_parquet_file, read_parquet
-from parity.readers.tables.plain_table import plain_table
+from parity.readers.tables.plain_table import plain_table, rows_that_say
 from parity.readers.trackers.sources import is_source
 from parity.readers.trackers.wandb_file import SUFFIX
 from parity.readers.trackers.wandb_folder import is_run_folder, offline_files
@@ -108,19 +109,26 @@ def columns_of_text(
             return read_json(text, path, named_columns, run)
     reader = growing_reader(text, path, named_columns, run)
     if isinstance(reader, GrowingTable):
-        text = plain_table(text if "\n" in text else text.replace("\r", "\n"), path)
+        return _read_table(reader, text, path, named_columns, run)
+    return _read(reader, text, path)
+
+
+def _read_table(
+    reader: GrowingTable, text: str, path: str, named_columns: Mapping[str, str], run: str | None
+) -> RunColumns:
+    """What the reader of a table reads; a log behind a long preamble is read as one."""
+    table = plain_table(text if "\n" in text else text.replace("\r", "\n"), path)
     try:
-        return _read(reader, text, path)
+        columns = reader.read(table)
     except ReadError:
-        if not isinstance(reader, GrowingTable):
-            raise
-        if not isinstance(
-            reader := growing_reader(text, path, named_columns, run, whole=True), GrowingTable
-        ):
-            return _read(reader, text, path)
-        if run is None and is_prose(text, path):
-            raise _unread_log(text, path) from None
+        further = growing_reader(table, path, named_columns, run, whole=True)
+        if not isinstance(further, GrowingTable):
+            return _read(further, table, path)
+        if run is None and is_prose(table, path):
+            raise _unread_log(table, path) from None
         raise
+    said = rows_that_say(text)
+    return dataclasses.replace(columns, said_not_finite=said) if said else columns
 
 
 def _read(reader: Growing, text: str, path: str) -> RunColumns:

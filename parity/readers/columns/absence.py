@@ -22,6 +22,7 @@ What can fail: losses that are NaN in all rows but each k-th, k >= 3. The judge 
 other arm has losses there.
 """
 
+import dataclasses
 import re
 from collections.abc import Collection, Mapping, Sequence
 
@@ -34,6 +35,7 @@ from parity.readers.columns.micro_steps import distinct_steps
 from parity.readers.columns.names import (
     HELD_OUT,
     LOSS,
+    NUMBERED,
     PLANNED,
     STEP,
     VALIDATION,
@@ -48,6 +50,7 @@ from parity.readers.columns.second_losses import (
     further_losses,
     series_of_rows,
 )
+from parity.readers.columns.splits import split_of_rows
 from parity.readers.columns.track import at_rows
 from parity.readers.errors import ReadError
 from parity.wording import count
@@ -164,6 +167,7 @@ def training_records(
     *,
     written: BoolArray | None = None,
     beside: Mapping[str, LossesOfRows] | None = None,
+    splits: Mapping[str, Sequence[object]] | None = None,
     place: str = "row",
 ) -> Records:
     """The records of training among rows (R,) in the order of a file; an evaluation belongs to the
@@ -171,10 +175,32 @@ def training_records(
 
     `values` are (R,) by quantity, NaN for what is not there, `names` their columns; `present` says
     in which rows (R,) other columns have a value, `written` where the loss is, NaN in so many
-    letters too; `beside` are further losses. Raises ReadError where no row is a record; `place` is
-    what a row is called there.
+    letters too; `beside` are further losses, `splits` the cells (R,) of columns that may tell
+    training and held-out losses apart. Raises ReadError where no row is a record; `place` is what a
+    row is called there.
     """
     loss = values[LOSS]
+    if splits:
+        has_loss = ~np.isnan(loss) if written is None else written
+        split = split_of_rows(splits, has_loss)
+        if split is not None:
+            kept = split.is_kept
+            of_training = {quantity: column[kept] for quantity, column in values.items()}
+            if names[STEP] == NUMBERED:
+                of_training[STEP] = np.cumsum(has_loss[kept], dtype=np.float64)
+            records = training_records(
+                of_training,
+                names,
+                {name: here[kept] for name, here in present.items()},
+                source,
+                written=None if written is None else written[kept],
+                beside={
+                    name: (losses[kept], there[kept])
+                    for name, (losses, there) in (beside or {}).items()
+                },
+                place=place,
+            )
+            return dataclasses.replace(records, notes=(split.note, *records.notes))
     losses = _further_losses(values, names, written, beside or {})
     if not np.isnan(loss).any():
         return Records(values=values, further=losses)
@@ -223,12 +249,12 @@ def _further_losses(
     if not beside:
         return FurtherLosses()
     steps, loss = distinct_steps(values), values[LOSS]
-    held_out = ~np.isnan(values.get(VALIDATION, np.full(len(loss), np.nan)))
+    held_out = values.get(VALIDATION, np.full(len(loss), np.nan))
     return further_losses(
         names[LOSS],
         series_of_rows(steps, loss, ~np.isnan(loss) if written is None else written),
         {name: series_of_rows(steps, *losses) for name, losses in beside.items()},
-        evaluated=series_of_rows(steps, loss, held_out).keys,
+        held_out=series_of_rows(steps, held_out, ~np.isnan(held_out)),
     )
 
 

@@ -12,6 +12,8 @@ Source: `convertMetricsToCsv` in MLflow's web page (run_id, then the keys of a h
 import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
+import numpy as np
+
 from parity.frozen import frozen
 from parity.readers.columns.columns import RunColumns
 from parity.readers.columns.names import (
@@ -20,11 +22,13 @@ from parity.readers.columns.names import (
     LOSS,
     STEP,
     first_known_name,
+    is_known,
     name_words,
 )
 from parity.readers.columns.number import MISSING, plain_number, step_number
 from parity.readers.columns.series import columns_from_series
 from parity.readers.columns.several_runs import RUN_NAMES, choose_run, run_column
+from parity.readers.columns.splits import data_group, is_split_column, split_of_rows
 from parity.readers.errors import ColumnError, ReadError
 
 METRIC_NAMES = ("key", "metric", "metric_name", "metricname", "tag", "name")
@@ -87,6 +91,9 @@ def read_long(
         rows = list(rows)
         if are_groups({str(row.get(layout.run) or "") for _, row in rows}):
             layout = dataclasses.replace(layout, run=None, context=layout.run)
+    if layout.context is None:
+        rows = list(rows)
+        layout = dataclasses.replace(layout, context=_column_of_split(rows, layout))
     by_run: dict[str, list[Row]] = {}
     for number, row in rows:
         by_run.setdefault(str(row.get(layout.run) if layout.run else ""), []).append((number, row))
@@ -99,6 +106,7 @@ def read_long(
         )
     chosen = choose_run(by_run, run if layout.run else None, source)
     series: dict[str, list[tuple[int, float]]] = {}
+    is_split = layout.context is not None and is_split_column(layout.context)
     for number, row in by_run[chosen]:
         where = f"{source}, line {number}"
         metric = str(row.get(layout.metric) or "").strip()
@@ -106,7 +114,10 @@ def read_long(
             raise ReadError(
                 f"{where}: no name in the column {layout.metric!r}; expected the name of a metric"
             )
-        if layout.context is not None and (context := str(row.get(layout.context) or "").strip()):
+        context = "" if layout.context is None else str(row.get(layout.context) or "").strip()
+        if context and layout.context is not None and is_split:
+            context = data_group(layout.context, context)
+        if context:
             metric = f"{context}/{metric}"
         step = step_number(_number(row.get(layout.step), layout.step, where), where)
         value = row.get(layout.value)
@@ -115,6 +126,30 @@ def read_long(
             (int(step), float("nan") if is_nothing else _number(value, layout.value, where))
         )
     return columns_from_series(series, series.__getitem__, named_columns, source, layout.step)
+
+
+def _column_of_split(rows: Sequence[Row], layout: Layout) -> str | None:
+    """The column by which the values of one metric are those of training and of held-out data."""
+    read = (layout.metric, layout.value, layout.step, layout.run)
+    names = rows[0][1] if rows else ()
+    splits = {
+        name: [row.get(name) for _, row in rows]
+        for name in names
+        if name not in read and is_split_column(name)
+    }
+    if not splits:
+        return None
+    metrics = [str(row.get(layout.metric)) for _, row in rows]
+    losses = {metric for metric in dict.fromkeys(metrics) if is_known(metric, LOSS)}
+    has_loss = np.array([metric in losses for metric in metrics])
+    return next(
+        (
+            name
+            for name, cells in splits.items()
+            if split_of_rows({name: cells}, has_loss) is not None
+        ),
+        None,
+    )
 
 
 def are_groups(runs: Collection[str]) -> bool:

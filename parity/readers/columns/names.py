@@ -139,7 +139,12 @@ OPTION = "--column {}=NAME"  # the option that names the column of a quantity, f
 TOTAL_LOSS = "total_loss"  # never guessed: a column that --column names, for the record
 QUANTITIES = (*KNOWN_NAMES, TOTAL_LOSS)
 _NO_LOSS = re.compile(r"(?:^|[^a-z])(acc|accuracy|ppl|perplexity|bits|bpb|bpc|bpt)(?:[^a-z]|$)")
-HELD_OUT = frozenset(("val", "valid", "validation", "eval", "evaluation", "test", "heldout", "dev"))
+HELD_OUT = frozenset(
+    (
+        *("val", "valid", "validate", "validation", "eval", "evaluate", "evaluation"),
+        *("test", "heldout", "dev"),
+    )
+)
 NOT_THE_LOSS = HELD_OUT | frozenset(
     (
         *("scale", "min", "max", "std"),
@@ -147,6 +152,8 @@ NOT_THE_LOSS = HELD_OUT | frozenset(
     )
 )
 """Words in the name of a column that has another loss, or its range."""
+_COUNTS = frozenset(("nan", "nans", "inf", "finite", "nonfinite", "num", "number", "count"))
+"""Words in the name of a number of losses."""
 TRAINING_GROUPS = frozenset(
     (
         *("train", "training", "trainer", "metrics", "metric", "scalars", "data", "logs", "log"),
@@ -339,7 +346,7 @@ def is_other_loss(name: str) -> bool:
     "loss" in it.
     """
     words = name_words(name)
-    return is_known_loss(name) or ("loss" in words and not words & NOT_THE_LOSS)
+    return is_known_loss(name) or ("loss" in words and not words & (NOT_THE_LOSS | _COUNTS))
 
 
 def is_known_loss(name: str) -> bool:

@@ -34,6 +34,8 @@ _NEAR = 0.25  # relative, of the first point of a loss that goes on where anothe
 _MEAN_OF = 8  # points, of which a point may be the mean
 _MOST_SE = 4.0  # standard errors, within which it is
 _DECIMALS = 9
+_LOOKED_AT = 4096  # values, for the number of their decimals
+_PIECE = 1 << 18  # values that are compared in one go
 _FLOAT32 = 1e-6  # relative: values of 32 bits, written by two writers
 _EVALUATED_SHARE = 0.5  # of the losses: rows with a held-out loss are rows of evaluations
 _PLAIN = TRAINING_GROUPS | frozenset(
@@ -88,8 +90,12 @@ def series_of_rows(steps: FloatArray, values: FloatArray, written: BoolArray) ->
     """The losses (R,) of rows in the order of a file, where they are written; a restart goes on
     behind what it repeats.
     """
-    attempt = np.concatenate([[0.0], np.cumsum(steps[1:] < steps[:-1])])
-    keys = attempt * (np.nanmax(steps, initial=0.0) + 1.0) + steps
+    if bool(written.all()) and bool((steps[1:] > steps[:-1]).all()):
+        return LossSeries(keys=steps, values=values)
+    keys = steps
+    if bool((steps[1:] < steps[:-1]).any()):
+        attempt = np.concatenate([[0.0], np.cumsum(steps[1:] < steps[:-1])])
+        keys = attempt * (np.nanmax(steps, initial=0.0) + 1.0) + steps
     there = written & ~np.isnan(keys)
     return _last_of_each(keys[there], values[there])
 
@@ -98,14 +104,18 @@ def further_losses(
     taken: str,
     loss: LossSeries,
     beside: Mapping[str, LossSeries],
-    evaluated: FloatArray | None = None,
+    held_out: LossSeries | None = None,
 ) -> FurtherLosses:
-    """What the losses beside the one that was taken say; `evaluated` are keys (k,) of rows with a
-    held-out loss.
+    """What the losses beside the one that was taken say; rows with a `held_out` loss, or with
+    another one than before, are those of evaluations.
     """
-    evaluations = np.empty(0) if evaluated is None else np.unique(evaluated)
-    if len(evaluations) > _EVALUATED_SHARE * len(loss.keys):
-        evaluations = np.empty(0)
+    most = _EVALUATED_SHARE * len(loss.keys)
+    evaluations = np.empty(0)
+    if held_out is not None:
+        finite = _finite(held_out)
+        # a progress bar shows the last one until the next
+        rare = (keys for keys in (finite.keys, _changed(finite)) if len(keys) <= most)
+        evaluations = next(rare, evaluations)
     return FurtherLosses(
         conflicting=tuple(
             name
@@ -130,8 +140,11 @@ def _conflicts(
     if is_mean:
         return False
     finite = _finite(other)
-    counts = ~np.isin(finite.keys, evaluations)
-    finite = LossSeries(keys=finite.keys[counts], values=finite.values[counts])
+    if len(evaluations):
+        if bool(np.isin(_changed(finite), evaluations).all()):
+            return False
+        counts = ~np.isin(finite.keys, evaluations)
+        finite = LossSeries(keys=finite.keys[counts], values=finite.values[counts])
     if not len(finite.keys):
         return False
     equal = _are_equal(read, finite)
@@ -168,11 +181,15 @@ def _are_equal(read: LossSeries, other: LossSeries) -> BoolArray:
     """Which of the further losses (n,) are the losses that were read at the same keys, but for
     rounding.
     """
-    at = np.minimum(np.searchsorted(read.keys, other.keys), len(read.keys) - 1)
-    allowed = _rounding(read, other) + _FLOAT32 * np.abs(read.values[at])
-    equal: BoolArray = (read.keys[at] == other.keys) & (
-        np.abs(read.values[at] - other.values) <= allowed
-    )
+    rounding = _rounding(read, other)
+    equal: BoolArray = np.zeros(len(other.keys), dtype=bool)
+    for begin in range(0, len(equal), _PIECE):
+        piece = slice(begin, begin + _PIECE)
+        keys, values = other.keys[piece], other.values[piece]
+        at = np.minimum(np.searchsorted(read.keys, keys), len(read.keys) - 1)
+        same = read.values[at]
+        allowed = rounding + _FLOAT32 * np.abs(same)
+        equal[piece] = (read.keys[at] == keys) & (np.abs(same - values) <= allowed)
     return equal
 
 
@@ -180,6 +197,8 @@ def _are_means(read: LossSeries, other: LossSeries, equal: BoolArray) -> bool:
     """Whether each further loss that is not equal is the mean of the losses that were read since
     the one before it, as far as their noise shows.
     """
+    if int((~equal).sum()) * _MEAN_OF > len(read.keys):
+        return False
     ends = np.searchsorted(read.keys, other.keys, side="right")
     begins = np.concatenate([[0], ends[:-1]])
     numbers = (ends - begins)[~equal]
@@ -199,8 +218,15 @@ def _rounding(read: LossSeries, other: LossSeries) -> float:
     return 1.01 * max(_last_digit(read.values), _last_digit(other.values))
 
 
+def _changed(series: LossSeries) -> FloatArray:
+    """The keys at which a value is another one than before."""
+    changes = series.values[1:] != series.values[:-1]
+    return series.keys[np.concatenate([[True], changes])] if len(series.keys) else series.keys
+
+
 def _last_digit(values: FloatArray) -> float:
-    """The unit of the last decimal in which values (n,) are written."""
+    """The unit of the last decimal in which values (n,) are written, by some thousands of them."""
+    values = values[:: len(values) // _LOOKED_AT + 1]
     shown = np.abs(values) * _FLOAT32 * 1e-3
     for decimals in range(_DECIMALS):
         if bool((np.abs(values - np.round(values, decimals)) <= shown).all()):
@@ -210,6 +236,8 @@ def _last_digit(values: FloatArray) -> float:
 
 def _finite(series: LossSeries) -> LossSeries:
     finite = np.isfinite(series.values)
+    if bool(finite.all()):
+        return series
     return LossSeries(keys=series.keys[finite], values=series.values[finite])
 
 

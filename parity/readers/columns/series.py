@@ -77,7 +77,7 @@ def columns_from_series(
             tags[LOSS],
             _as_losses(*series[LOSS]),
             {name: _as_losses(*arrays_of(series_of(name))) for name in beside},
-            evaluated=_as_losses(*series[VALIDATION]).keys if VALIDATION in series else None,
+            held_out=_as_losses(*series[VALIDATION]) if VALIDATION in series else None,
         ),
     )
 

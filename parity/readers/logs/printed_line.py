@@ -88,8 +88,16 @@ _STEPS = (
 """Names of a step; of several on a line, the first here counts: an optimizer's step before a
 micro-batch.
 """
+_NAN_COUNT = re.compile(
+    r"(?<!grad )(?<!grad_)\b(?:(?:num(?:ber)?(?: of)?|skipped|total)[ _])?(?:nan|inf|non-?finite)s?"
+    r"(?:[ _](?:iterations?|iters?|steps?|loss(?:es)?|batches|updates|count|micro_?batches)){1,2}"
+    r"\s{0,9}[:=]?\s{0,9}(?P<number>\d{1,15})(?![\w.])",
+    re.IGNORECASE,
+)
+"""How many losses were not finite, of which a mean may leave those out."""
 _OTHER_STEPS = frozenset(
     (
+        *("nan", "inf", "nonfinite"),
         *(
             "per",
             "total",
@@ -240,6 +248,11 @@ def read_line(line: str) -> LogLine | None:
     if count is not None:
         places[STEP] = NumberPlace(*count.number)
         fixed.append(count.fixed)
+    nans = _NAN_COUNT.search(text)
+    if nans is not None:
+        fixed.append(nans.span("number"))
+    has_loss = not _TRAINING.isdisjoint(values)
+    leaves_out_nan = has_loss and nans is not None and float(nans["number"]) > 0.0
     epochs = None
     if epoch is not None:
         places[EPOCH] = NumberPlace(*epoch.span("number"))
@@ -247,6 +260,7 @@ def read_line(line: str) -> LogLine | None:
     is_open = (
         (count is not None and count.is_bar)
         or len(line) > LONGEST
+        or leaves_out_nan
         or any(map(_may_be_other, (*values.items(), *pairs.steps.items())))
     )
     return LogLine(
@@ -255,7 +269,8 @@ def read_line(line: str) -> LogLine | None:
         planned=None if count is None else count.planned,
         is_bar=count is not None and count.is_bar,
         values={name: _number(pair) for name, pair in values.items()},
-        has_loss=not _TRAINING.isdisjoint(values),
+        has_loss=has_loss,
+        leaves_out_nan=leaves_out_nan,
         places=None if is_open else places,
         fixed=fixed,
         epoch=None if epoch is None else _number(epoch),

@@ -15,6 +15,7 @@ from parity.readers.columns.long_table import long_layout
 from parity.readers.columns.names import LOSS, STEP, find_columns
 from parity.readers.columns.second_losses import LossesOfRows, losses_beside
 from parity.readers.columns.several_runs import SHOWN, run_column
+from parity.readers.columns.splits import is_split_column
 from parity.readers.errors import ReadError
 
 _SUFFIX = ".parquet"
@@ -57,7 +58,12 @@ def read_parquet(path: str, named_columns: Mapping[str, str]) -> RunColumns:
     found = {quantity: by_quantity[quantity] for quantity in columns}
     with _readable(path):
         beside = _losses_beside(parquet, path, losses_beside(names, found[LOSS]))
-    records = training_records(columns, found, present, path, written=written, beside=beside)
+        of_splits = [name for name in names if is_split_column(name)]
+        cells = parquet.read_table(path, columns=of_splits)
+        splits = {name: cells[name].to_pylist() for name in of_splits}
+    records = training_records(
+        columns, found, present, path, written=written, beside=beside, splits=splits
+    )
     return columns_of(records, found, names)
 
 

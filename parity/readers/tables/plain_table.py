@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from parity.readers.columns.names import LOSS, STEP, has_known
 from parity.readers.columns.number import MISSING, is_number
 from parity.readers.errors import ReadError
+from parity.readers.logs.lines.said import says_not_finite
 from parity.readers.tables.delimited import delimiter_of, fields
 
 _LOOKED_AT = 1 << 16  # characters of a text without bars; a table begins in them
@@ -24,6 +25,8 @@ _DASHES = re.compile(r"[\s|+:=\-┏━┳┓┡╇┩├┼┤└┴┘┌┬┐
 _MARKS = re.compile(r"[*`]+")
 _UNIT = re.compile(r"[\[(][^\[\]()]*[\])]")
 _NUMERAL = re.compile(r"[-+]?[.,]?\d|[-+]?(?:nan|inf)", re.IGNORECASE)
+_LOSS_WORD = re.compile("loss", re.IGNORECASE)
+_AS_COMMAS = str.maketrans("\t|", ",,")
 _MOST_HEADERS = 3
 
 
@@ -35,6 +38,22 @@ def plain_table(text: str, source: str) -> str:
     if drawn is not None:
         return drawn
     return _without_remarks(_with_one_header(text))
+
+
+def rows_that_say(text: str) -> int:
+    """How many lines of a table below its names say that a loss was NaN or infinite: in remarks, or
+    in a cell of words.
+    """
+    names = text.find("\n")
+    if (first := _LOSS_WORD.search(text, max(names, 0))) is None:
+        return 0  # as in most tables
+    lines = text[text.rfind("\n", 0, first.start()) + 1 :].splitlines()
+    has_cells = delimiter_of(text[:names]) is not None
+    return sum(
+        says_not_finite(line.translate(_AS_COMMAS))
+        for line in lines
+        if has_cells or line.startswith("#")
+    )
 
 
 def _without_bars(text: str, source: str) -> str | None:

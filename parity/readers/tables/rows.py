@@ -21,10 +21,17 @@ from parity.readers.columns.names import (
     VALIDATION,
     is_held_out,
 )
-from parity.readers.columns.number import MISSING, plain_number, step_number, step_of_total
+from parity.readers.columns.number import (
+    MISSING,
+    is_number,
+    plain_number,
+    step_number,
+    step_of_total,
+)
 from parity.readers.columns.second_losses import LossesOfRows, losses_beside
+from parity.readers.columns.splits import is_split_column
 from parity.readers.errors import ReadError
-from parity.readers.tables.delimited import DelimitedTable, fields
+from parity.readers.tables.delimited import DELIMITERS, DelimitedTable, fields
 
 _THOUSANDS = (re.compile(r"\d{1,3}(?:,\d{3})+"), re.compile(r"\d{1,3}(?:\.\d{3})+"))
 """Steps with signs between thousands, next to losses with a decimal point, and with a comma."""
@@ -37,7 +44,8 @@ class _Part:
     """Rows of a table that follow each other: values (R,) by quantity, the loss NaN where its cell
     is empty; in which rows other columns have a value, (R,) by name, no name where every cell has
     one; and in which the loss is written, NaN in so many letters too. `beside` are further losses
-    (R,) by name. `planned` are the totals of steps such as "5/400", `comma` is where the first loss
+    (R,) by name, `splits` the cells (R,) of columns that may tell training and held-out losses
+    apart. `planned` are the totals of steps such as "5/400", `comma` is where the first loss
     with a decimal comma is, and its text.
     """
 
@@ -45,6 +53,7 @@ class _Part:
     present: Mapping[str, BoolArray]
     written: BoolArray
     beside: Mapping[str, LossesOfRows]
+    splits: Mapping[str, Sequence[str]]
     planned: Set[int] = frozenset()
     has_point: bool = False
     comma: tuple[str, str] | None = None
@@ -67,6 +76,11 @@ class TableRows:
         self._beside = {
             name: header.index(name) for name in losses_beside(run_columns, names[LOSS])
         }
+        self._splits = {
+            name: header.index(name)
+            for name in run_columns
+            if is_split_column(name) and name not in names.values()
+        }
         self._parts: list[_Part] = []
         self._numbered = self._blanks = 0
 
@@ -86,7 +100,9 @@ class TableRows:
             or not whole_steps(values.get(STEP, np.empty(0))).all()
             or not _is_regular(table, len(values[LOSS]))
         ):
-            part = _parse_slowly(table, self._places, self._header, self._run_columns, self._beside)
+            part = _parse_slowly(
+                table, self._places, self._header, self._run_columns, self._beside, self._splits
+            )
         else:
             written = np.ones(len(values[LOSS]), dtype=bool)
             further = numbers[len(self._places) :]
@@ -98,6 +114,7 @@ class TableRows:
                     name: (losses, written)
                     for name, losses in zip(self._beside, further, strict=True)
                 },
+                splits=_cells_of_columns(table, self._splits),
                 has_point=any(_is_broken(values[name]).any() for name in _LOSSES & values.keys()),
             )
         self._parts.append(part if STEP in self._places else self._with_numbers(part))
@@ -154,8 +171,12 @@ class TableRows:
             for name in further
         }
         beside = {name: self._losses_beside(name) for name in self._beside}
+        splits = {
+            name: [cell for part in self._parts for cell in part.splits[name]]
+            for name in self._splits
+        }
         return training_records(
-            values, self._names, present, source, written=written, beside=beside
+            values, self._names, present, source, written=written, beside=beside, splits=splits
         )
 
     def _losses_beside(self, name: str) -> LossesOfRows:
@@ -199,6 +220,30 @@ def _parse_fast(table: DelimitedTable, places: Sequence[int]) -> FloatArray | No
     return values.T
 
 
+def _cells_of_row(line: str, delimiter: str | None, width: int) -> list[str]:
+    """The cells of a row. Another writer may separate them by another sign: by that one they are as
+    many numbers as there are names, and by the sign of the first line fewer cells.
+    """
+    cells = fields(line, delimiter) or [""]
+    if len(cells) >= width or width < 2:
+        return cells
+    # commas may be decimal ones, where no number has a point
+    signs = [
+        sign for sign in (*DELIMITERS, None) if sign != delimiter and ("." in line or sign != ",")
+    ]
+    others = {tuple(fields(line, sign)) for sign in signs}
+    whole = [row for row in others if len(row) == width and all(map(is_number, row))]
+    return [*whole[0]] if len(whole) == 1 else cells
+
+
+def _cells_of_columns(table: DelimitedTable, places: Mapping[str, int]) -> dict[str, list[str]]:
+    """The cells (R,) at these places by name, of a table whose rows are whole."""
+    if not places:
+        return {}
+    rows = [fields(line, table.delimiter) for line in table.body.splitlines() if line.strip()]
+    return {name: [cells[place] for cells in rows] for name, place in places.items()}
+
+
 def _may_have_empty_cells(table: DelimitedTable) -> bool:
     """Whether a row may have a cell without a value, so that rows are read one by one."""
     body, mark = table.body, table.delimiter
@@ -223,6 +268,7 @@ def _parse_slowly(
     header: Sequence[str],
     names: Sequence[str],
     beside: Mapping[str, int],
+    splits: Mapping[str, int],
 ) -> _Part:
     """Row by row, to name the line of what is wrong; empty cells are allowed, but for the step of a
     row with a loss.
@@ -232,6 +278,7 @@ def _parse_slowly(
     """
     rows: list[list[float]] = []
     losses: list[list[float | None]] = []
+    groups: list[list[str]] = []
     present: list[list[bool]] = []
     written: list[bool] = []
     planned: set[int] = set()
@@ -247,7 +294,7 @@ def _parse_slowly(
     for number, line in enumerate(io.StringIO(table.body), table.line):
         if not line.strip() and width > 1:
             continue
-        cells = fields(line.rstrip("\r\n"), table.delimiter) or [""]
+        cells = _cells_of_row(line.rstrip("\r\n"), table.delimiter, width)
         where = f"{table.source}, line {number}"
         if cells == table.first and table.has_header:
             continue  # a restart wrote the names again
@@ -273,6 +320,7 @@ def _parse_slowly(
         written.append(not without or cells[columns[LOSS]].lower() == "nan")
         values_of_row = [_cell(cells, columns, where, quantity) for quantity in columns]
         rows.append(values_of_row)
+        groups.append([cells[place] if place < len(cells) else "" for place in splits.values()])
         losses.append([_written_number(cells, place) for place in beside.values()])
         for (quantity, place), value in zip(columns.items(), values_of_row, strict=True):
             if quantity in _LOSSES and place < len(cells) and not math.isnan(value):
@@ -296,6 +344,7 @@ def _parse_slowly(
         }
         if losses
         else {name: _losses_of_rows(()) for name in beside},
+        splits={name: [cells[at] for cells in groups] for at, name in enumerate(splits)},
         planned=planned,
         has_point=has_point,
         comma=comma,

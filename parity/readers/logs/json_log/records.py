@@ -5,6 +5,7 @@ whenever it writes a record of step 0, which every evaluation pass does: such a 
 and the note says so.
 """
 
+import dataclasses
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -26,7 +27,9 @@ from parity.readers.columns.names import (
 from parity.readers.columns.number import MISSING, plain_number, step_number, step_of_total
 from parity.readers.columns.planned_length import add_planned_length
 from parity.readers.columns.second_losses import LossesOfRows, losses_beside
+from parity.readers.columns.splits import CellsOfSplits
 from parity.readers.errors import ReadError
+from parity.readers.logs.lines.said import counts_not_finite, says_not_finite
 
 _WORDS = {
     "nan": float("nan"),
@@ -88,8 +91,9 @@ class RecordRows:
         self._kinds: dict[frozenset[str], frozenset[str]] = {}
         self._written = array("b")
         self._beside = _FurtherLosses(fields[LOSS])
+        self._splits = CellsOfSplits()
         self._planned: set[int] = set()
-        self._numbered = 0
+        self._numbered = self._said_not_finite = 0
 
     def take(self, row: Record) -> None:
         """Take the next record; nothing of one with a value that is no number, which raises
@@ -100,6 +104,8 @@ class RecordRows:
         if fields[STEP] == NUMBERED:
             record = {**record, NUMBERED: self._number_of(record)}
         loss, step = record.get(fields[LOSS]), record.get(fields[STEP])
+        if self._written and _says_not_finite(record, fields[LOSS]):
+            self._said_not_finite += 1
         if is_nothing(loss) and is_nothing(step):
             return  # such as the summary at the end
         planned = None
@@ -118,6 +124,7 @@ class RecordRows:
             name for name, value in record.items() if name not in read and _has_value(value)
         )
         self._others.append(self._kinds.setdefault(others, others))
+        self._splits.take(record, len(self._written))
         self._beside.take(record, len(self._written))
         self._written.append(not is_nothing(loss))
 
@@ -162,9 +169,11 @@ class RecordRows:
             self._source,
             written=np.array(self._written, dtype=bool),
             beside=self._beside.losses(len(self._written)),
+            splits=self._splits.columns,
             place="record",
         )
         columns = add_planned_length(columns_of(records, self.fields, names), self._planned)
+        columns = dataclasses.replace(columns, said_not_finite=self._said_not_finite)
         steps = columns.values[STEP]
         if (
             len(steps)
@@ -177,6 +186,17 @@ class RecordRows:
                 "evaluation pass"
             )
         return columns
+
+
+def _says_not_finite(record: Mapping[str, Any], loss: str) -> bool:
+    """Whether a record says in words, or counts, that a loss was not finite."""
+    return any(
+        says_not_finite(value)
+        if isinstance(value, str)
+        else bool(value) and counts_not_finite(name)
+        for name, value in record.items()
+        if name != loss
+    )
 
 
 class _FurtherLosses:

@@ -6,7 +6,8 @@ from parity.readers.logs.lines.line import LONGEST
 
 MOST_SKELETONS = 4096  # that are remembered
 _VALUES = re.compile(
-    r"[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:e[-+]?\d+)?|\b(?:nan|inf(?:inity)?|none|null)\b|\s+",
+    r"[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:e[-+]?\d+)?|\b(?:nan|inf(?:inity)?|none|null)\b|\s+"
+    r"|(?<=[\s:=|])[-–—?]{1,3}(?=[\s,;|]|$)",  # what stands where no number does
     re.IGNORECASE,
 )
 

@@ -3,6 +3,7 @@ out, and may print no step with that loss. Signs in place of a number that no fi
 too; "-" and "?" may say that there is none.
 """
 
+import functools
 import re
 
 from parity.readers.columns.names import HELD_OUT
@@ -25,16 +26,41 @@ _DENIED = re.compile(
 )
 """What may be said of losses that are finite, or of what would be done."""
 _NONE = re.compile(r"(?<![\d.:-])0(?![\d.:-])")
+_BAD = frozenset(("nan", "nans", "inf", "infs", "nonfinite", "finite"))
+_COUNT_WORDS = _BAD | frozenset(
+    (
+        *(
+            "loss",
+            "losses",
+            "train",
+            "training",
+            "is",
+            "was",
+            "has",
+            "found",
+            "detected",
+            "skipped",
+        ),
+        *("num", "number", "count", "n", "of", "total", "steps", "iterations", "batches", "non"),
+    )
+)
 _NEAR = 24  # characters around the words, in which they are counted
+
+
+@functools.lru_cache(maxsize=4096)
+def counts_not_finite(name: str) -> bool:
+    """Whether a name is that of a number of losses that were not finite, such as "nan_loss"."""
+    words = set(re.findall("[a-z]+", name.lower()))
+    return bool(words & {"loss", "losses"}) and bool(words & _BAD) and words <= _COUNT_WORDS
 
 
 def says_not_finite(line: str) -> bool:
     """Whether a line without a training loss says that one was NaN or infinite."""
-    plain = line.lower()
+    plain = line.lower().replace("_", " ")
     if not any(mark in plain for mark in _MARKS):
         return False
-    said = _SAID.search(line)
-    if said is None or _DENIED.search(line) is not None:
+    said = _SAID.search(plain)
+    if said is None or _DENIED.search(plain) is not None:
         return False
-    near = line[max(0, said.start() - _NEAR) : said.end() + _NEAR]
+    near = plain[max(0, said.start() - _NEAR) : said.end() + _NEAR]
     return _NONE.search(near) is None and not HELD_OUT & set(re.findall("[a-z]+", plain))

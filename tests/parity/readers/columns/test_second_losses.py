@@ -130,6 +130,15 @@ TWINS: Mapping[str, Sequence[Row]] = {
             *([{"step": step, "train_loss": HEALTHY[step], "val_loss": 3.0}] * (step % 20 == 0)),
         )
     ],
+    "a bar that shows the last evaluation": [
+        {
+            "step": step,
+            "loss": loss,
+            "train_loss": HEALTHY[step - step % 20],
+            "val_loss": HEALTHY[step - step % 20] + 0.1,
+        }
+        for step, loss in enumerate(LOSS)
+    ],
     "the lowest loss so far": rows_with("best_loss", lambda step: min(LOSS[: step + 1])),
 }
 

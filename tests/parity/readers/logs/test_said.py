@@ -2,12 +2,13 @@
 log is no pass. Words about the check, the scale of the loss and held-out losses say nothing.
 """
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from parity.judging.curves.curve import SAID_NOT_FINITE, Curve
+from parity.judging.curves.curve import LINES_UNREAD, SAID_NOT_FINITE, Curve
 from parity.readers import read_run
 from parity.readers.logs.lines.said import says_not_finite
 from parity.readers.logs.pattern import PATTERN
@@ -98,3 +99,90 @@ def test_megatron_counts_the_losses_that_its_mean_leaves_out(
     run = read_run(str(path))
     assert np.isfinite(run.loss).all()
     assert run.context.get(SAID_NOT_FINITE) == said
+
+
+COUNTS = [
+    "number of nan iterations: {n}",
+    "nan_losses={n}",
+    "skipped nan batches: {n}",
+    "NaN steps {n}",
+    "non-finite loss count: {n}",
+]
+OTHER_COUNTS = ["grad nan steps: {n}", "skipped iterations: {n}", "inf_grads={n}"]
+
+
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize(("number", "said"), [(0, None), (9, "4")])
+def test_a_count_of_nan_next_to_a_finite_loss_says_so(
+    count: str, number: int, said: str | None, tmp_path: Path
+) -> None:
+    lines = [
+        f"step {step} | loss {3 - step / 100} | {count.format(n=number if step > 8 else 0)}"
+        for step in range(1, 13)
+    ]
+    path = tmp_path / "train.log"
+    path.write_text("\n".join([*lines, ""]))
+    run = read_run(str(path))
+    assert run.steps.tolist() == [*range(1, 13)]
+    assert run.context.get(SAID_NOT_FINITE) == said
+
+
+@pytest.mark.parametrize("count", OTHER_COUNTS)
+def test_a_count_of_something_else_says_nothing(count: str, tmp_path: Path) -> None:
+    lines = [f"step {step} | loss {3 - step / 100} | {count.format(n=9)}" for step in range(1, 13)]
+    path = tmp_path / "train.log"
+    path.write_text("\n".join([*lines, ""]))
+    run = read_run(str(path))
+    assert run.loss.tolist() == [3 - step / 100 for step in range(1, 13)]
+    assert SAID_NOT_FINITE not in run.context
+
+
+@pytest.mark.parametrize("sign", ["-", "?", "--"])
+def test_a_sign_in_place_of_a_loss_is_a_line_that_was_not_read(sign: str, tmp_path: Path) -> None:
+    losses = [sign if step > 8 else f"{3 - step / 100}" for step in range(1, 13)]
+    path = tmp_path / "train.log"
+    path.write_text("".join(f"step {step} loss {x}\n" for step, x in enumerate(losses, 1)))
+    assert read_run(str(path)).context[LINES_UNREAD] == "4"
+
+
+RECORDS = [
+    {"event": "nan_loss", "step": 12},
+    {"level": "ERROR", "message": "Loss is NaN at step 12"},
+    {"step": 12, "loss": 2.88, "nan_loss": True},
+    {"step": 12, "loss": 2.88, "num_nan_losses": 3},
+]
+OTHER_RECORDS = [
+    {"event": "saved", "step": 12},
+    {"message": "no NaN in the losses"},
+    {"step": 12, "loss": 2.88, "nan_loss": False},
+    {"step": 12, "loss": 2.88, "num_nan_losses": 0},
+    {"step": 12, "loss": 2.88, "stop_on_nan_loss": True},
+    {"event": "val loss is nan"},
+]
+
+
+@pytest.mark.parametrize("record", [*RECORDS, *OTHER_RECORDS], ids=str)
+def test_a_record_may_say_that_a_loss_was_not_finite(
+    record: dict[str, object], tmp_path: Path
+) -> None:
+    rows = [{"step": step, "loss": 3 - step / 100} for step in range(1, 12)]
+    path = tmp_path / "run.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in [*rows, record]))
+    said = read_run(str(path)).context.get(SAID_NOT_FINITE)
+    assert said == ("1" if record in RECORDS else None)
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ("# loss became NaN, skipped", "1"),
+        ("12,2.88,nan loss skipped", "1"),
+        ("# the losses of run 7", None),
+        ("12,2.88,no nan in the loss", None),
+    ],
+)
+def test_a_remark_in_a_table_may_say_so(row: str, said: str | None, tmp_path: Path) -> None:
+    rows = [f"{step},{3 - step / 100},ok" for step in range(1, 12)]
+    path = tmp_path / "run.csv"
+    path.write_text("\n".join(["step,loss,note", *rows, row, ""]))
+    assert read_run(str(path)).context.get(SAID_NOT_FINITE) == said
