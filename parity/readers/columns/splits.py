@@ -2,13 +2,14 @@
 flag such as `is_val`.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from parity.frozen import frozen
 from parity.judging.curves.curve import BoolArray
-from parity.readers.columns.names import HELD_OUT, first_known_name, name_words
+from parity.readers.columns.names import HELD_OUT, canonical_name, name_words
 from parity.wording import count, first_few
 
 _SPLITS = (
@@ -17,6 +18,9 @@ _SPLITS = (
 )
 _TRAINING_FLAGS = ("is_train", "is_training", "train", "training")
 _HELD_OUT_FLAGS = ("is_val", "is_valid", "is_validation", "is_eval", "is_evaluation", "is_test")
+_NAMES = re.compile(
+    "|".join((*_SPLITS, *_TRAINING_FLAGS, *_HELD_OUT_FLAGS)).replace("_", "[ _-]"), re.IGNORECASE
+)
 _TRAINING = frozenset(("train", "training"))
 _HELD = "heldout"
 _SHOWN = 3  # groups
@@ -56,7 +60,7 @@ class CellsOfSplits:
 
 def is_split_column(name: str) -> bool:
     """Whether a column may say of what data the loss of a row is."""
-    return first_known_name([name], (*_SPLITS, *_HELD_OUT_FLAGS, *_TRAINING_FLAGS)) is not None
+    return _NAMES.fullmatch(name.strip()) is not None
 
 
 def split_of_rows(columns: Mapping[str, Sequence[object]], has_loss: BoolArray) -> Split | None:
@@ -82,8 +86,8 @@ def split_of_rows(columns: Mapping[str, Sequence[object]], has_loss: BoolArray) 
 def data_group(column: str, cell: object) -> str:
     """The data of a row in lower case."""
     text = str(cell).strip().lower()
-    is_flag_of_training = first_known_name([column], _TRAINING_FLAGS) is not None
-    is_flag = is_flag_of_training or first_known_name([column], _HELD_OUT_FLAGS) is not None
-    if is_flag and text in _YES | _NO:
+    name = canonical_name(column)
+    is_flag_of_training = name in _TRAINING_FLAGS
+    if (is_flag_of_training or name in _HELD_OUT_FLAGS) and text in _YES | _NO:
         return "train" if (text in _YES) == is_flag_of_training else _HELD
     return _HELD if text in ("held-out", "held_out", "holdout") else text
