@@ -1,5 +1,6 @@
 """`parity verify CARD`: what recomputation says of a card, printed."""
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TypedDict
@@ -38,6 +39,17 @@ _CODES = {
     "not verified": "inconclusive",
     "other judge": "other judge",
 }
+_OPTIONS = {
+    "family": "--family",
+    "loss_unit": "--loss-unit",
+    "pairing": "--pairing",
+    "planned_steps": "--planned-steps",
+    "recipe": "--recipe",
+    "rounding": "--rounding",
+    "schedule": "--schedule",
+    "start": "--start",
+}
+"""The options of `parity compare` that state a fact."""
 
 
 class CardCheckDocument(TypedDict):
@@ -140,8 +152,26 @@ def _lines(path: str, card: AnyCard, check: CardCheck) -> list[str]:
         heads[check.result],
         *(f"  {line}" for line in check.differences),
         *(f"  not verified: {line}" for line in check.unverified),
-        card.headline,
+        *_unstated(card, check),
+        card.headline if check.result == "verified" else f"the card says: {card.headline}",
     ]
+
+
+def _unstated(card: AnyCard, check: CardCheck) -> list[str]:
+    """A line with the options that state what the card states and the evidence does not."""
+    if isinstance(card, GoldenCard):
+        return []
+    options = []
+    for statement in card.statements:
+        arm = f" of {statement.arm}" if statement.arm else ""
+        where = f"statements.{statement.fact}{arm}: "
+        if not any(line.startswith(where) and "not in" in line for line in check.differences):
+            continue
+        option = _OPTIONS.get(statement.fact)
+        if option is not None:
+            arm = f"{statement.arm}=" if statement.arm else ""
+            options += [option, f"{arm}{statement.value}"]
+    return [f"  the card rests on statements; add {shlex.join(options)}"] if options else []
 
 
 def _document(path: str, card: AnyCard, check: CardCheck) -> CardCheckDocument:

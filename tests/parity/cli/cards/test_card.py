@@ -3,6 +3,7 @@ with.
 """
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -79,6 +80,18 @@ def test_a_card_without_evidence_is_not_verified(
     run("card", bundle("mxfp8"), "--to", card)
     code, out, _ = run("verify", card)
     assert (code, out.startswith("not verified: ")) == (3, True)
+    assert out.splitlines()[-1].startswith("the card says: PASS: ")
+
+
+def test_the_statements_that_the_files_lack_are_named_as_options_that_verify_the_card(
+    tmp_path: Path, files: dict[str, str], run: Run
+) -> None:
+    card, runs = str(tmp_path / "card.yaml"), (files["fp8"], files["mxfp8"])
+    run("card", *runs, *OPTIONS, "--to", card)
+    code, out, _ = run("verify", card, *runs)
+    assert (code, out.splitlines()[-1].startswith("the card says: ")) == (1, True)
+    options = out.partition("rests on statements; add ")[2].splitlines()[0]
+    assert run("verify", card, *runs, *shlex.split(options))[0] == 0
 
 
 def test_a_changed_headline_in_the_markdown_alone_is_found(
