@@ -43,7 +43,7 @@ from parity.judging.curves.curve import (
     START_PRECISION,
     Curve,
 )
-from parity.judging.curves.reading import TRAINING_LOSS, in_bits
+from parity.judging.curves.reading import TRAINING_LOSS, in_bits, second_loss
 from parity.judging.curves.schedule import FROM_SCRATCH
 from parity.judging.decision import INCONCLUSIVE
 from parity.judging.measurements import Measurements
@@ -273,8 +273,11 @@ def _other_order() -> _Free:
 
 
 def _one_quantity(measurements: Measurements) -> _Free | None:
-    """One quantity under two names, unless the first losses are further apart than steps are."""
-    if measurements.statistics is None:
+    """One quantity under two names, unless the first losses are further apart than steps are; it
+    does not say which of two losses in one file is the training loss.
+    """
+    arms = [(arm.name, arm.runs) for arm in measurements.arms.both]
+    if measurements.statistics is None or second_loss(arms) is not None:
         return None
     baseline, candidate = measurements.aligned.arm_means()
     if abs(float(candidate[0] - baseline[0])) > FIRST_SDS * measurements.statistics.sd_paired:

@@ -229,6 +229,16 @@ def test_two_columns_are_called_one_quantity_unless_their_first_losses_differ(
     assert (("loss_is", None, "training") in _offered(verdict)) is offered
 
 
+def test_a_second_loss_in_one_file_is_named_not_called_the_same_quantity() -> None:
+    facts = {"loss_name": "loss", "loss_meaning": "training loss"}
+    base = _run(1, COSINE, context=facts)
+    cand = _run(2, COSINE, context={**facts, "second_losses": "train_loss"})
+    policy = policy_from_mapping({"margin": "1%"})
+    (verdict,) = judge([base], {"cand": [cand]}, policy, planned_steps=STEPS)
+    assert verdict.codes == ("LOSSES_DIFFER",)
+    assert ("loss_is", None, "training") not in _offered(verdict)
+
+
 def _first(offers: tuple[Offer, ...]) -> str:
     return offers[0].statements[0].key
 
