@@ -40,7 +40,16 @@ from parity.judging.multiplicity import Multiplicity
 from parity.judging.noise.emulated_table import SMALL, emulated_noise_table
 from parity.judging.policy import WINDOW_FRACTION, Policy
 from parity.judging.verdict.verdict import Verdict, judge
-from parity_lab.healing import Found, HealingSetup, Look, cost_of, found, next_switch, steps_spent
+from parity_lab.healing import (
+    Found,
+    HealingSetup,
+    Look,
+    cost_of,
+    estimated_switch,
+    found,
+    next_switch,
+    steps_spent,
+)
 from training.spec import RunSpec, labels_of
 from training.trainer import optimizer
 
@@ -122,6 +131,11 @@ class Search:
         open.
         """
         return None if self.found.outcome == "open" else self.found.switch or 0
+
+    @property
+    def estimate(self) -> int:
+        """The step that it estimates, noise left aside; 0 where there is none."""
+        return estimated_switch(self.setup, self.looks) or 0
 
     @property
     def steps_spent(self) -> float:
@@ -347,6 +361,10 @@ class _Ended:
         step = self.search.step
         return step is not None and abs(step - truth.right_step(self.margin)) <= STEPS // 5
 
+    def estimates(self, truth: Truth) -> bool:
+        """Whether the estimated step is within a fifth of the right one."""
+        return abs(self.search.estimate - truth.right_step(self.margin)) <= STEPS // 5
+
     def wrong_passes(self, truth: Truth) -> int:
         """The looks that pass at a switch whose mean gap is not below the margin."""
         passes = [look.step for look in self.search.looks if look.verdict == PASS]
@@ -388,7 +406,8 @@ def _summary(ended: Sequence[_Ended]) -> str:
         del truths["over runs"]
     agreement = "; ".join(
         f"{name} {sum(case.agrees(take(case)) for case in ended)} of {len(ended)} named within a "
-        f"fifth, {sum(case.wrong_passes(take(case)) for case in ended)} of {passes} passes wrong"
+        f"fifth, {sum(case.estimates(take(case)) for case in ended)} estimated so, "
+        f"{sum(case.wrong_passes(take(case)) for case in ended)} of {passes} passes wrong"
         for name, take in truths.items()
     )
     return (

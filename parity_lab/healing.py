@@ -25,7 +25,7 @@ Can fail: the power 4 is a guess, which can only cost looks.
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, takewhile
 from typing import Any, Literal, TypedDict
 
 import numpy as np
@@ -223,6 +223,18 @@ def expected_gap(setup: HealingSetup, looks: Sequence[Look], step: int) -> float
     places = [(other / setup.run_steps) ** _POWER for other in steps]
     place = (step / setup.run_steps) ** _POWER
     return float(np.interp(place, places, [known[other] for other in steps]))
+
+
+def estimated_switch(setup: HealingSetup, looks: Sequence[Look]) -> int | None:
+    """The latest kept step up to which every expected gap is below the margin, noise left aside: an
+    estimate, which may be named where looks are open, and never a pass. None where there is none,
+    or no look.
+    """
+    if setup.gap is None or setup.margin is None or not any(look.gap is not None for look in looks):
+        return None
+    margin = setup.margin
+    below = takewhile(lambda step: (expected_gap(setup, looks, step) or 0.0) < margin, setup.steps)
+    return max(below, default=None)
 
 
 def _chosen(setup: HealingSetup, looks: Sequence[Look]) -> int | None:

@@ -8,6 +8,7 @@ from parity_lab.healing import (
     HealingSetup,
     Look,
     Outcome,
+    estimated_switch,
     found,
     next_switch,
     steps_spent,
@@ -32,7 +33,9 @@ class LookDocument(TypedDict):
 class HealingAnswer(TypedDict):
     """`switch`: the latest step from which the safer recipe suffices, `share` that of the run's
     steps before it; None where none passes. `until`: the earliest step after it that does not pass.
-    `margin_share`: its gap as a share of the margin. `looks` are in the order of their steps.
+    `margin_share`: its gap as a share of the margin. `estimate`: the latest kept step whose gap is
+    expected below the margin, noise left aside; None where there is none. `looks` are in the order
+    of their steps.
 
     `complete`: no look follows. `untested`: kept steps that could still change the answer.
     `contradictions`: pairs of switches of which the earlier one has the larger gap. `keep`: steps
@@ -43,6 +46,7 @@ class HealingAnswer(TypedDict):
     switch: int | None
     share: float | None
     margin_share: float | None
+    estimate: int | None
     until: int
     complete: bool
     is_stopped: bool
@@ -65,6 +69,7 @@ def healing_answer(setup: HealingSetup, looks: Sequence[Look]) -> HealingAnswer:
         switch=said.switch,
         share=None if said.switch is None else said.switch / setup.run_steps,
         margin_share=margin_share,
+        estimate=estimated_switch(setup, looks),
         until=said.until,
         complete=next_switch(setup, looks) is None,
         is_stopped=said.is_stopped,

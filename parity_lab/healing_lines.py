@@ -119,6 +119,13 @@ def _limits(plan: Mapping[str, Any], answer: Mapping[str, Any]) -> Iterator[str]
     if answer["outcome"] == "open" and answer["looks"]:
         look = answer["looks"][0]
         yield f"why the switch at step {look['step']:,} is open: {look['sentence']}"
+    estimate = answer.get("estimate")  # an answer of an earlier version has none
+    if answer["outcome"] == "open" and estimate is not None:
+        yield (
+            f"estimate: by the gaps alone, the switch at step {estimate:,} "
+            f"({percent(estimate / plan['run_steps'])}) is the latest kept one within the margin; "
+            "no look shows it, so more runs of both arms have to"
+        )
     if answer["is_stopped"]:
         untested = ", ".join(f"{step:,}" for step in answer["untested"])
         yield f"stopped: the largest cost was reached before the switches at {untested}"

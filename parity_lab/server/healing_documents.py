@@ -62,8 +62,8 @@ class HealingPlan:
 
 @frozen
 class HealingProposal:
-    """The job whose own verdict is the pass: what to call it, the patch that makes it of the healed
-    job (POST `:again`), and the line of the job file.
+    """The job whose own verdict would be the pass: what to call it, the patch that makes it of the
+    healed job (POST `:again`), and the line of the job file.
     """
 
     label: str
@@ -75,7 +75,7 @@ class HealingProposal:
 class HealingDocument:
     """A healing: a job of its own, its plan, its answer
     (`parity_lab.healing_answer.HealingAnswer`), and the job that it proposes; null before a switch
-    passes.
+    passes, or is estimated to.
 
     While it runs the answer is what the looks on record say. It is never a pass: no gate, baseline
     or sign-off takes it.
@@ -125,12 +125,19 @@ def healing_document(session: Session, job_id: str) -> HealingDocument:
         job=healing.job_id,
         plan=healing_plan_document(session, healing),
         answer=answer,
-        proposal=_proposal(healing, setup_from(healing.setup), answer["switch"]),
+        proposal=_proposal(healing, setup_from(healing.setup), answer),
     )
 
 
-def _proposal(healing: Healing, setup: HealingSetup, switch: int | None) -> HealingProposal | None:
-    """The candidate with its later recipe, as a job of its own."""
+def _proposal(
+    healing: Healing, setup: HealingSetup, answer: Mapping[str, Any]
+) -> HealingProposal | None:
+    """The candidate with its later recipe, as a job of its own: from the switch that passes, else
+    from the one that is estimated to.
+    """
+    switch, label = answer["switch"], "Train"
+    if switch is None and answer["outcome"] == "open" and answer["complete"]:
+        switch, label = answer.get("estimate"), "With more runs of both arms, train"
     if switch is None:
         return None
     spec = readable_spec(healing.healed)
@@ -141,7 +148,7 @@ def _proposal(healing: Healing, setup: HealingSetup, switch: int | None) -> Heal
     document = dict(proposed.document()["candidates"][0])
     scope = ", gemms: forward" if then.gemms == "forward" else ""
     return HealingProposal(
-        label=f"Train {candidate.name}, then {then.recipe} from step {switch:,}",
+        label=f"{label} {candidate.name}, then {then.recipe} from step {switch:,}",
         patch={"job": {"candidates": [document]}},
         line=f"then: {{recipe: {then.recipe}, from_step: {switch}{scope}}}",
     )

@@ -8,6 +8,7 @@ from parity_lab.healing import (
     HealingSetup,
     Look,
     cost_of,
+    estimated_switch,
     expected_gap,
     found,
     looks_for,
@@ -151,6 +152,17 @@ def test_a_switch_without_a_gap_is_a_look_all_the_same():
     )
     assert next_switch(SETUP, [diverged]) == 1000
     assert found(SETUP, [diverged]).until == 1400
+
+
+def test_an_estimate_follows_the_gaps_and_names_no_pass():
+    assert estimated_switch(SETUP, ()) is None  # nothing was trained
+    looks = [look(1400, 0.0085), look(1000, 0.0088)]
+    assert [one.verdict for one in looks] == ["inconclusive"] * 2
+    assert estimated_switch(SETUP, looks) == 1400  # at 1600 some 0.0118 are expected
+    assert found(SETUP, looks).switch is None
+    assert estimated_switch(SETUP, [look(1400, 0.02), look(1000, 0.012)]) is None
+    humped = [look(1000, 0.012, half=0.01), look(1400, 0.008, half=0.01)]
+    assert estimated_switch(SETUP, humped) is None  # not the one behind a larger gap
 
 
 def test_a_look_that_compares_nothing_ends_the_search():

@@ -53,6 +53,8 @@ def test_an_open_answer_says_why_in_the_words_of_the_judge():
     said = lines([look(1400, 0.03), open_look])
     assert said[0].startswith("inconclusive: ")
     assert "why the switch at step 1,000 is open: The interval holds the margin." in said
+    (estimate,) = [line for line in said if line.startswith("estimate: ")]
+    assert "the switch at step 1,000 (50 %)" in estimate
 
 
 def test_a_search_that_was_stopped_names_what_it_did_not_look_at():

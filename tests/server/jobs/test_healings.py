@@ -167,6 +167,20 @@ def test_forks_on_other_data_are_no_reason_to_look_further(database, worker_data
         assert (look["verdict"], look["gap"]) == ("inconclusive", None), look
 
 
+def test_an_open_answer_proposes_the_estimated_switch_with_more_runs(
+    database, worker_database, failed, api
+):
+    near = dict.fromkeys(KEPT, 0.0135)  # of a margin of 0.014
+    healing = submitted(database, failed)
+    healed(database, worker_database, healing, near)
+    document = api.get(f"/api/v1/jobs/{healing}/heal").json()
+    answer, proposal = document["answer"], document["proposal"]
+    assert (answer["outcome"], answer["switch"]) == ("open", None)
+    assert answer["estimate"] == max(look["step"] for look in answer["looks"])
+    assert proposal["label"].startswith("With more runs of both arms, train quantized, then bf16")
+    assert f"from_step: {answer['estimate']}" in proposal["line"]
+
+
 def test_a_fork_costs_the_steps_that_it_trains(database, failed):
     healing = submitted(database, failed)
     with database.write() as session:
