@@ -31,7 +31,8 @@ def test_a_new_database_is_its_owners_only(tmp_path):
 
 def test_one_that_others_could_read_is_closed_to_them(tmp_path):
     path = tmp_path / "parity.db"
-    sqlite3.connect(path).executescript("pragma journal_mode=wal; create table t (x)").close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript("pragma journal_mode=wal; create table t (x)")
     path.chmod(0o644)
     with closing(Database(f"sqlite:///{path}")) as database, database.read() as session:
         session.connection()
