@@ -48,7 +48,7 @@ _PLANNED = (
     (JOB_SEED, range(REPLICATES, 2 * REPLICATES)),
     *((seed, range(1)) for seed in (5, 6, 7, 8)),
     (JOB_SEED, range(2 * REPLICATES, 3 * REPLICATES)),
-    # with 3 or 6 runs too few looks decide; by simulation 12 name 8 of 10 within a fifth
+    # with 3 or 6 runs too few looks decide; a simulation promised 8 of 10 within a fifth with 12
     (JOB_SEED, range(3 * REPLICATES, 6 * REPLICATES)),
     (1, range(1, 2 * REPLICATES)),
 )

@@ -66,7 +66,7 @@ JOBS: Mapping[str, Job] = {
     },
     **{
         f"{runs} runs of seed {JOB_SEED}": tuple((JOB_SEED, number) for number in range(runs))
-        for runs in (6, 12)
+        for runs in (6, 9, 12)
     },
     "a run of 6 seeds": tuple((seed, 0) for seed in range(6)),
 }
