@@ -29,6 +29,7 @@ from parity.readers.errors import Form, ReadError
 from parity.readers.logs.pattern import PATTERN
 
 _MOST_TRIES, _MOST_TRIES_OF_LARGE = 40, 6
+_MOST_NAMES = 10_000  # of columns: each try looks at all of them
 _MOST_UNLIKELY = 10  # of each further kind
 _MOST_SHOWN = 3
 _PLACEHOLDER = re.compile(
@@ -54,6 +55,8 @@ def with_tried_options(
     """The same error of a source with these columns, with the options that read it in place of its
     advice; `stated` are the columns that a person named, `form` is how they are typed there.
     """
+    if len(names) > _MOST_NAMES:
+        return error
     most = _MOST_TRIES_OF_LARGE if is_large else _MOST_TRIES
     reading = _reading(names, stated, stated, read, most)
     if not reading and not stated.keys().isdisjoint((STEP, LOSS)):  # in place of what is named

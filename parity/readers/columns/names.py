@@ -414,6 +414,7 @@ def is_known(name: str, quantity: str) -> bool:
     return canonical_name(name) in _CANONICAL[quantity]
 
 
+@functools.lru_cache(maxsize=1 << 14)
 def canonical_name(name: str) -> str:
     """A name in the spelling in which names are compared: "train/lm_loss" for "Train.LM-loss"."""
     plain = re.sub(r"(?<=\w)(?:\.|::|:)(?=[a-z_])", "/", plain_name(name))

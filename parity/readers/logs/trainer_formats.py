@@ -71,7 +71,8 @@ class TrainerFormat:
         leaves_out_nan = has_nans and math.isfinite(values.get(LOSS, math.nan))
         if has_nans:
             values.setdefault(LOSS, math.nan)
-        if self.needs_loss and not values.keys() & {LOSS, VALIDATION}:
+        lacks_number = evaluated is None and LOSS not in values and self._names_loss(line)
+        if self.needs_loss and not lacks_number and not values.keys() & {LOSS, VALIDATION}:
             return None
         rank = _RANK.match(line)
         places = {
@@ -93,6 +94,14 @@ class TrainerFormat:
                 *(() if nans is None else (nans.span(1),)),
             ),
             leaves_out_nan=leaves_out_nan,
+            lacks_number=lacks_number,
+        )
+
+    def _names_loss(self, line: str) -> bool:
+        return any(
+            re.search(before, line, re.IGNORECASE) is not None
+            for quantity, before, _ in self.values
+            if quantity == LOSS
         )
 
 

@@ -56,7 +56,8 @@ class LogLine(NamedTuple):
     same places, unless the digits in the spans of `fixed` are others; None where more depends on
     the digits. `has_loss` is whether it has a training loss, `leaves_out_nan` whether that is a
     mean without losses that were NaN, `has_two_losses` whether a second number stands behind it,
-    as in "loss 2.49 -> 2.58", `counter` the name of the step.
+    as in "loss 2.49 -> 2.58", `lacks_number` whether none does behind the name of the loss,
+    `counter` the name of the step.
     """
 
     rank: str
@@ -73,3 +74,4 @@ class LogLine(NamedTuple):
     counter: str = ""
     leaves_out_nan: bool = False
     has_two_losses: bool = False
+    lacks_number: bool = False

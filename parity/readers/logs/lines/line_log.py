@@ -185,7 +185,10 @@ class LineLog:
                     self._take_words(lines.text(rows[0]), rows)
         for row in sorted(by_rule):
             has_loss = self._take_line(lines, row)
-            self.alike.count(lines.text(row), int(has_loss), int(not has_loss))
+            if has_loss is None:
+                self.alike.without_number += 1
+            else:
+                self.alike.count(lines.text(row), int(has_loss), int(not has_loss))
             if not has_loss:
                 self._take_words(lines.text(row), [row])
         self._key += len(lines.begins)
@@ -199,8 +202,10 @@ class LineLog:
             for row in rows:
                 self._sections.add(self._key + row, float(is_held_out))
 
-    def _take_line(self, lines: "LineBlock", row: int) -> bool:
-        """Read one line by the rule; whether it has a training loss."""
+    def _take_line(self, lines: "LineBlock", row: int) -> bool | None:
+        """Read one line by the rule; whether it has a training loss, None where its loss has no
+        number.
+        """
         text = lines.text(row)
         line = self._read(text)
         if line is None:
@@ -229,7 +234,7 @@ class LineLog:
         self._plan(line)
         if line.has_two_losses:
             self.two_losses = self.two_losses or text
-        return line.has_loss
+        return None if line.lacks_number else line.has_loss
 
     def _rank_of(self, line: LogLine, key: int) -> _Rank:
         rank = self._ranks.setdefault(line.rank, _Rank(key))

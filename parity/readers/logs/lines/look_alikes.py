@@ -27,6 +27,8 @@ class LookAlikes:
     def __init__(self) -> None:
         self._read: dict[str, int] = {}
         self._others: dict[str, int] = {}
+        self.without_number = 0
+        """How many lines have no number behind the name of the training loss."""
         self.said_not_finite = 0
         """Of lines that are taken in their order: how many say that a loss was not finite."""
 
@@ -48,4 +50,5 @@ class LookAlikes:
     @property
     def unread(self) -> int:
         """How many lines were not read that look like one that was."""
-        return sum(number for key, number in self._others.items() if key in self._read)
+        alike = sum(number for key, number in self._others.items() if key in self._read)
+        return alike + self.without_number

@@ -1,12 +1,14 @@
 """Standard output of trainers, line by line as their sources print it."""
 
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from parity.judging.curves.curve import LINES_UNREAD
 from parity.readers import read_run
 from parity.readers.errors import ReadError
 from parity.readers.logs.lines import line_log
@@ -305,3 +307,15 @@ def test_the_planned_length_is_the_one_that_the_log_states(
 ) -> None:
     run = read_run(write(tmp_path, lines))
     assert run.context.get("planned_steps") == planned
+
+
+@every_trainer
+@pytest.mark.parametrize("shown", ["", "<NA>", "NaN!", "***", "0x7fc00000"])
+def test_a_loss_without_a_number_is_counted_as_unread(
+    trainer: str, shown: str, tmp_path: Path
+) -> None:
+    line, *_ = TRAINERS[trainer]
+    lines = [line(i, loss) for i, loss in enumerate(LOSSES)]
+    assert LINES_UNREAD not in read_run(write(tmp_path, lines)).context
+    lines[2:5] = [re.sub(r"(?<=loss: )\s*[\d.E+-]+", shown, text) for text in lines[2:5]]
+    assert read_run(write(tmp_path, lines)).context[LINES_UNREAD] == "3"
