@@ -16,7 +16,7 @@ from parity_lab.healing import (
 )
 
 
-class LookDocument(TypedDict):
+class SwitchLookDocument(TypedDict):
     """A look: the verdict on the switch at a step, which is this `share` of the run's steps."""
 
     step: int
@@ -50,7 +50,7 @@ class HealingAnswer(TypedDict):
     until: int
     complete: bool
     is_stopped: bool
-    looks: list[LookDocument]
+    looks: list[SwitchLookDocument]
     untested: list[int]
     contradictions: list[Contradiction]
     keep: list[int]
@@ -88,8 +88,8 @@ def net_speedup(share: float, speedup: float) -> float:
     return 1.0 / (share / speedup + 1.0 - share)
 
 
-def _look_document(setup: HealingSetup, look: Look) -> LookDocument:
-    return LookDocument(
+def _look_document(setup: HealingSetup, look: Look) -> SwitchLookDocument:
+    return SwitchLookDocument(
         step=look.step,
         share=look.step / setup.run_steps,
         verdict=look.verdict,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from parity.client import DEFAULT_URL
 from parity.inert import inert_value
-from parity.judging.verdict.layer_statistics import LayerTable
+from parity.judging.verdict.layer_statistics import LayerColumns
 
 _TIMEOUT_SECONDS, _CONNECT_SECONDS = 30.0, 5.0
 _JUDGING_SECONDS = 120.0  # of an answer that waits for the judge
@@ -384,7 +384,7 @@ class Client:
         )
 
     def append_layers(
-        self, run_id: str, attempt_number: int, table: LayerTable, token: str | None = None
+        self, run_id: str, attempt_number: int, table: LayerColumns, token: str | None = None
     ) -> Document:
         """Record statistics by layer (`parity.client.layer_tables.pieces`). Sending them again
         changes nothing; `token` as in `append`.

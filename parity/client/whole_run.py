@@ -12,7 +12,7 @@ from parity.client.layer_tables import pieces
 from parity.client.rest import Client
 from parity.judged_loss import JUDGED_LOSS
 from parity.judging.curves.curve import Curve
-from parity.judging.verdict.layer_statistics import LayerTable
+from parity.judging.verdict.layer_statistics import LayerColumns
 
 _STEPS_AT_ONCE = 20_000
 
@@ -24,7 +24,7 @@ def send_run(
     context: Mapping[str, str],
     recipe: str | None,
     rounding: str | None = None,
-    layers: LayerTable | None = None,
+    layers: LayerColumns | None = None,
 ) -> str | None:
     """Record a curve as a whole run, with its statistics by layer, and finish it. Returns what the
     server has otherwise than the file, or None where all is there.

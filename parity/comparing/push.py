@@ -20,7 +20,7 @@ from parity.comparing.statements import InputError
 from parity.frozen import frozen
 from parity.judging.bundles.evidence import AnyDocument, Case
 from parity.judging.curves.curve import Curve, series_digest
-from parity.judging.verdict.layer_statistics import LayerTable
+from parity.judging.verdict.layer_statistics import LayerColumns
 from parity.recipes import OTHER, RECIPES, UNSTATED
 from parity.version import VERSION
 from parity.wording import count, cut
@@ -76,7 +76,7 @@ def check_pushable(case: Case) -> None:
         )
 
 
-def push(client: Client, case: Case, layers: Mapping[str, LayerTable] | None = None) -> Pushed:
+def push(client: Client, case: Case, layers: Mapping[str, LayerColumns] | None = None) -> Pushed:
     """Send every run of the case and wait for the server's verdict. `layers` are statistics by
     layer, by candidate; they go with its first run, of which the server reads them.
 
@@ -245,11 +245,11 @@ def _matched(
     return matched
 
 
-def _at_its_end(table: LayerTable, curve: Curve) -> LayerTable:
+def _at_its_end(table: LayerColumns, curve: Curve) -> LayerColumns:
     """Statistics of which no step is known (`read_layer_table` says 0), at the last step."""
     if table.steps.tolist() != [0]:
         return table
-    return LayerTable(steps=curve.steps[-1:].astype(np.int64), columns=table.columns)
+    return LayerColumns(steps=curve.steps[-1:].astype(np.int64), columns=table.columns)
 
 
 def _concluded(client: Client, job_id: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from parity.judging.document_types import VerdictDocument
 from parity.judging.verdict.sign_offs import SignOffDocument
 
 
-class GateDocument(TypedDict):
+class GateReportDocument(TypedDict):
     """What `gate --json` writes, schema parity.gate/1.
 
     `result` is the worst verdict, or why there is none (`trouble`); `exit_code` is the gate's, and

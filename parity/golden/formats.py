@@ -8,7 +8,7 @@ from typing import Any
 
 from parity.golden.answers import FINE, OPEN
 from parity.golden.check import Check
-from parity.golden.golden_document import GoldenDocument, GoldenMeasuredDocument
+from parity.golden.golden_document import GoldenCheckDocument, GoldenMeasuredDocument
 from parity.golden.golden_file import Golden
 from parity.inert import inert
 from parity.wording import count, minus
@@ -42,7 +42,7 @@ def headline(check: Check) -> str:
     return f"{check.words.chip}  {check.words.lead}"
 
 
-def document(check: Check) -> GoldenDocument:
+def document(check: Check) -> GoldenCheckDocument:
     """The check as JSON-able values."""
     measured = check.measured
     values = GoldenMeasuredDocument()

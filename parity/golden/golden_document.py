@@ -33,7 +33,7 @@ class GoldenMeasuredDocument(TypedDict, total=False):
     norm_ratios: dict[str, float]
 
 
-class GoldenDocument(TypedDict):
+class GoldenCheckDocument(TypedDict):
     """What `golden check --json` prints, schema parity.golden/1: the answer with the sentence and
     line that say why, what was compared, and what was measured.
     """

@@ -14,7 +14,7 @@ _LEAST_AXIS = 0.001
 
 
 @frozen
-class Point:
+class SwitchPoint:
     """A look, or the candidate itself at the end: its verdict, where its gap lies, and the ends of
     its interval.
     """
@@ -34,7 +34,7 @@ class HealingChart:
     lie; the margin is None where none was measured.
     """
 
-    points: Sequence[Point]
+    points: Sequence[SwitchPoint]
     line: str
     zero_y: float
     margin_y: float | None
@@ -61,7 +61,7 @@ def healing_chart(plan: Mapping[str, Any], answer: Mapping[str, Any]) -> Healing
     first = 0.8 * looks[0]["step"]
     across = (WIDTH - _LEFT - _RIGHT) / (plan["run_steps"] - first)
     points = [
-        Point(
+        SwitchPoint(
             step=row["step"],
             verdict=row["verdict"],
             title=f"from step {row['step']:,}: {row['gap']:+.4f} nats "

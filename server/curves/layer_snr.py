@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 from sqlalchemy.orm import Session
 
-from parity.judging.verdict.layer_statistics import LayerSnr, LayerTable, late_statistics
+from parity.judging.verdict.layer_statistics import LayerColumns, LayerSnr, late_statistics
 from server.curves.layer_table import LAYERS
 from server.database.metrics import store
 from server.database.tables import Arm
@@ -29,5 +29,5 @@ def late_values(session: Session, arm: Arm) -> LayerSnr:
         if len(parts := name.rsplit("/", 2)) == 3
     }
     return late_statistics(
-        LayerTable(steps=steps, columns=columns), is_reported=arm.job.engine in _REPORTED
+        LayerColumns(steps=steps, columns=columns), is_reported=arm.job.engine in _REPORTED
     )

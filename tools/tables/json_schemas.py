@@ -18,8 +18,8 @@ from parity.cli.cards.verify_card import CardCheckDocument
 from parity.cli.verify import BundleCheckDocument
 from parity.comparing.convergence_document import ConvergenceDocument
 from parity.design.plan import Plan
-from parity.gate.gate_document import GateDocument
-from parity.golden.golden_document import GoldenDocument
+from parity.gate.gate_document import GateReportDocument
+from parity.golden.golden_document import GoldenCheckDocument
 from parity.report.formats.json_text import ReportDocument
 from parity.report.view import AnyDocument
 from server.api.service.job_schema import job_file_schema
@@ -33,8 +33,8 @@ DOCUMENTS: Mapping[str, Any] = {
     "card": Card,
     "card-check": CardCheckDocument,
     "convergence": ConvergenceDocument,
-    "gate": GateDocument,
-    "golden": GoldenDocument,
+    "gate": GateReportDocument,
+    "golden": GoldenCheckDocument,
     "golden-card": GoldenCard,
     "job": JobDocument,
     "plan": Plan,

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator
 
 from parity.client.layer_tables import pieces
-from parity.judging.verdict.layer_statistics import LayerTable
+from parity.judging.verdict.layer_statistics import LayerColumns
 from parity.readers.errors import ReadError
 from parity.readers.secondary.inspect_log import inspect_table
 from workers.commands.follow import LogRefusedError, open_below
@@ -38,7 +38,7 @@ def layer_messages(output: int, folder: str) -> Iterator[LayerTableMessage]:
         }
 
 
-def _read(output: int, folder: str) -> LayerTable | None:
+def _read(output: int, folder: str) -> LayerColumns | None:
     opened = open_below(output, folder)
     if opened is None:
         return None

@@ -10,7 +10,7 @@ from pathlib import Path
 from parity.cli.terminal.output import write_file
 from parity.judging.bundles.evidence import Case
 from parity.judging.evaluations.case import EvaluationCase
-from parity.judging.verdict.layer_statistics import LayerTable
+from parity.judging.verdict.layer_statistics import LayerColumns
 from parity.report.view import AnyDocument
 
 # none of them set: a browser would have no screen, or take this terminal
@@ -38,7 +38,7 @@ def push_case(
     token: str | None,
     *,
     on_stdout: bool,
-    layers: Mapping[str, LayerTable] | None = None,
+    layers: Mapping[str, LayerColumns] | None = None,
 ) -> list[AnyDocument]:
     """Record the comparison on a server and print the address of its page; the server's verdicts.
     `layers` are statistics by layer, by candidate.

@@ -32,7 +32,7 @@ from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.evaluations.document_types import EvaluationDocument
 from parity.judging.evaluations.gap import PRINTED_STEP
 from parity.judging.policy import Policy
-from parity.judging.verdict.layer_statistics import LayerTable, late_statistics
+from parity.judging.verdict.layer_statistics import LayerColumns, late_statistics
 from parity.readers import read_run
 from parity.readers.secondary.accuracy import read_accuracy
 
@@ -47,7 +47,7 @@ class CurveComparison:
     """
 
     case: Case
-    layers: Mapping[str, LayerTable]
+    layers: Mapping[str, LayerColumns]
 
 
 def read_comparison(request: ComparisonRequest) -> CurveComparison | list[JudgedEvaluations]:
@@ -162,7 +162,7 @@ def _case(
     policy: Policy,
     stated: ArmOptions,
     evidence: Evidence,
-    layers: Mapping[str, LayerTable],
+    layers: Mapping[str, LayerColumns],
     look: int,
 ) -> Case:
     """The comparison of training curves, with what further files hold."""

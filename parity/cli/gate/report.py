@@ -15,7 +15,7 @@ from parity.cli.terminal.option_words import OUTPUT
 from parity.cli.terminal.options import Options, option
 from parity.cli.terminal.wrong_calls import UsageError
 from parity.gate.exit_under_rules import SAME_NUMERICS, exit_code_under, takes_same_numerics
-from parity.gate.gate_document import GateDocument
+from parity.gate.gate_document import GateReportDocument
 from parity.gate.outcome import (
     NOT_JUDGED,
     STATED_ONLY,
@@ -62,10 +62,10 @@ class ReportFiles(Options, panel=OUTPUT):
             path.unlink(missing_ok=True)
 
 
-def document(outcome: GateOutcome, rules: GateRules) -> GateDocument:
+def document(outcome: GateOutcome, rules: GateRules) -> GateReportDocument:
     """The outcome as JSON-able values, with every verdict whole."""
     code, note = exit_code_under(outcome, rules)
-    return GateDocument(
+    return GateReportDocument(
         schema=SCHEMA,
         engine_version=judge_of(outcome.verdicts),
         result=outcome.result,

@@ -22,7 +22,7 @@ from parity.comparing.arms import (
 )
 from parity.comparing.case import check_arm
 from parity.judging.curves.curve import Curve
-from parity.judging.verdict.layer_statistics import LayerTable
+from parity.judging.verdict.layer_statistics import LayerColumns
 from parity.readers import read_run, run_name
 from parity.readers.columns.several_runs import SHOWN
 from parity.readers.errors import ReadError, SeveralRunsError
@@ -166,9 +166,9 @@ def _optional_name(run: str) -> tuple[str | None, str]:
     return None, run
 
 
-def read_layer_tables(items: Sequence[str], candidates: Sequence[str]) -> dict[str, LayerTable]:
+def read_layer_tables(items: Sequence[str], candidates: Sequence[str]) -> dict[str, LayerColumns]:
     """Statistics by candidate; a file without a name belongs to the only candidate."""
-    by_candidate: dict[str, LayerTable] = {}
+    by_candidate: dict[str, LayerColumns] = {}
     for name, file in map(_optional_name, items):
         if name is None and len(candidates) > 1:
             raise UsageError(

@@ -23,7 +23,7 @@ _LATE_SHARE = 0.2
 
 
 @frozen(eq=False)
-class LayerTable:
+class LayerColumns:
     """What a run has by layer: `steps` (n,) ascending, and columns (layer, operand, statistic) ->
     (n,) float64, NaN at a step that has none.
 
@@ -35,7 +35,7 @@ class LayerTable:
     columns: Mapping[tuple[str, str, str], NDArray[np.float64]]
 
 
-def late_statistics(table: LayerTable, *, is_reported: bool = True) -> LayerSnr:
+def late_statistics(table: LayerColumns, *, is_reported: bool = True) -> LayerSnr:
     """The median of each statistic over the last fifth of the steps, by (layer, operand) for the
     SNR and by (layer, operand, statistic) for the others. Infinite values are left out: there
     nothing was lost.

@@ -29,7 +29,7 @@ _YES, _NO = frozenset(("1", "1.0", "true", "yes")), frozenset(("0", "0.0", "fals
 
 
 @frozen(eq=False)
-class Split:
+class RowSplit:
     """Which rows (R,) are not of held-out data, and what a person reads of the others."""
 
     is_kept: BoolArray
@@ -63,7 +63,7 @@ def is_split_column(name: str) -> bool:
     return _NAMES.fullmatch(name.strip()) is not None
 
 
-def split_of_rows(columns: Mapping[str, Sequence[object]], has_loss: BoolArray) -> Split | None:
+def split_of_rows(columns: Mapping[str, Sequence[object]], has_loss: BoolArray) -> RowSplit | None:
     """The rows (R,) of training by the cells (R,) of the first column that tells them from held-out
     ones: those with a loss are one group of training and others of held-out data. None where none
     does.
@@ -79,7 +79,7 @@ def split_of_rows(columns: Mapping[str, Sequence[object]], has_loss: BoolArray) 
             is_kept = np.array([group not in held_out for group in groups], dtype=bool)
             left_out = count(int((~is_kept).sum()), "row")
             shown = first_few(sorted(held_out), _SHOWN)
-            return Split(is_kept=is_kept, note=f"{left_out} of {shown} left out, by {column!r}")
+            return RowSplit(is_kept=is_kept, note=f"{left_out} of {shown} left out, by {column!r}")
     return None
 
 

@@ -30,7 +30,7 @@ from parity.judging.verdict.layer_statistics import (
     SCALE_OCTAVES,
     SNR,
     UNDERFLOW,
-    LayerTable,
+    LayerColumns,
 )
 from parity.readers.errors import ReadError
 from parity.readers.files.text import read_text
@@ -57,7 +57,7 @@ def is_inspect_log(text: str) -> bool:
     return _LINE.search(text) is not None
 
 
-def read_inspect_logs(name: str) -> LayerTable:
+def read_inspect_logs(name: str) -> LayerColumns:
     """The statistics of a log, or of all logs of a folder, each of one rank; raises ReadError with
     the file, the line and what was expected.
     """
@@ -71,7 +71,7 @@ def read_inspect_logs(name: str) -> LayerTable:
     return inspect_table(name, ((file, read_text(file).splitlines()) for file in files))
 
 
-def inspect_table(name: str, logs: Iterable[tuple[str, Iterable[str]]]) -> LayerTable:
+def inspect_table(name: str, logs: Iterable[tuple[str, Iterable[str]]]) -> LayerColumns:
     """The statistics of logs, each a file's name and its lines; `name` is that of all of them.
     Raises ReadError.
     """
@@ -85,7 +85,7 @@ def inspect_table(name: str, logs: Iterable[tuple[str, Iterable[str]]]) -> Layer
     if not any(statistic in (SNR, UNDERFLOW) for _, _, statistic in worst):
         raise ReadError(f"{name}: it has neither underflow nor noise of a layer; {_EXPECTED}")
     steps = sorted({step for values in worst.values() for step in values})
-    return LayerTable(
+    return LayerColumns(
         steps=np.array(steps, np.int64),
         columns={
             key: np.array([values.get(step, math.nan) for step in steps], np.float64)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from parity.judging.curves.curve import MAX_STEP
-from parity.judging.verdict.layer_statistics import SNR, LayerTable
+from parity.judging.verdict.layer_statistics import SNR, LayerColumns
 from parity.readers.errors import ReadError
 from parity.readers.files.text import read_text
 from parity.readers.secondary.inspect_log import is_inspect_log, read_inspect_logs
@@ -25,7 +25,7 @@ ANY_OPERAND = "all"
 _EXPECTED = "expected the columns layer, operand, snr_db"
 
 
-def read_layer_table(name: str) -> LayerTable:
+def read_layer_table(name: str) -> LayerColumns:
     """The statistics by layer and step; raises ReadError with the file, the row and what was
     expected. NaN and infinity are kept.
     """
@@ -44,7 +44,7 @@ def read_layer_table(name: str) -> LayerTable:
     if not columns:
         raise ReadError(f"{name}: no layer; {_EXPECTED}")
     steps = sorted({step for values in columns.values() for step in values})
-    return LayerTable(
+    return LayerColumns(
         steps=np.array(steps, np.int64),
         columns={
             column: np.array([values.get(step, math.nan) for step in steps], np.float64)
