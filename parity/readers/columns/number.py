@@ -2,13 +2,21 @@
 
 import math
 import re
+import struct
 
-from parity.judging.curves.curve import MAX_STEP
+import numpy as np
+
+from parity.judging.curves.curve import MAX_STEP, BoolArray, FloatArray
 from parity.readers.columns.names import OPTION, STEP
 from parity.readers.errors import ReadError
 
 MISSING = ("", "none", "null", "na", "n/a", "<na>", "nan", "-", "--")
 """What stands in a cell without a value, in lower case."""
+_BLANK_BITS = 0x7FF8_0000_0000_0B1A
+BLANK: float = struct.unpack("<d", struct.pack("<Q", _BLANK_BITS))[0]
+"""What stands in an array of numbers where none is written: a NaN of other bits than a NaN that is
+a number's value, as R has its NA.
+"""
 _STEP_OF_TOTAL = re.compile(r"\s*(\d{1,15})\s*(?:/|of)\s*(\d{1,15})\s*")
 
 
@@ -26,6 +34,12 @@ def step_of_total(text: str) -> tuple[int, int] | None:
     """Step and planned length of a text such as "5/400"; None for any other."""
     found = _STEP_OF_TOTAL.fullmatch(text)
     return (int(found[1]), int(found[2])) if found else None
+
+
+def is_blank(values: FloatArray) -> BoolArray:
+    """Where values (n,) are `BLANK`, and not NaN as such."""
+    blank: BoolArray = np.ascontiguousarray(values).view(np.uint64) == _BLANK_BITS
+    return blank
 
 
 def plain_number(value: object) -> float | None:

@@ -53,7 +53,7 @@ def patterns_of_two(text: str, line: str, source: str) -> list[str]:
     """
     numbers = [*_NUMBER.finditer(line)]
     record = read_line(line)
-    if record is None or not record.has_two_losses:
+    if record is None or record.second_loss is None:
         return []
     places = record.places or {}
     begins = {name: place.start for name, place in places.items()}
@@ -67,14 +67,19 @@ def patterns_of_two(text: str, line: str, source: str) -> list[str]:
         ),
         -1,
     )
-    if step < 0 or loss < 0 or loss + 1 >= len(numbers):
+    second = next(
+        (at for at, number in enumerate(numbers) if number.start() == record.second_loss.start), -1
+    )
+    if min(step, loss, second) < 0:
         return []
+    counted, value = rf"(?P<{STEP}>[\d,]+)", r"[\w.+-]*\w"
     patterns = []
-    for at in (loss, loss + 1):
-        groups = {step: rf"(?P<{STEP}>[\d,]+)", at: rf"(?P<{LOSS}>[\w.+-]*\w)"}
-        parts = [
-            _word_before(line, numbers, place) + group for place, group in sorted(groups.items())
-        ]
+    for groups in (
+        {step: counted, loss: f"(?P<{LOSS}>{value})"},
+        # behind the first one: the words before both may be the same
+        {step: counted, loss: value, second: f"(?P<{LOSS}>{value})"},
+    ):
+        parts = [_word_before(line, numbers, at) + part for at, part in sorted(groups.items())]
         patterns.append(".*?".join(parts))
     return [pattern for pattern in patterns if _reads(pattern, text, source)]
 

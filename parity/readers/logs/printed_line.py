@@ -64,12 +64,22 @@ _PAIR = re.compile(
 )
 _LOOP = re.compile(r"\([a-z]+\)|\[[a-z]+\]", re.IGNORECASE)
 """What a counter counts in, or a loss is of, as in "Iter(train)" and "loss(val)"."""
-_CHANGE = re.compile(
-    rf"\s{{0,9}}(?:[-=~]{{1,2}}>|[→⇒➜>]|\.{{2,3}}|(?:to|now|then)\s)\s{{0,9}}{_NUMBER}{_ENDS}"
-    rf"|,?\s{{0,9}}\d{{1,9}}\.\d{{1,20}}[\])]|/\d{{1,9}}\.\d",
+_UNITS = "[mu]?s|secs?|seconds|mins?|minutes|h|hours?|[kmgt]i?b|x"
+_COUNTED = r"steps?|batch\w*|count|iter\w*|loss\w*|updates?|micro\w*|values?|grad\w*|found|skipped"
+"""Behind NaN: how many there were."""
+_SECOND = re.compile(
+    rf"(?:\s{{0,9}}(?:[-=~]{{1,2}}>|[→⇒➜>]|\.{{2,3}}|(?:to|now|then)\s)\s{{0,9}}"
+    r"|\s{0,9}\((?:now|raw|current|instant\w{0,9}|batch|step)[:=\s]\s{0,9})"
+    rf"(?P<change>{_NUMBER}){_ENDS}"
+    r"|,?\s{0,9}(?P<listed>\d{1,9}\.\d{1,20})[\])]|/(?P<ratio>\d{1,9}\.\d{1,20})"
+    rf"|\s{{0,9}}(?:[,|/±]|\+/?-)\s{{0,9}}(?P<alike>\d{{1,9}}\.\d{{1,20}}|nan){_ENDS}"
+    rf"(?!\s{{0,3}}(?:[a-z]{{1,9}}/|(?:{_UNITS}|{_COUNTED})\b))",
     re.IGNORECASE,
 )
-"""A second number of a loss, as in "loss 2.49 -> 2.58" and "loss [2.49, 2.58]"."""
+"""A second number of a loss, as in "loss 2.49 -> 2.58", "loss [2.49, 2.58]", and where it is much
+like the first one "loss 2.49, 2.58", "loss 2.49 | 2.58" and "loss 2.49 / 2.58"."""
+_ROUNDED = 1e-3  # relative: one number in other digits
+_MOST_ALIKE = 1.5  # the ratio of two such numbers; rates and times are of another size
 _NAME_OR_BAR = re.compile("[a-z_/]", re.IGNORECASE)
 _BAR = re.compile(r"(?<![\d/])(\d+)/(\d+)(?![\d/])\s*(?:\[|[━╸╺─█▉-▏])")
 _COUNTER = re.compile(
@@ -182,6 +192,8 @@ class _Pairs:
 
     def __init__(self, text: str) -> None:
         self.values: dict[str, re.Match[str]] = {}
+        self.second_loss: NumberPlace | None = None
+        self.may_have_two_losses = False
         self.steps: dict[str, re.Match[str]] = {}
         self.epoch: re.Match[str] | None = None
         self.is_held_out = False
@@ -196,7 +208,13 @@ class _Pairs:
                 self.steps.setdefault(name, pair)
                 self.is_held_out |= bool(_EVALUATION & _words(pair["name"]))
             else:
-                self.values.setdefault(name, pair)
+                first = self.values.setdefault(name, pair)
+                second = _second_number(text, first, pair) if name in _TRAINING else None
+                if second is not None:
+                    self.may_have_two_losses = True
+                    place, differs = second
+                    if differs and self.second_loss is None:
+                        self.second_loss = place
             self.fixed += [pair.span("name"), pair.span("planned")]
         self.epoch = self.epoch or _EPOCH_OF_TRAINING.search(text)
         self.is_held_out |= _is_tagged(text, names, self.values)
@@ -277,11 +295,43 @@ def read_line(line: str) -> LogLine | None:
         epochs=epochs,
         states_plan=count is not None and count.states_plan,
         counter="" if count is None else count.name,
-        has_two_losses=any(
-            _CHANGE.match(text, pair.end("number")) is not None
-            for name, pair in values.items()
-            if name in _TRAINING
-        ),
+        second_loss=pairs.second_loss if has_loss else None,
+        may_have_two_losses=pairs.may_have_two_losses,
+    )
+
+
+def _second_number(
+    text: str, first: re.Match[str], pair: re.Match[str]
+) -> tuple[NumberPlace, bool] | None:
+    """Where a second number of a loss stands, and whether it is another one: behind the first, or
+    behind the same name in `pair`.
+    """
+    number = _number(first)
+    if first is not pair:
+        if first["name"].casefold() != pair["name"].casefold() or _EVALUATION & _words(
+            text[first.end() : pair.start()]
+        ):
+            return None
+        return NumberPlace(*pair.span("number")), not _are_one(first["number"], pair["number"])
+    found = _SECOND.match(text, pair.end("number"))
+    if found is None or found.lastgroup is None:
+        return None
+    place, second = NumberPlace(*found.span(found.lastgroup)), found[found.lastgroup]
+    differs = not _are_one(pair["number"], second)
+    if found.lastgroup == "alike" and second.lower() != "nan":
+        small, large = sorted((number, float(second)))
+        differs = differs and large <= _MOST_ALIKE * small
+    return place, differs
+
+
+def _are_one(first: str, second: str) -> bool:
+    """Whether two numbers of a loss are one in other digits, or the first, which is read, is NaN
+    already.
+    """
+    number, other = (_float(text) for text in (first, second))
+    decimals = min(len(text.partition(".")[2]) for text in (first, second))
+    return math.isnan(number) or math.isclose(
+        number, other, rel_tol=_ROUNDED, abs_tol=0.51 * 10.0**-decimals
     )
 
 
@@ -431,7 +481,11 @@ def _evaluation(values: Mapping[str, re.Match[str]], text: str) -> dict[str, re.
 
 
 def _number(pair: re.Match[str]) -> float:
-    text = pair["number"].replace(",", "").lower()
+    return _float(pair["number"])
+
+
+def _float(number: str) -> float:
+    text = number.replace(",", "").lower()
     if "#" in text:
         return float(text.replace("1.#", "")) if text.endswith("1.#inf") else math.nan
     return math.nan if text in MISSING else float(text)

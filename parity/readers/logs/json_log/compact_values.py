@@ -15,10 +15,11 @@ import numpy as np
 
 from parity.judging.curves.curve import FloatArray
 from parity.names_once import NameTwiceError
-from parity.readers.columns.number import MISSING, plain_number
+from parity.readers.columns.number import BLANK, MISSING, plain_number
 from parity.readers.errors import ReadError
 from parity.readers.files.json_values import flat_object, object_of_values
 
+_NOTHING = frozenset(MISSING) - {"nan"}
 _DEEPEST = 64  # containers in containers
 _LONG = 1 << 12  # characters of a list of numbers that is not made a list of Python
 _PIECE = 1 << 20  # characters of numbers that are read in one go
@@ -91,9 +92,9 @@ def compact_value(
 
 
 def as_number(value: Any) -> float | None:
-    """A value as a number, NaN for null or its words; None for any other."""
-    if value is None or (isinstance(value, str) and value.strip().lower() in MISSING):
-        return float("nan")
+    """A value as a number, `BLANK` for null or its words; None for any other."""
+    if value is None or (isinstance(value, str) and value.strip().lower() in _NOTHING):
+        return BLANK
     return plain_number(value)
 
 
@@ -213,7 +214,10 @@ def _long_numbers(text: str, start: int, end: int) -> FloatArray:
         stop = end - 1 if end - at <= _PIECE else text.find(",", at + _PIECE, end - 1)
         stop = end - 1 if stop < 0 else stop
         piece = text[at:stop]
-        parts.append(np.array(json.loads(f"[{piece}]"), np.float64))
+        numbers = json.loads(f"[{piece}]")
+        if "null" in piece:
+            numbers = [BLANK if number is None else number for number in numbers]
+        parts.append(np.array(numbers, np.float64))
         at = stop + 1
     return np.concatenate(parts)
 

@@ -24,7 +24,13 @@ from parity.readers.columns.names import (
     find_columns,
     is_held_out,
 )
-from parity.readers.columns.number import MISSING, plain_number, step_number, step_of_total
+from parity.readers.columns.number import (
+    MISSING,
+    is_blank,
+    plain_number,
+    step_number,
+    step_of_total,
+)
 from parity.readers.columns.planned_length import add_planned_length
 from parity.readers.columns.second_losses import LossesOfRows, losses_beside
 from parity.readers.columns.splits import CellsOfSplits
@@ -63,18 +69,30 @@ def columns_of_records(
 def columns_of_numbers(
     columns: Mapping[str, FloatArray], named_columns: Mapping[str, str], source: str
 ) -> RunColumns:
-    """Columns of arrays (n,) by name."""
+    """Columns of arrays (n,) by name. NaN is a value where `BLANK` stands for none; a writer that
+    fills in NaN alone may mean either.
+    """
     fields = find_columns([*columns], named_columns, source, may_number=True)
     values = {quantity: columns[name] for quantity, name in fields.items() if name != NUMBERED}
     if fields[STEP] == NUMBERED:
         values[STEP] = np.arange(1.0, len(values[LOSS]) + 1)
     for step in values[STEP][~whole_steps(values[STEP])][:1]:
         step_number(float(step), source)
+    blank = {name: is_blank(column) for name, column in columns.items()}
     present = {
         name: ~np.isnan(column) for name, column in columns.items() if name not in fields.values()
     }
-    beside = {name: (columns[name], present[name]) for name in losses_beside(present, fields[LOSS])}
-    records = training_records(values, fields, present, source, beside=beside, place="record")
+    beside = {name: (columns[name], ~blank[name]) for name in losses_beside(present, fields[LOSS])}
+    has_blanks = any(bool(one.any()) for one in blank.values())
+    records = training_records(
+        values,
+        fields,
+        present,
+        source,
+        written=~blank[fields[LOSS]] if has_blanks else None,
+        beside=beside,
+        place="record",
+    )
     return columns_of(records, fields, [*columns])
 
 

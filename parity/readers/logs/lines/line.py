@@ -55,9 +55,9 @@ class LogLine(NamedTuple):
     are those of the step, the epoch and the numbers, where a line with other digits has them at the
     same places, unless the digits in the spans of `fixed` are others; None where more depends on
     the digits. `has_loss` is whether it has a training loss, `leaves_out_nan` whether that is a
-    mean without losses that were NaN, `has_two_losses` whether a second number stands behind it,
-    as in "loss 2.49 -> 2.58", `lacks_number` whether none does behind the name of the loss,
-    `counter` the name of the step.
+    mean without losses that were NaN, `second_loss` the place of a second number of it, as in
+    "loss 2.49 -> 2.58" (`may_have_two_losses`: such a line with other digits may have one),
+    `lacks_number` whether the name of the loss has none, `counter` the name of the step.
     """
 
     rank: str
@@ -73,5 +73,6 @@ class LogLine(NamedTuple):
     states_plan: bool = False
     counter: str = ""
     leaves_out_nan: bool = False
-    has_two_losses: bool = False
+    second_loss: NumberPlace | None = None
+    may_have_two_losses: bool = False
     lacks_number: bool = False

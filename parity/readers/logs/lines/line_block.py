@@ -62,7 +62,7 @@ def shape_of(
     line = read(text)
     if line is None:
         return LineShape(line=None)
-    if line.places is None:
+    if line.places is None or line.may_have_two_losses:
         return None
     numbers: dict[str, _Number] = {}
     for name, place in line.places.items():

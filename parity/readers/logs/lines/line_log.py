@@ -232,7 +232,7 @@ class LineLog:
             else:
                 rank.others[name] = max(key, rank.others.get(name, 0))
         self._plan(line)
-        if line.has_two_losses:
+        if line.second_loss is not None:
             self.two_losses = self.two_losses or text
         return None if line.lacks_number else line.has_loss
 
@@ -272,8 +272,6 @@ class LineLog:
             fits = lines.fits(shape, rows)
             if shape.line is not None and fits.any():
                 self._take_shape(lines, shape, shape.line, rows[fits])
-                if shape.line.has_two_losses:
-                    self.two_losses = self.two_losses or lines.text(int(rows[0]))
                 read += int(fits.sum()) if shape.line.has_loss else 0
             rows = rows[~fits]
         left: list[int] = rows.tolist()

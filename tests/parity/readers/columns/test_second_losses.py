@@ -37,6 +37,11 @@ def long_table(rows: Sequence[Row]) -> str:
     return "\n".join(["run_id,key,value,step", *cells, ""])
 
 
+def lists(rows: Sequence[Row]) -> str:
+    names = dict.fromkeys(name for row in rows for name in row)
+    return json.dumps({name: [row.get(name) for row in rows] for name in names})
+
+
 def printed(rows: Sequence[Row]) -> str:
     return "".join(
         " ".join(f"{name} {value}" for name, value in row.items()) + "\n" for row in rows
@@ -46,6 +51,7 @@ def printed(rows: Sequence[Row]) -> str:
 FORMS: Mapping[str, tuple[str, Callable[[Sequence[Row]], str]]] = {
     "JSON lines": ("run.jsonl", lambda rows: "".join(f"{json.dumps(row)}\n" for row in rows)),
     "a JSON list": ("run.json", json.dumps),
+    "an object of lists": ("run.json", lists),
     "CSV": ("run.csv", table),
     "a long CSV": ("run.csv", long_table),
     "a printed log": ("run.log", printed),
