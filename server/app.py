@@ -14,6 +14,7 @@ from fastapi.middleware.gzip import GZipMiddleware
 from parity.version import VERSION
 from server import logs
 from server.api import (
+    badges,
     baselines,
     evaluations,
     events,
@@ -143,6 +144,7 @@ def create_app(settings: Settings) -> FastAPI:
         workers.router,
         job_schema.router,
         images.router,
+        badges.router,
         metrics.router,
         tokens.router,
     )

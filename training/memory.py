@@ -32,7 +32,7 @@ from typing import Any
 from training.environment import maxtext_mesh
 from training.environment.maxtext_options import sizes
 from training.frozen import frozen
-from training.gemm_time import weights
+from training.modelled_gemm_time import weights
 from training.rules import SpecError
 from training.spec import Model, RunSpec
 from training.step_values import PROJECTIONS

@@ -18,7 +18,8 @@ class ReasonCode:
     name it under (None: a warning only).
 
     `detail` adds what only the tables in the docs say. `next_step` is None where nothing needs
-    doing, or where `advice` computes it: then `remedy` is what the docs say in its place.
+    doing next to the verdict, or where `advice` computes it; `remedy` is what the docs say in its
+    place.
     `next_step_of_job` takes the place of `next_step` for the job of a server, where nobody types
     options.
 

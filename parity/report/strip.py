@@ -21,7 +21,7 @@ from parity.report.number_words import chance_words
 from parity.report.view import INTERVAL_CODES, EvaluationView, View, number
 from parity.wording import count, level_percent, likely, short_percent, signed
 
-_RATES = "at 1 : 2 : 4 for bf16 : fp8 : fp4"  # `training.gemm_time.GB200`
+_RATES = "at 1 : 2 : 4 for bf16 : fp8 : fp4"  # `training.modelled_gemm_time.GB200`
 
 
 class StripItem(NamedTuple):

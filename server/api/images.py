@@ -1,5 +1,4 @@
-"""Images for reports: the figure of a verdict, drawn once and stored by the verdict's id, and the
-data of badges.
+"""The figure of a verdict, drawn once and stored by the verdict's id.
 
 A verdict never changes, but its drawing may, so the file name includes the version of the drawing
 code. matplotlib's settings are global, so only one figure is drawn at a time. Who waits for that
@@ -12,29 +11,19 @@ from pathlib import Path
 from typing import Annotated, Any, cast
 
 from fastapi import APIRouter, Header, Query, Response
-from fastapi import Path as PathParameter
-from sqlalchemy import select
-from sqlalchemy.orm import Session
 
-from parity.frozen import frozen
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evaluations.document import EVALUATION_SCHEMA
 from parity.judging.evaluations.document_types import EvaluationDocument
-from parity.report.candidates import deciding
 from parity.report.figures.evaluation_figure import draw_evaluation_figure
 from parity.report.figures.verdict_figure import draw_figure
-from parity.report.number_words import mean_words
-from parity.report.view import views_of
-from parity.report.words import MARKS
 from parity.version import VERSION
-from parity.wording import minus
 from server.concurrency.turns import Turns
 from server.database.lookups import find_job
 from server.database.sessions import Database
-from server.database.tables import EVALUATIONS, Job, is_id
 from server.errors import NotFoundError
 from server.jobs.judge_input import case_of
-from server.jobs.verdict_rows import shown_documents, verdict_documents
+from server.jobs.verdict_rows import shown_documents
 from server.settings import Settings
 from server.web.context import InContext
 from server.web.requests.entity_tags import ClientCopy
@@ -42,31 +31,11 @@ from server.web.requests.entity_tags import ClientCopy
 router = APIRouter(prefix="/api/v1", tags=["images"])
 drawing = Turns("drawing figures")
 
-# The colors of the pages, dark enough for white letters.
-_COLORS = {"pass": "#0b6e4f", "fail": "#b3261e", "inconclusive": "#7a5c00", "none": "#5f6368"}
 _SVG = "image/svg+xml"
 _PICTURE: dict[int | str, dict[str, Any]] = {
     200: {"content": {_SVG: {}}},
     304: {"description": "The client already has this version"},
 }
-Named = Annotated[
-    str,
-    PathParameter(
-        max_length=200,
-        description="a job's id, or a job name, which selects the newest concluded job of that "
-        "name",
-    ),
-]
-
-
-@frozen
-class Badge:
-    """A badge in the format of shields.io's endpoint (schemaVersion 1)."""
-
-    schemaVersion: int  # noqa: N815
-    label: str
-    message: str
-    color: str
 
 
 @router.get("/jobs/{job_id}/verdict.svg", response_class=Response, responses=_PICTURE)
@@ -93,13 +62,6 @@ def verdict_figure(
         media_type=_SVG,
         headers=headers,
     )
-
-
-@router.get("/badges/{named:path}.json")
-def badge_endpoint(named: Named, context: InContext) -> Badge:
-    """The worst verdict of a job, for shields.io's endpoint badge."""
-    with context.database.read() as session:
-        return badge(session, named)
 
 
 def figure(settings: Settings, database: Database, job_id: str, candidate: str | None) -> bytes:
@@ -142,36 +104,3 @@ def _draw(database: Database, job_id: str, document: VerdictDocument, path: Path
     else:
         draw_figure(str(half_done), document, case)
     half_done.replace(path)
-
-
-def badge(session: Session, job_or_name: str) -> Badge:
-    """The badge of a job, or of the newest concluded job of this name, of trainings where there are
-    any; the worst candidate decides.
-    """
-    if is_id("j", job_or_name):
-        job: Job | None = find_job(session, job_or_name)
-    else:
-        newest = (
-            select(Job)
-            .where(Job.name == job_or_name, Job.status == "concluded")
-            # held-out losses take the place of no training of their name
-            .order_by(Job.engine == EVALUATIONS, Job.id.desc())
-            .limit(1)
-        )
-        job = session.scalars(newest).first()
-    if job is None:
-        raise NotFoundError(
-            f"{job_or_name!r} is neither the id of a job nor the name of a concluded job; `parity "
-            "status` lists the jobs"
-        )
-    documents = verdict_documents(job)
-    message, color = f"no verdict, {job.status}", _COLORS["none"]
-    if documents:
-        view = deciding(views_of(documents))
-        unit = "nats of held-out loss" if job.has_evaluations else "nats"
-        gap = f", gap {minus(mean_words(view))} {unit}" if view.gap else ""
-        message, color = (
-            f"{MARKS[view.state]} {view.candidate.name} {view.state}{gap}",
-            _COLORS[view.state],
-        )
-    return Badge(schemaVersion=1, label="parity", message=message, color=color)

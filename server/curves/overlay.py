@@ -1,5 +1,5 @@
-"""Several runs in one chart, with the same bucket edges, so that lines differ only where the runs
-do.
+"""The numbers of several runs of a job in one chart, with the same bucket edges, so that lines
+differ only where the runs do.
 
 Edges depend on the first and the last step of any of the runs in the range. Up to 20,000 steps
 are returned without reduction, fewer if there are more than three runs. This is for charts only;

@@ -29,7 +29,7 @@ from server.database.verdict_digest import (
 )
 from server.jobs.fingerprint import job_spec
 from server.records import from_attributes
-from training.gemm_time import gemm_time
+from training.modelled_gemm_time import gemm_time
 from training.rules import OTHERS_TRAINERS
 
 _log = logging.getLogger(__name__)

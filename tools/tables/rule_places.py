@@ -23,7 +23,10 @@ from parity.judging.verdict import checks
 Rule = Callable[..., object]
 Places = dict[str, list[str]]
 """Names of functions by their file."""
-MEASURING = tuple(f"parity.judging.{folder}." for folder in ("curves", "gap", "noise", "secondary"))
+MEASURING = (
+    *(f"parity.judging.{folder}." for folder in ("curves", "gap", "noise", "secondary")),
+    *(f"parity.judging.{module}" for module in ("identical", "parting")),
+)
 # What nearly every rule looks at says nothing of where one is decided.
 COMMON = ("curves.curve", "curves.arms", "curves.window", "curves.alignment", "gap.interval")
 WORDING = "_SHOWN"  # how many of something a sentence lists

@@ -7,13 +7,14 @@ differ:  at a step t of a run, its rate r(t) is outside [min, max] of the refere
          most rates
 cut:     r0, r1, r2 = rates at the last step T, at T - h and at T - 2h as shares of the run's peak,
          h = 5 % of the run (10 or 20 % where the rate is logged so coarsely that it changes by at
-         most 2.5 units of its last digit over 5 %) slope v = (3 r0 - 4 r1 + r2) / 2h, bend a = (r0
-         - 2 r1 + r2) / h^2, per run length zero = r0 / -v: the rate would be 0 after so many run
-         lengths; flat = -v / a (never where a <= 0): it would stop falling then A schedule was cut
-         if its rate still falls (r1 - r0 > 0.002), is above 1 % of the peak, does not level off
-         (flat > 0.05 and flat > h / 2), and either 0.03 < zero < 1.5, or it is above 12 % of the
-         peak with zero < 1.5 or flat > 1.5. A rate that still rises by more than 1 % of its peak
-         was cut, too.
+         most 2.5 units of its last digit over 5 %). Per run length, the slope is
+         v = (3 r0 - 4 r1 + r2) / 2h, the bend a = (r0 - 2 r1 + r2) / h^2.
+         zero = r0 / -v: the rate would be 0 after so many run lengths.
+         flat = -v / a (never where a <= 0): it would stop falling then.
+         A schedule was cut if its rate still falls (r1 - r0 > 0.002), is above 1 % of the peak,
+         does not level off (flat > 0.05 and flat > h / 2), and either 0.03 < zero < 1.5, or it is
+         above 12 % of the peak with zero < 1.5 or flat > 1.5. A rate that still rises by more than
+         1 % of its peak was cut, too.
 
 Complete: constant rates; a cosine with any floor (flat = 0); linear decay to 0; warm-up, stable,
 decay to 10 % or less (zero <= 0.02). Inverse square root never ends (zero = 2, flat = 0.7): any

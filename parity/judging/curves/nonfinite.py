@@ -9,7 +9,7 @@ import numpy as np
 from parity.frozen import frozen
 from parity.judging.curves.curve import Curve, all_usable, between, usable
 
-# of a run's points, and points: one NaN of few is no divergence
+# a share of a run's points, and two numbers of points: one NaN of few is no divergence
 NONFINITE_SHARE, NONFINITE_BLOCKS, NONFINITE_FAILS = 0.01, 2, 3
 
 

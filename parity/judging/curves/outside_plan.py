@@ -4,8 +4,8 @@ its first.
 Beyond the plan the candidate may not be worse than inside it. A pass is blocked by a loss that is
 not finite, by a mean gap over the common steps beyond the plan above the margin, and by a mean loss
 there that is above the candidate's own level in the window by more than the margin and 4 standard
-errors of the step noise. Runs that go on by more than 5 % of the plan block it, too: then the plan
-is not theirs.
+errors of the step noise. Runs that reach the plan's end and go on by more than 5 % of it block a
+pass, too: then the plan is not theirs.
 
 A record keeps a quarter of the plan more than the plan: from a log of up to every fifth of it, the
 judge sees that a run goes on.

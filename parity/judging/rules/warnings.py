@@ -1,4 +1,8 @@
-"""Warnings: what a reader should know next to the verdict; none of them decides."""
+"""Warnings: what a reader should know next to the verdict.
+
+None decides here; `plan` and `noise` use three of these sentences where the same fact does decide:
+`as_of`, `goes_beyond_plan` and `noise_assumed`.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -20,6 +24,7 @@ from parity.wording import count, first_few, percent, signed
 
 FEW_MISSING = 0.01  # of the window's steps
 USUAL_CONFIDENCE = 0.95
+LEAST_WINDOW = 0.1  # of the plan
 # of the loss; the least of finished decoders on record (public.csv) is 0.028 %, of 350 M parameters
 LEAST_NOISE = 0.0003
 RUNS_SHOWN = 3  # of those that were left out; the document has all
@@ -265,7 +270,11 @@ def policy_unusual(measurements: Measurements) -> str | None:
         if c.run_noise_df > usual_df
         else []
     )
-    parts += [f"window {percent(c.window_fraction)} of the plan"] if c.window_fraction < 0.1 else []
+    parts += (
+        [f"window {percent(c.window_fraction)} of the plan"]
+        if c.window_fraction < LEAST_WINDOW
+        else []
+    )
     if measurements.statistics is not None:
         level = abs(measurements.statistics.baseline.level)
         parts += [

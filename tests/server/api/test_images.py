@@ -1,4 +1,4 @@
-"""Figures and badges over REST, and the page of a job that can be mailed."""
+"""Figures over REST, and the page of a job that can be mailed."""
 
 import re
 import threading
@@ -48,20 +48,9 @@ def test_each_candidate_has_a_figure_of_its_own(api, job):
     )
 
 
-def test_without_a_verdict_there_is_no_figure_and_a_grey_badge(api, request_body):
+def test_without_a_verdict_there_is_no_figure(api, request_body):
     queued = api.post("/api/v1/jobs", json=request_body).json()["id"]
     assert "has no verdict" in api.get(f"/api/v1/jobs/{queued}/verdict.svg").json()["detail"]
-    assert api.get(f"/api/v1/badges/{queued}.json").json()["message"] == "no verdict, queued"
-    # by name only concluded jobs count
-    assert api.get("/api/v1/badges/mine.json").status_code == 404
-
-
-def test_a_badge_says_the_worst_verdict(api, job):
-    by_id, by_name = (api.get(f"/api/v1/badges/{named}.json").json() for named in (job, "small"))
-    assert by_id == by_name
-    assert (by_id["schemaVersion"], by_id["label"], by_id["color"]) == (1, "parity", "#b3261e")
-    assert re.fullmatch(r"■ nvfp4 fail, gap \+0\.\d{4} nats", by_id["message"])
-    assert api.get(f"/api/v1/badges/{job}.svg").status_code == 404
 
 
 def test_a_report_in_one_file(served, database, job, tmp_path, capsys):

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from parity.version import JUDGE_VERSION
+
 Run = Callable[..., tuple[int, str, str]]
 OPTIONS = ("--recipe", "fp8=fp8", "--planned-steps", "1500", "--schedule", "decayed")
 STATED = {
@@ -125,7 +127,7 @@ def test_a_card_of_another_judge_is_not_judged_again(
 ) -> None:
     card = tmp_path / "card.yaml"
     run("card", bundle("mxfp8"), "--to", str(card))
-    card.write_text(card.read_text().replace("judge: 0.8.0", "judge: 99.0.0"))
+    card.write_text(card.read_text().replace(f"judge: {JUDGE_VERSION}", "judge: 99.0.0"))
     code, out, _ = run("verify", str(card), bundle("mxfp8"))
     assert (code, "judge '99.0.0' made the verdicts" in out) == (6, True)
 

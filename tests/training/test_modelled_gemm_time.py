@@ -2,8 +2,8 @@
 
 import pytest
 
-from training.gemm_time import GB200, gemm_time, rate, weights
 from training.later_recipe import LaterRecipe
+from training.modelled_gemm_time import GB200, gemm_time, rate, weights
 from training.overrides import Override
 from training.spec import ArmSpec, Data, JobSpec, Model, Schedule
 from training.step_values import PROJECTIONS
