@@ -101,6 +101,12 @@ def _choices(
     yield from ({STEP: step, LOSS: loss} for step in steps for loss in losses if step != loss)
 
 
+def columns_that_may_count(names: Sequence[str]) -> Sequence[str]:
+    """Columns that may count steps, tokens or samples, the likely ones first."""
+    steps, consumed = _likely_steps(names)
+    return (*steps, *consumed)
+
+
 def _likely_steps(names: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
     """Columns that may count steps, the likely ones first, and those that count tokens or
     samples.

@@ -10,7 +10,7 @@ from parity.cli.inputs.arm_options import ArmOptions
 from parity.cli.inputs.columns import ColumnNames, places
 from parity.cli.inputs.pairs import pair
 from parity.cli.inputs.statements import ArmStatements
-from parity.cli.inputs.tried_commands import with_tried_command
+from parity.cli.inputs.tried_commands import in_one_unit, with_tried_command
 from parity.cli.terminal.wrong_calls import UsageError
 from parity.comparing.arms import (
     Arm,
@@ -18,12 +18,15 @@ from parity.comparing.arms import (
     check_short_reruns,
     read_arm,
     read_short_rerun,
+    refuse_mixed_units,
     refuse_same_file,
 )
 from parity.comparing.case import check_arm
+from parity.comparing.statements import InputError
 from parity.judging.curves.curve import Curve
 from parity.judging.verdict.layer_statistics import LayerColumns
 from parity.readers import read_run, run_name
+from parity.readers.columns.names import OPTION, STEP
 from parity.readers.columns.several_runs import SHOWN
 from parity.readers.errors import ReadError, SeveralRunsError
 from parity.readers.files.text import STDIN
@@ -59,8 +62,9 @@ def read_arms(
     files_given = [*(file for arm in grouped.values() for file in arm), *options.control]
     files_given += [pair(item, SHORT_RERUN)[1] for item in options.short_rerun]
     columns.refuse_unknown([*names, *(place for file in files_given for place in places(file))])
+    in_arms = [(name, file) for name, paths in grouped.items() for file in paths]
     try:
-        return [
+        arms = [
             (
                 name,
                 read_arm(
@@ -74,8 +78,12 @@ def read_arms(
             for name, paths in grouped.items()
         ]
     except ReadError as error:
-        in_arms = [(name, file) for name, paths in grouped.items() for file in paths]
         raise with_tried_command(error, in_arms, columns) from None
+    try:
+        refuse_mixed_units(arms, [], OPTION.format(STEP))
+    except InputError as mixed:
+        raise in_one_unit(mixed, in_arms, columns) from None
+    return arms
 
 
 def _only_one_run(run: str, columns: ColumnNames) -> str:

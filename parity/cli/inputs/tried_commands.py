@@ -6,15 +6,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from parity.cli.inputs.columns import ColumnNames
+from parity.comparing.arms import refuse_mixed_units
+from parity.comparing.statements import InputError
 from parity.judging.curves.curve import Curve
 from parity.judging.curves.reading import different_meanings
 from parity.readers import read_run
+from parity.readers.columns.names import STEP
 from parity.readers.curve.step_unit import other_unit
-from parity.readers.errors import ReadError, SeveralRunsError
+from parity.readers.errors import ColumnError, ReadError, SeveralRunsError
 from parity.readers.files.text import STDIN
-from parity.readers.remedies import option_words
+from parity.readers.remedies import column_options, columns_that_may_count, option_words
 from parity.readers.run_names import split_name
 
+_NO_NAME = "\0"  # that no column has: the refusal lists them
 _LARGE = 1 << 28  # bytes of files, which are not read again for each choice
 Files = Sequence[tuple[str, str]]
 """Arms with a file each."""
@@ -42,6 +46,37 @@ def with_tried_command(error: ReadError, files: Files, columns: ColumnNames) -> 
     return error
 
 
+def in_one_unit(mixed: InputError, files: Files, columns: ColumnNames) -> ReadError:
+    """The error of runs that count in different units, with the columns of the step with which
+    they count in one.
+    """
+    said = str(mixed).partition("; expected")[0]
+    runs = [(arm, file, _run(file, columns.of_run(arm, file))) for arm, file in files]
+    # those that count in the widest strides first: tokens or samples, not steps
+    strides = [
+        (-(run.completeness.stride or 0), arm, file) for arm, file, run in runs if run is not None
+    ]
+    for _, arm, file in sorted(strides, key=lambda one: one[0]):
+        stated = columns.of_run(arm, file)
+        refusal = _refusal(file, {**stated, STEP: _NO_NAME})
+        names = refusal.names if isinstance(refusal, ColumnError) else ()
+        tries = [
+            {STEP: name}
+            for name in columns_that_may_count(names)
+            if _counts_as_others(file, {STEP: name}, files, columns)
+        ]
+        if tries:
+            error = ReadError(said)
+            error.source = file
+            error.propose(said, tries, column_options)
+            error.words = [option_words(one, file) for one in tries]
+            return error
+    return ReadError(
+        f"{said}; no column of their files counts in one unit; write a CSV file with the columns "
+        "step and loss for one of them"
+    )
+
+
 def _size(file: str) -> int:
     path = Path(split_name(file)[0])
     return path.stat().st_size if path.is_file() else 0
@@ -63,6 +98,23 @@ def _fits(source: str, tried: Mapping[str, str], files: Files, columns: ColumnNa
         for file, other in runs
         if file != source
     )
+
+
+def _counts_as_others(
+    source: str, tried: Mapping[str, str], files: Files, columns: ColumnNames
+) -> bool:
+    """Whether all files are read, in one unit, where one of them is read so."""
+    arms = []
+    for arm, file in files:
+        run = _run(file, {**columns.of_run(arm, file), **(tried if file == source else {})})
+        if run is None:
+            return False
+        arms.append((arm, [run]))
+    try:
+        refuse_mixed_units(arms, [], "")
+    except InputError:
+        return False
+    return True
 
 
 def _words(
