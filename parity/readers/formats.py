@@ -19,7 +19,7 @@ from parity.readers.logs.json_log.documents import is_json
 from parity.readers.logs.json_log.lines import JsonLines, read_json
 from parity.readers.logs.mlperf import is_mlperf, read_mlperf, result_files
 from parity.readers.logs.pattern import PATTERN, PatternLog
-from parity.readers.logs.pattern_proposal import patterns_of_two, proposed_pattern
+from parity.readers.logs.pattern_proposal import is_bar_of_means, patterns_of_two, proposed_pattern
 from parity.readers.logs.printed_log import PrintedLog, is_printed_log
 from parity.readers.logs.tensorboard import (
     EVENT_FILES,
@@ -124,7 +124,7 @@ def _read_table(
         further = growing_reader(table, path, named_columns, run, whole=True)
         if not isinstance(further, GrowingTable):
             return _read(further, table, path)
-        if run is None and is_prose(table, path):
+        if run is None and (is_prose(table, path) or is_bar_of_means(table)):
             raise _unread_log(table, path) from None
         raise
     said = rows_that_say(text)
@@ -148,6 +148,12 @@ def _unread_log(text: str, path: str) -> ReadError:
         f"{path}: neither a table nor a log with two lines of a step and a training loss, "
         "such as 'step 10 loss 4.88'"
     )
+    if is_bar_of_means(text):
+        return ReadError(
+            f"{error.said}; its losses are those of ggml-opt's progress bar: each is the mean of "
+            "the epoch so far, which hides single steps; write the loss of each batch, with the "
+            "columns step and loss"
+        )
     if (pattern := proposed_pattern(text, path)) is not None:
         error.propose(error.said, [{PATTERN: pattern}], column_options)
     elif (pattern := proposed_pattern(text, path, of_means=True)) is not None:

@@ -25,7 +25,16 @@ _OTHERS = re.compile(
 """Words before a number that is not the training loss."""
 _MEANS = re.compile(r"avg|avr|mean|ema|smooth|running", re.IGNORECASE)
 """Words before a loss that is not that of one step."""
+_BAR_OF_MEANS = re.compile(r"\] data=\d{1,15}/\d{1,15} loss=\S{1,40}±")
+"""The progress bar of ggml-opt (llama.cpp, ggml/src/ggml-opt.cpp): data points instead of steps,
+and the mean loss of an epoch so far.
+"""
 _SPECIAL = re.compile(r"([\\.^$*+?{}\[\]|()])")
+
+
+def is_bar_of_means(text: str) -> bool:
+    """Whether a log has a progress bar whose loss is the mean of its epoch so far."""
+    return _BAR_OF_MEANS.search(text) is not None
 
 
 def proposed_pattern(text: str, source: str, *, of_means: bool = False) -> str | None:

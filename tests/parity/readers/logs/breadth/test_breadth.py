@@ -11,7 +11,7 @@ from tests.parity.readers.logs.breadth.outcome import outcome
 from tests.parity.readers.logs.breadth.shapes import SHAPES, SOURCES
 
 UNREAD = {
-    "ggml-opt progress bar": "no step",  # a mean over an epoch, by samples
+    "ggml-opt progress bar": "the mean of the epoch so far",
 }
 """What the refusal of a shape says that is not read."""
 
