@@ -35,7 +35,7 @@ from parity.readers.columns.planned_length import add_planned_length
 from parity.readers.columns.second_losses import LossesOfRows, losses_beside
 from parity.readers.columns.splits import CellsOfSplits
 from parity.readers.errors import ReadError
-from parity.readers.logs.lines.said import counts_not_finite, says_not_finite
+from parity.readers.logs.lines.said import field_says_not_finite, says_not_finite
 
 _WORDS = {
     "nan": float("nan"),
@@ -209,9 +209,7 @@ class RecordRows:
 def _says_not_finite(record: Mapping[str, Any], loss: str) -> bool:
     """Whether a record says in words, or counts, that a loss was not finite."""
     return any(
-        says_not_finite(value)
-        if isinstance(value, str)
-        else bool(value) and counts_not_finite(name)
+        says_not_finite(value) if isinstance(value, str) else field_says_not_finite(name, value)
         for name, value in record.items()
         if name != loss
     )

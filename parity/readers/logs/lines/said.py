@@ -26,7 +26,9 @@ _DENIED = re.compile(
 )
 """What may be said of losses that are finite, or of what would be done."""
 _NONE = re.compile(r"(?<![\d.:-])0(?![\d.:-])")
-_BAD = frozenset(("nan", "nans", "inf", "infs", "nonfinite", "finite"))
+_BAD = frozenset(
+    ("nan", "nans", "isnan", "inf", "infs", "isinf", "nonfinite", "finite", "isfinite")
+)
 _COUNT_WORDS = _BAD | frozenset(
     (
         *(
@@ -41,17 +43,48 @@ _COUNT_WORDS = _BAD | frozenset(
             "detected",
             "skipped",
         ),
-        *("num", "number", "count", "n", "of", "total", "steps", "iterations", "batches", "non"),
+        *(
+            "num",
+            "number",
+            "count",
+            "n",
+            "of",
+            "total",
+            "steps",
+            "iterations",
+            "batches",
+            "non",
+            "not",
+        ),
     )
 )
 _NEAR = 24  # characters around the words, in which they are counted
 
 
+def field_says_not_finite(name: str, value: object) -> bool:
+    """Whether a field says that losses were not finite, by its name: their number, such as
+    "nan_loss", or that they are finite, such as "loss_is_finite".
+    """
+    if _says_finite(name):
+        return value is False
+    return bool(value) and _counts_not_finite(name)
+
+
 @functools.lru_cache(maxsize=4096)
-def counts_not_finite(name: str) -> bool:
-    """Whether a name is that of a number of losses that were not finite, such as "nan_loss"."""
-    words = set(re.findall("[a-z]+", name.lower()))
+def _counts_not_finite(name: str) -> bool:
+    words = _name_words(name)
     return bool(words & {"loss", "losses"}) and bool(words & _BAD) and words <= _COUNT_WORDS
+
+
+@functools.lru_cache(maxsize=4096)
+def _says_finite(name: str) -> bool:
+    words = _name_words(name)
+    is_finite = bool(words & {"finite", "isfinite"}) and not words & {"non", "not"}
+    return is_finite and bool(words & {"loss", "losses"}) and words <= _COUNT_WORDS
+
+
+def _name_words(name: str) -> set[str]:
+    return set(re.findall("[a-z]+", name.lower()))
 
 
 def says_not_finite(line: str) -> bool:

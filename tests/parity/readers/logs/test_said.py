@@ -150,6 +150,8 @@ RECORDS = [
     {"level": "ERROR", "message": "Loss is NaN at step 12"},
     {"step": 12, "loss": 2.88, "nan_loss": True},
     {"step": 12, "loss": 2.88, "num_nan_losses": 3},
+    {"step": 12, "loss": 2.88, "loss_is_finite": False},
+    {"step": 12, "loss": 2.88, "loss_isnan": True},
 ]
 OTHER_RECORDS = [
     {"event": "saved", "step": 12},
@@ -157,6 +159,8 @@ OTHER_RECORDS = [
     {"step": 12, "loss": 2.88, "nan_loss": False},
     {"step": 12, "loss": 2.88, "num_nan_losses": 0},
     {"step": 12, "loss": 2.88, "stop_on_nan_loss": True},
+    {"step": 12, "loss": 2.88, "loss_is_finite": True},
+    {"step": 12, "loss": 2.88, "loss_not_finite": False},
     {"event": "val loss is nan"},
 ]
 
