@@ -7,8 +7,11 @@ the samples to the target of each run of both.
                    and N - g / 2 is compared. Where the runs of a side spread by less than g / 2,
                    their mean may still be wrong by g / 2, which widens the interval; where they
                    spread by more, these errors cancel (Widrow and Kollar 2008, chapter 5)
-    pass           the whole interval is below the margin; fail: above it, or at least 3 runs, all
-                   of which trained beyond the margin and never reached the target
+    pass           the whole interval is below the margin, and no larger share of the runs than of
+                   the reference's never reached the target: why they did not is unknown, and a
+                   diverged run would not have reached it later
+    fail           the interval is above the margin, or at least 3 runs, all of which trained beyond
+                   the margin and never reached the target
 
 Can fail: runs that were picked from more than are here; a reference of another set-up. All runs
 count: the reference's checker leaves out the fastest and the slowest one.
@@ -61,7 +64,7 @@ def judge_convergence(
             return _open(f"{len(side.runs)} {name}; expected {MIN_RUNS} or more")
     measured_reference = arm_time(_crossings(reference))
     if measured_reference is None:
-        return _open("fewer than 2 runs of the reference reached the target")
+        return _open(_unmeasured(reference, "runs of the reference"))
     limit = (1.0 + margin) * max(run.samples for run in reference.runs)
     if all(run.beyond == "above" and run.samples > limit for run in candidate.runs):
         return ConvergenceVerdict(
@@ -69,12 +72,15 @@ def judge_convergence(
         )
     measured = arm_time(_crossings(candidate))
     if measured is None:
-        return _open(f"fewer than {MIN_REACHED} runs reached the target")
+        return _open(_unmeasured(candidate, "runs"))
     tax = token_tax(measured_reference, measured, confidence)
     if not 1.0 / _SAME_UNIT < 1.0 + tax.estimate < _SAME_UNIT:
         return _open("runs and reference differ five times: are these samples and epochs?")
     lo, hi = _with_grid_error(tax, candidate, reference)
     reason = ""
+    if lo <= margin and _unreached_share(candidate) > _unreached_share(reference):
+        unreached = sum(run.beyond == "above" for run in candidate.runs)
+        return _open(f"{unreached} of {len(candidate.runs)} runs never reached the target")
     if hi < margin:
         verdict = PASS
     elif lo > margin:
@@ -92,6 +98,17 @@ def judge_convergence(
 
 def _open(reason: str) -> ConvergenceVerdict:
     return ConvergenceVerdict(verdict=INCONCLUSIVE, reason=reason, tax=None)
+
+
+def _unmeasured(side: ConvergenceSide, name: str) -> str:
+    unreached = sum(run.beyond == "above" for run in side.runs)
+    if len(side.runs) - unreached < MIN_REACHED:
+        return f"fewer than {MIN_REACHED} {name} reached the target"
+    return f"{unreached} of {len(side.runs)} {name} never reached the target, the others at once"
+
+
+def _unreached_share(side: ConvergenceSide) -> float:
+    return sum(run.beyond == "above" for run in side.runs) / len(side.runs)
 
 
 def _crossings(side: ConvergenceSide) -> list[Reached]:

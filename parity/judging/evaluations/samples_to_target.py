@@ -26,6 +26,8 @@ from parity.judging.evaluations.group_means import GroupEstimate, from_parts
 
 MIN_REACHED = 2  # runs of an arm, below which its spread is unknown
 
+_EQUAL = 1e-9  # spread of log samples, below which they are equal
+
 
 @frozen
 class Reached:
@@ -67,7 +69,7 @@ def samples_to(run: Curve, target: float) -> Reached:
 
 def arm_time(runs: Sequence[Reached]) -> GroupEstimate | None:
     """Mean log samples of an arm's runs; None where fewer than 2 of them were seen to reach the
-    target.
+    target, or where they say nothing about the spread of the others.
     """
     values = np.log(np.array([run.samples for run in runs]))
     # +1: the truth is above; -1: below; 0: seen
@@ -81,6 +83,8 @@ def arm_time(runs: Sequence[Reached]) -> GroupEstimate | None:
             mean=float(seen.mean()), se=float(seen.std(ddof=1)) / math.sqrt(len(seen)), df=df
         )
     mean, variance = _censored_normal(values, side)
+    if not 0.0 < variance < math.inf:
+        return None
     return GroupEstimate(mean=mean, se=math.sqrt(variance * len(values) / (len(values) - 1)), df=df)
 
 
@@ -100,10 +104,14 @@ def token_tax(baseline: GroupEstimate, candidate: GroupEstimate, confidence: flo
 
 def _censored_normal(values: FloatArray, side: FloatArray) -> tuple[float, float]:
     """Maximum-likelihood mean of a normal distribution from (n,) seen and censored values, and the
-    mean's variance.
+    mean's variance; NaN where the likelihood has no maximum, as all values agree with one.
     """
     seen = values[side == 0.0]
-    scale = float(seen.std(ddof=1)) or 1e-9 * max(abs(float(seen.mean())), 1.0)
+    scale = float(seen.std(ddof=1))
+    if scale < _EQUAL:
+        if not (side * (values - seen.mean()) > _EQUAL).any():
+            return float(seen.mean()), math.nan
+        scale = float(values.std(ddof=1))
 
     def cost(point: FloatArray) -> float:
         z = (values - seen.mean() - scale * point[0]) / (scale * math.exp(point[1]))

@@ -53,15 +53,40 @@ def test_a_coarser_grid_of_the_runs_is_no_reason_to_fail():
     assert answer.verdict == "inconclusive"
 
 
-def test_a_run_that_never_reached_the_target_counts():
-    reached = side([100.0, 101.0, 99.0, 100.0])
-    one_more = Reached(samples=140.0, beyond="above")
-    with_it = ConvergenceSide(runs=[*reached.runs, one_more], grid=reached.grid)
+def with_unreached(reached, unreached, grid=0.5):
+    runs = [*side(reached).runs, *side(unreached, beyond="above").runs]
+    return ConvergenceSide(runs=runs, grid=grid)
+
+
+def mixed_verdict(reached, unreached, reference=None):
+    return judge_convergence(
+        with_unreached(reached, unreached), reference or side(REFERENCE), MARGIN, CONFIDENCE
+    )
+
+
+@pytest.mark.parametrize("trained", [20.0, 99.0, 100.0, 101.0, 140.0, 1000.0])
+@pytest.mark.parametrize("reached", [(99.0, 101.0), (99.0, 100.0, 101.0) * 3, (100.0,) * 6])
+@pytest.mark.parametrize("unreached", [1, 4, 8])
+def test_runs_beside_one_that_never_reached_the_target_do_not_pass(reached, unreached, trained):
+    assert verdict(reached * 5).verdict == "pass"
+    answer = mixed_verdict(reached, [trained] * unreached)
+    assert answer.verdict in ("inconclusive", "fail" if trained > 110.0 else "inconclusive")
+    assert answer.reason
+
+
+@pytest.mark.parametrize("trained", [20.0, 140.0])
+def test_slow_runs_fail_beside_one_that_never_reached_the_target(trained):
+    answer = mixed_verdict([139.0, 140.0, 141.0] * 3, [trained])
+    assert (answer.verdict, answer.tax is not None) == ("fail", True)
+
+
+def test_as_many_unreached_runs_as_the_reference_has_may_pass():
+    reference = with_unreached(REFERENCE, [101.0] * 2)
     answers = [
-        judge_convergence(runs, side(REFERENCE), MARGIN, CONFIDENCE) for runs in (reached, with_it)
+        mixed_verdict([98.0, 99.0, 100.0, 101.0, 102.0] * 4, [101.0] * count, reference)
+        for count in (2, 3)
     ]
     assert [answer.verdict for answer in answers] == ["pass", "inconclusive"]
-    assert answers[1].tax.estimate > answers[0].tax.estimate
 
 
 @pytest.mark.parametrize(("trained", "expected"), [(112.0, "inconclusive"), (112.4, "fail")])

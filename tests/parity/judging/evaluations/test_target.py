@@ -80,6 +80,25 @@ def test_too_few_that_reach_the_target(reached: int) -> None:
     assert arm_time(runs) is None
 
 
+@pytest.mark.parametrize("reached", [2, 6])
+@pytest.mark.parametrize(
+    ("bound", "beyond", "known"),
+    [
+        (100.0, "above", False),
+        (50.0, "above", False),
+        (100.0, "below", False),
+        (150.0, "above", True),
+        (50.0, "below", True),
+    ],
+)
+def test_equal_runs_say_nothing_of_others_that_agree_with_them(
+    reached: int, bound: float, beyond: str, known: bool
+) -> None:
+    runs = [Reached(samples=100.0, beyond=None)] * reached
+    others = [Reached(samples=bound, beyond=beyond)] * 4
+    assert (arm_time([*runs, *others]) is not None) == known
+
+
 def test_tax_of_a_known_shift() -> None:
     rng = np.random.default_rng(3)
     covered = 0
