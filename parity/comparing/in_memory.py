@@ -100,7 +100,7 @@ def _curve_of_table(
         with suppress(TypeError, InputError):  # it may hold anything
             losses = _numbers(column(header), name)
             if losses is not None and len(losses) == len(values[LOSS]):
-                beside[header] = losses, ~np.isnan(losses)
+                beside[header] = losses, np.ones(len(losses), dtype=bool)
     others = [header for header in names if header not in headers.values()]
     splits = {header: _cells(column(header)) for header in others if is_split_column(header)}
     records = training_records(

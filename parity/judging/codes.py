@@ -505,7 +505,8 @@ NONFINITE_DROPPED = ReasonCode(
     "finite losses",
     means="single NaN or infinite losses were left out",
     detail="two in a run of the candidate, where they are 1 % of its points, block a pass, as does "
-    "a log that says in words that a loss was NaN where no step has one",
+    "a log that says in words that a loss was NaN where no step has one, and a held-out or further "
+    "loss that is NaN more than twice as often as that of the baseline",
     next_step="Look at the steps with NaN or infinite losses: few enough not to decide, but not "
     "normal.",
 )

@@ -57,11 +57,13 @@ COUNTED, MICRO_BATCHES = "counted", "micro batches"
 OTHER_LOSSES = "other_losses"
 # of these, those that may be the training loss in place of the one that was read
 SECOND_LOSSES = "second_losses"
+# of other losses, how many values are not finite: "COUNT held-out NAME" or "COUNT further NAME"
+LOSSES_NOT_FINITE = "losses_not_finite"
 # the context key of how many lines of a log say in words that a loss was not finite
 SAID_NOT_FINITE = "said_not_finite"
 READ_FACTS = (
     *(STEPS_WITHOUT_LOSS, LINES_UNREAD, LAST_LINE_CUT, LOSS_NAME, LOSS_MEANING, LOSS_BASE),
-    *(NUMBERED_BY, COUNTED, OTHER_LOSSES, SECOND_LOSSES, SAID_NOT_FINITE),
+    *(NUMBERED_BY, COUNTED, OTHER_LOSSES, SECOND_LOSSES, SAID_NOT_FINITE, LOSSES_NOT_FINITE),
 )
 """The context keys that a reader writes, and nobody states."""
 # the context key of a run whose first steps are computed in another precision than its recipe's

@@ -13,6 +13,7 @@ from parity.judging.curves.curve import (
     LOSS_BASE,
     LOSS_MEANING,
     LOSS_NAME,
+    LOSSES_NOT_FINITE,
     OTHER_LOSSES,
     SAID_NOT_FINITE,
     SECOND_LOSSES,
@@ -33,6 +34,7 @@ _ALIKE = (
 further terms.
 """
 
+_NOT_FINITE_OF_BASELINE = 2  # times as many: batches without a domain give NaN in both arms
 # of a run's points, and lines: as few are lost where processes write into one line
 UNREAD_SHARE, UNREAD_LINES = 0.001, 3
 # of one arm's points up to the other's last, which the other lacks where its rows have no loss
@@ -123,6 +125,36 @@ def said_not_finite(arms: Sequence[tuple[str, Sequence[Curve]]]) -> str | None:
                     "infinite, and no step has such a loss."
                 )
     return None
+
+
+def losses_not_finite(
+    baseline: tuple[str, Sequence[Curve]], candidate: tuple[str, Sequence[Curve]]
+) -> str | None:
+    """The sentence that another loss of the candidate, such as a held-out one, is NaN or infinite
+    where its training loss is finite, at more points than that of the baseline by far.
+    """
+    usual: dict[str, int] = {}
+    for run in baseline[1]:
+        for loss, number, _ in _numbers_not_finite(run):
+            usual[loss] = max(number, usual.get(loss, 0))
+    for run in candidate[1]:
+        for loss, number, kind in _numbers_not_finite(run):
+            if number > _NOT_FINITE_OF_BASELINE * usual.get(loss, 0):
+                return (
+                    f"The {kind} loss {loss!r} of {candidate[0]} is NaN or infinite at "
+                    f"{count(number, 'point')} where {run.context.get(LOSS_NAME, 'its loss')!r}, "
+                    "which was read, is finite."
+                )
+    return None
+
+
+def _numbers_not_finite(run: Curve) -> list[tuple[str, int, str]]:
+    """Losses that are not finite: name in lower case, at how many points, and kind."""
+    lines = run.context.get(LOSSES_NOT_FINITE, "").casefold().split("\n")
+    parts = [line.split(" ", 2) for line in lines]
+    return [
+        (part[2], int(part[0]), part[1]) for part in parts if len(part) == 3 and part[0].isdecimal()
+    ]
 
 
 def cut_last_line(arms: Sequence[tuple[str, Sequence[Curve]]]) -> str | None:

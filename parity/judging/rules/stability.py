@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from parity.judging.curves.arms import Arm
 from parity.judging.curves.curve import Curve
-from parity.judging.curves.reading import said_not_finite
+from parity.judging.curves.reading import losses_not_finite, said_not_finite
 from parity.judging.curves.spikes import MAX_MASKED_SHARE, diverged_late
 from parity.judging.gap.margin import Margin
 from parity.judging.gap.window_statistics import WindowStatistics
@@ -215,7 +215,8 @@ def gap_growing(measurements: Measurements, s: WindowStatistics, margin: Margin)
 def nonfinite_dropped(measurements: Measurements) -> str | None:
     bad, name = measurements.arms.candidate.nonfinite, measurements.arms.candidate.name
     if not bad.blocks:
-        return said_not_finite([(arm.name, arm.runs) for arm in measurements.arms.both])
+        baseline, candidate = ((arm.name, arm.runs) for arm in measurements.arms.both)
+        return said_not_finite([baseline, candidate]) or losses_not_finite(baseline, candidate)
     return (
         f"A run of {name} has NaN or infinite losses at {percent(bad.worst_share)} of its points, "
         f"from step {bad.first_step:,} on."

@@ -155,6 +155,19 @@ NOT_THE_LOSS = HELD_OUT | frozenset(
 """Words in the name of a column that has another loss, or its range."""
 _COUNTS = frozenset(("nan", "nans", "inf", "finite", "nonfinite", "num", "number", "count"))
 """Words in the name of a number of losses."""
+_SAYS_LOSS = frozenset(
+    (
+        *("loss", "losses", "nll", "ce", "xent", "crossentropy", "objective", "cost", "criterion"),
+        *("ppl", "logppl", "perplexity", "bpb", "bpc", "bpt", "bits"),
+    )
+)
+_NO_LOSSES = _COUNTS | frozenset(
+    (
+        *("scale", "scaler", "std", "var", "acc", "accuracy", "grad", "norm", "time", "seconds"),
+        *("best", "lowest", "target", "diff", "delta", "change", "ratio", "spike", "spikes"),
+    )
+)
+"""Words in the name of a column that has no loss of a step, though a loss is named in it."""
 TRAINING_GROUPS = frozenset(
     (
         *("train", "training", "trainer", "metrics", "metric", "scalars", "data", "logs", "log"),
@@ -350,6 +363,15 @@ def is_other_loss(name: str) -> bool:
         return False
     words = name_words(name)
     return is_known_loss(name) or ("loss" in words and not words & (NOT_THE_LOSS | _COUNTS))
+
+
+@functools.lru_cache(maxsize=4096)
+def says_loss(name: str) -> bool:
+    """Whether a column is named as a loss of any kind or rows, or as what is computed from one: NaN
+    in it is that of a loss.
+    """
+    words = name_words(name)
+    return (bool(words & _SAYS_LOSS) or words >= {"cross", "entropy"}) and not words & _NO_LOSSES
 
 
 def is_known_loss(name: str) -> bool:

@@ -11,6 +11,9 @@ person is asked. By their names, further losses are
     another loss       such as that of a domain: where it was equal before, or goes on where the
                        other was; NaN may be that of a batch without the domain
 
+Of losses of all kinds and rows, held-out ones too, and of what is computed from a loss, such as a
+perplexity, it is counted how often they are NaN or infinite where the loss that was read is finite.
+
 None is asked about that is explained: equal but for rounding, the means of the losses that were
 read since the point before, as at the end of an epoch, or evaluated on rows with a held-out loss.
 Fewer than three points that differ are no series: the Hugging Face trainer writes `train_loss` once
@@ -24,11 +27,20 @@ import numpy as np
 from parity.frozen import frozen
 from parity.judging.curves.curve import BoolArray, FloatArray
 from parity.readers.columns.loss_meaning import meaning_of
-from parity.readers.columns.names import TRAINING_GROUPS, is_known_loss, name_words, other_losses
+from parity.readers.columns.names import (
+    TRAINING_GROUPS,
+    is_held_out,
+    is_known_loss,
+    is_other_loss,
+    name_words,
+    other_losses,
+    says_loss,
+)
 from parity.readers.columns.rhythm import NEVER, due_losses
 
-MOST_LOOKED_AT = 16  # further losses of a source
+MOST_LOOKED_AT = 16  # further losses of a source, and as many that may be NaN alone
 _FEWEST = 3  # points that are a series
+_EVERY_POINT = 20  # points, with each of which a further loss begins that is there at every one
 _BEFORE = 10  # points of the loss that was read, before the first one of another that goes on there
 _NEAR = 0.25  # relative, of the first point of a loss that goes on where another one was
 _MEAN_OF = 8  # points, of which a point may be the mean
@@ -52,6 +64,8 @@ _MEANS = frozenset(
         *("epoch", "epochs", "last", "window"),
     )
 )
+_PERPLEXITIES = frozenset(("ppl", "perplexity"))
+_NEAR_LOGARITHM, _FAR_LOGARITHM = 0.02, 0.05  # nats, from the loss that was read
 _SUMMARIES = frozenset(("best", "final", "lowest", "target", "initial", "diff", "delta", "change"))
 
 
@@ -69,21 +83,24 @@ class LossSeries:
 
 @frozen
 class FurtherLosses:
-    """Further losses of a source by name: those in conflict with the one that was read, and those
-    with too few finite values for a run.
+    """Further losses of a source by name: those in conflict with the one that was read, those with
+    too few finite values for a run, and of others how many values are NaN or infinite.
     """
 
     conflicting: tuple[str, ...] = ()
     no_runs: tuple[str, ...] = ()
+    not_finite: tuple[tuple[str, int], ...] = ()
 
 
 def losses_beside(names: Iterable[str], taken: str) -> tuple[str, ...]:
     """The further losses whose values are looked at, those of the likeliest names first."""
-    if not _is_plain(taken):
-        return ()
-    others = [name for name in other_losses(names, taken) if not name_words(name) & _SUMMARIES]
+    names = [*dict.fromkeys(names)]
+    others = [name for name in other_losses(names, taken) if _may_replace(name, taken)]
     others.sort(key=lambda name: (not is_known_loss(name), not _is_plain(name), _is_mean(name)))
-    return tuple(others[:MOST_LOOKED_AT])
+    others = others[:MOST_LOOKED_AT]
+    looked_at = {taken, *others}
+    further = [name for name in names if says_loss(name) and name not in looked_at]
+    return (*others, *further[:MOST_LOOKED_AT])
 
 
 def series_of_rows(steps: FloatArray, values: FloatArray, written: BoolArray) -> LossSeries:
@@ -120,9 +137,18 @@ def further_losses(
         conflicting=tuple(
             name
             for name, other in beside.items()
-            if _conflicts(taken, loss, name, other, evaluations)
+            if (
+                _conflicts(taken, loss, name, other, evaluations)
+                if _may_replace(name, taken)
+                else _leaves_logarithm(loss, name, other)
+            )
         ),
         no_runs=tuple(name for name, other in beside.items() if len(_finite(other).keys) < 2),
+        not_finite=tuple(
+            (name, number)
+            for name, other in beside.items()
+            if (number := _not_finite(loss, name, other))
+        ),
     )
 
 
@@ -137,9 +163,11 @@ def _conflicts(
     is_finite = len(read.keys) == len(loss.keys)
     if is_finite and (is_plain or is_mean) and _has_nan(read, other):
         return True
+    finite = _finite(other)
+    if is_finite and (is_plain or is_mean) and _stops(read, finite):
+        return True
     if is_mean:
         return False
-    finite = _finite(other)
     if len(evaluations):
         if bool(np.isin(_changed(finite), evaluations).all()):
             return False
@@ -161,11 +189,72 @@ def _has_nan(read: LossSeries, other: LossSeries) -> bool:
     """
     bad = other.keys[~np.isfinite(other.values) & (other.keys > read.keys[0])]
     begins_inside = int(np.searchsorted(read.keys, other.keys[:1]).sum()) >= _FEWEST
-    if begins_inside or len(bad) < _FEWEST:
+    if begins_inside or len(bad) < _FEWEST or _begins_at_every_point(other):
         return bool(len(bad))
+    return bool(np.isin(_due_keys(read, other), bad).any())
+
+
+def _not_finite(loss: LossSeries, name: str, other: LossSeries) -> int:
+    """How many values of any further loss are NaN or infinite behind its first finite one, where
+    one is due, and not where the loss that was read is NaN, too. Of a held-out loss without a
+    finite value, those count that are written in rows of evaluations.
+    """
+    is_finite = np.isfinite(other.values)
+    read = _finite(loss)
+    if not len(other.keys) or not len(read.keys) or is_finite.all():
+        return 0
+    bad = other.keys[~is_finite & ~np.isin(other.keys, loss.keys[~np.isfinite(loss.values)])]
+    is_sparse = len(other.keys) <= _EVALUATED_SHARE * len(read.keys)
+    if not is_finite.any():
+        return len(bad) if is_sparse and is_held_out(name) else 0
+    bad = bad[bad > other.keys[np.argmax(is_finite)]]
+    if not is_sparse and not _begins_at_every_point(other):
+        bad = bad[np.isin(bad, _due_keys(read, other))]
+    return len(bad)
+
+
+def _begins_at_every_point(other: LossSeries) -> bool:
+    """Whether the first values of a further loss are finite, so that no writer filled in NaN."""
+    is_finite = np.isfinite(other.values)
+    if not len(is_finite):
+        return False
+    first = int(np.argmax(is_finite))
+    following = is_finite[first : first + _EVERY_POINT]
+    return len(following) == _EVERY_POINT and bool(following.all())
+
+
+def _due_keys(read: LossSeries, other: LossSeries) -> FloatArray:
+    """The keys at which a further loss has no finite value and one is due by its rhythm."""
     keys = np.union1d(read.keys, other.keys)
     blank = ~np.isin(keys, _finite(other).keys)
-    return bool(np.isin(keys[due_losses(keys, blank, irregular=NEVER)], bad).any())
+    due: FloatArray = keys[due_losses(keys, blank, irregular=NEVER)]
+    return due
+
+
+def _stops(read: LossSeries, other: LossSeries) -> bool:
+    """Whether a further loss is there at each of its first points, and then missing at several
+    points in a row: null and blank may be NaN.
+    """
+    points = read.keys[read.keys >= other.keys[0]] if len(other.keys) else read.keys[:0]
+    there = np.flatnonzero(np.isin(points, other.keys))
+    if len(there) < _EVERY_POINT or there[_EVERY_POINT - 1] != _EVERY_POINT - 1:
+        return False
+    return bool((np.diff(np.append(there, len(points))) > _FEWEST).any())
+
+
+def _leaves_logarithm(loss: LossSeries, name: str, other: LossSeries) -> bool:
+    """Whether a perplexity is that of the loss that was read in its first points, and then of
+    another one.
+    """
+    if not name_words(name) & _PERPLEXITIES or is_held_out(name):
+        return False
+    shared = np.isfinite(other.values) & (other.values > 0.0)
+    shared &= np.isin(other.keys, _finite(loss).keys)
+    keys = other.keys[shared]
+    read = loss.values[np.searchsorted(loss.keys, keys)]
+    apart = np.abs(np.log(other.values[shared]) - read)
+    is_of_it = len(apart) > _BEFORE and bool((apart[:_BEFORE] <= _NEAR_LOGARITHM).all())
+    return is_of_it and int((apart > _FAR_LOGARITHM).sum()) >= _FEWEST
 
 
 def _goes_on(read: LossSeries, other: LossSeries) -> bool:
@@ -247,6 +336,11 @@ def _last_of_each(keys: FloatArray, values: FloatArray) -> LossSeries:
     keys, values = keys[order], values[order]
     last = np.append(keys[1:] != keys[:-1], True) if len(keys) else np.empty(0, dtype=bool)
     return LossSeries(keys=keys[last], values=values[last])
+
+
+def _may_replace(name: str, taken: str) -> bool:
+    """Whether a further loss may be the training loss in place of the one that was taken."""
+    return _is_plain(taken) and is_other_loss(name) and not name_words(name) & _SUMMARIES
 
 
 def _is_plain(name: str) -> bool:

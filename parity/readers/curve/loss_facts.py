@@ -14,6 +14,7 @@ from parity.judging.curves.curve import (
     LOSS_BASE,
     LOSS_MEANING,
     LOSS_NAME,
+    LOSSES_NOT_FINITE,
     MICRO_BATCHES,
     NUMBERED_BY,
     OTHER_LOSSES,
@@ -32,6 +33,7 @@ from parity.readers.columns.names import (
     POSITION,
     STEP,
     counts_micro_batches,
+    is_held_out,
     is_in_bits,
     other_losses,
 )
@@ -58,6 +60,13 @@ def loss_facts(taken: RunColumns, *, stated: bool) -> dict[str, str]:
         facts[OTHER_LOSSES] = "\n".join(others[:_MOST_LOSSES])
     if not stated and taken.further.conflicting:
         facts[SECOND_LOSSES] = "\n".join(taken.further.conflicting)
+    not_finite = [
+        f"{number} {'held-out' if is_held_out(name) else 'further'} {name}"
+        for name, number in taken.further.not_finite
+        if is_held_out(name) or not stated
+    ]
+    if not_finite:
+        facts[LOSSES_NOT_FINITE] = "\n".join(not_finite)
     if counts_micro_batches(taken.names[STEP]):
         facts[COUNTED] = MICRO_BATCHES
     if taken.is_cut:

@@ -37,6 +37,7 @@ from parity.readers.columns.names import (
     UNNAMED,
     canonical_name,
     is_other_loss,
+    says_loss,
 )
 from parity.readers.columns.number import MISSING
 from parity.readers.logs.lines.line import EPOCH, LONGEST, LogLine, NumberPlace, looked_at
@@ -215,6 +216,8 @@ class _Pairs:
                     place, differs = second
                     if differs and self.second_loss is None:
                         self.second_loss = place
+                elif name in _TRAINING and pair["name"] != first["name"]:
+                    self.values.setdefault(pair["name"].strip(), pair)
             self.fixed += [pair.span("name"), pair.span("planned")]
         self.epoch = self.epoch or _EPOCH_OF_TRAINING.search(text)
         self.is_held_out |= _is_tagged(text, names, self.values)
@@ -430,7 +433,9 @@ def printed_log(names: Collection[str], check: Callable[[float, str, int], objec
     those that are named.
     """
     kept = {*_READ, *names}
-    return LineLog(read_line, lambda name: name in kept or is_other_loss(name), check)
+    return LineLog(
+        read_line, lambda name: name in kept or is_other_loss(name) or says_loss(name), check
+    )
 
 
 def _named(raw: str) -> tuple[str, bool]:

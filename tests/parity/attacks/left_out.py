@@ -205,6 +205,16 @@ ATTACKS = (
         honest=recorded(TRAINING, {**TRAINING, "other_losses": "train_loss"}),
     ),
     Attack(
+        what="a held-out loss that is NaN, while the training loss is finite",
+        build=recorded(TRAINING, {**TRAINING, "losses_not_finite": "8 held-out val_loss"}),
+        codes=("NONFINITE_DROPPED",),
+        twin="a held-out loss that is NaN in both arms",
+        honest=recorded(
+            {**TRAINING, "losses_not_finite": "8 held-out val_loss"},
+            {**TRAINING, "losses_not_finite": "8 held-out val_loss"},
+        ),
+    ),
+    Attack(
         what="losses in bits in both arms, as their perplexities show",
         build=recorded({"loss_base": "2"}, {"loss_base": "2"}),
         codes=("LOSS_NOT_NATS",),

@@ -82,7 +82,7 @@ def columns_of_numbers(
     present = {
         name: ~np.isnan(column) for name, column in columns.items() if name not in fields.values()
     }
-    beside = {name: (columns[name], ~blank[name]) for name in losses_beside(present, fields[LOSS])}
+    beside = {name: (columns[name], ~blank[name]) for name in losses_beside(columns, fields[LOSS])}
     has_blanks = any(bool(one.any()) for one in blank.values())
     records = training_records(
         values,

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity.judging.curves.curve import SECOND_LOSSES
+from parity.judging.curves.curve import LOSSES_NOT_FINITE, SECOND_LOSSES
 from parity.readers import read_run
 
 N, SWITCH = 200, 120
@@ -104,6 +104,18 @@ ATTACKS: Mapping[str, tuple[str, Sequence[Row]]] = {
             "train_loss_step",
         ),
     ),
+    "blank from a step on": (
+        "train_loss",
+        rows_with("train_loss", lambda step: HEALTHY[step] if step < SWITCH else None),
+    ),
+    "NaN at two of three steps": (
+        "train_loss",
+        rows_with("train_loss", lambda step: NAN if step > SWITCH and step % 3 else LOSS[step]),
+    ),
+    "a perplexity that is that of another loss from a step on": (
+        "ppl",
+        rows_with("ppl", lambda step: float(np.exp(LOSS[step] + 0.1 * (step >= SWITCH)).round(3))),
+    ),
     "the one closing mean is NaN": (
         "train_loss",
         rows_with("train_loss", lambda step: NAN if step == N - 1 else None),
@@ -127,6 +139,13 @@ TWINS: Mapping[str, Sequence[Row]] = {
         "loss_math", lambda step: round(0.7 * HEALTHY[step], 4) if step % 3 else NAN
     ),
     "losses of a router": rows_with("moe_aux_loss", lambda step: 0.01 * HEALTHY[step]),
+    "a second loss at its own rhythm": rows_with(
+        "loss_avg", lambda step: None if step % 5 else mean(step - 9, step + 1)
+    ),
+    "two lines of a second loss that were lost": rows_with(
+        "train_loss", lambda step: LOSS[step] if step not in (70, 71) else None
+    ),
+    "a perplexity": rows_with("ppl", lambda step: float(np.exp(LOSS[step]).round(2))),
     "an evaluation": rows_with("eval_loss", lambda step: None if step % 20 else HEALTHY[step]),
     "an evaluation of training data, too": [
         row
@@ -146,6 +165,46 @@ TWINS: Mapping[str, Sequence[Row]] = {
         for step, loss in enumerate(LOSS)
     ],
     "the lowest loss so far": rows_with("best_loss", lambda step: min(LOSS[: step + 1])),
+}
+
+
+ALSO_NOT_FINITE: Mapping[str, tuple[str, Sequence[Row]]] = {
+    "an evaluation that is NaN from a step on": (
+        "8 held-out val_loss",
+        rows_with(
+            "val_loss", lambda step: None if step % 10 else 3.0 if step <= SWITCH - 10 else NAN
+        ),
+    ),
+    "evaluations that are all NaN": (
+        "20 held-out eval_loss",
+        rows_with("eval_loss", lambda step: None if step % 10 else NAN),
+    ),
+    "the loss of a rank": (
+        "80 further loss_rank1",
+        rows_with("loss_rank1", lambda step: LOSS[step] if step < SWITCH else NAN),
+    ),
+    "a perplexity that is NaN": (
+        "1 further train_perplexity",
+        rows_with("train_perplexity", lambda step: 9.0 if step != SWITCH else NAN),
+    ),
+    "an objective that is infinite": (
+        "1 further objective",
+        rows_with("objective", lambda step: 3.0 if step != SWITCH else float("inf")),
+    ),
+}
+ALL_FINITE: Mapping[str, Sequence[Row]] = {
+    "evaluations in a column that is filled with NaN": rows_with(
+        "val_loss", lambda step: 3.0 if step % 20 == 0 else NAN
+    ),
+    "a held-out loss that was never evaluated": rows_with("val_loss", lambda _: NAN),
+    "a perplexity that overflows at the start": rows_with(
+        "train_perplexity", lambda step: float("inf") if step < 8 else 9.0
+    ),
+    "the lowest loss so far": rows_with(
+        "best_val_loss", lambda step: float("inf") if step < 9 else 3.0
+    ),
+    "the scale of a loss": rows_with("loss_scale", lambda step: 1.0 if step % 50 else NAN),
+    "the deviation of one loss": rows_with("loss_std", lambda step: 1.0 if step % 50 else NAN),
 }
 
 
@@ -182,3 +241,25 @@ def test_columns_of_one_name_that_differ_are_a_second_loss(tmp_path: Path) -> No
 def test_a_column_in_which_a_writer_fills_nothing_with_nan_is_none(tmp_path: Path) -> None:
     rows = rows_with("train_loss", lambda step: mean(0, N) if step == N - 1 else NAN)
     assert second_losses(tmp_path, "CSV", rows) is None
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", ALSO_NOT_FINITE)
+def test_another_loss_that_is_not_finite_is_a_fact_of_the_run(
+    name: str, form: str, tmp_path: Path
+) -> None:
+    fact, rows = ALSO_NOT_FINITE[name]
+    assert not_finite(tmp_path, form, rows) == fact
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", ALL_FINITE)
+def test_what_holds_no_loss_there_is_not_called_nan(name: str, form: str, tmp_path: Path) -> None:
+    assert not_finite(tmp_path, form, ALL_FINITE[name]) is None
+
+
+def not_finite(folder: Path, form: str, rows: Sequence[Row]) -> str | None:
+    file, write = FORMS[form]
+    path = folder / file
+    path.write_text(write(rows))
+    return read_run(str(path)).context.get(LOSSES_NOT_FINITE)
