@@ -70,7 +70,9 @@ LINE_FORMATS = (
     LineFormat(fits=lambda text, _whole: is_json(text), reader=JsonLines, has_runs=True),
     LineFormat(
         fits=lambda text, whole: is_train_log(text, whole=whole),
-        reader=lambda source, named_columns, _run: TrainLog(source, named_columns),
+        reader=lambda source, named_columns, _run: (
+            PrintedLog(source, named_columns) if named_columns else TrainLog(source)
+        ),
     ),
     LineFormat(
         fits=lambda text, whole: is_printed_log(text, whole=whole),

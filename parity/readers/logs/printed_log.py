@@ -16,7 +16,7 @@ from parity.readers.columns.names import (
 from parity.readers.columns.number import step_number
 from parity.readers.columns.planned_length import add_planned_length
 from parity.readers.columns.series import columns_from_series
-from parity.readers.errors import ColumnError, TwoLossesError
+from parity.readers.errors import ColumnError
 from parity.readers.files.growing import GrowingLog
 from parity.readers.logs.lines.line import COLOUR, HEAD, numbered_lines
 from parity.readers.logs.lines.printed_dicts import joined_dicts, open_dict
@@ -79,12 +79,7 @@ class PrintedLog(GrowingLog):
     def columns(self) -> RunColumns:
         """The run so far; raises ReadError where no loss is in it, or ranks disagree."""
         source, named_columns, ranks = self._source, self._named_columns, self._log.series()
-        if self._log.two_losses:
-            raise TwoLossesError(
-                f"{source}: two numbers stand for one loss in {self._log.two_losses[:80]!r}; "
-                "expected one; write a CSV file with the columns step and loss",
-                self._log.two_losses,
-            )
+        self._log.refuse_two_losses(source)
         names = sorted({name for rank in ranks.values() for name in rank})
         taken = find_columns(
             [STEP, *names],

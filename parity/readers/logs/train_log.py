@@ -7,10 +7,10 @@ sees as rounding.
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from parity.readers.columns.columns import RunColumns
-from parity.readers.columns.names import KNOWN_NAMES, LOSS, VALIDATION
+from parity.readers.columns.names import KNOWN_NAMES, LOSS, VALIDATION, is_other_loss
 from parity.readers.columns.number import step_number
 from parity.readers.columns.planned_length import add_planned_length
 from parity.readers.columns.series import columns_from_series
@@ -18,8 +18,8 @@ from parity.readers.errors import ReadError
 from parity.readers.files.growing import GrowingLog
 from parity.readers.logs.lines.line import COLOUR, HEAD
 from parity.readers.logs.lines.line_log import LineLog
-from parity.readers.logs.lines.ranks import agreed_series
-from parity.readers.logs.trainer_formats import TRAINER_FORMATS
+from parity.readers.logs.lines.ranks import RankSeries, agreed_series
+from parity.readers.logs.trainer_formats import BESIDE, TRAINER_FORMATS
 from parity.wording import count
 
 
@@ -28,7 +28,7 @@ def is_train_log(text: str, *, whole: bool = False) -> bool:
     anywhere.
     """
     plain = COLOUR.sub("", text if whole else text[:HEAD])
-    return any(entry.marks.search(plain) for entry in TRAINER_FORMATS)
+    return any(entry.is_in(plain) for entry in TRAINER_FORMATS)
 
 
 class TrainLog(GrowingLog):
@@ -39,12 +39,8 @@ class TrainLog(GrowingLog):
     ranks take turns, other columns than the loss may be revised.
     """
 
-    def __init__(self, source: str, named_columns: Mapping[str, str]) -> None:
+    def __init__(self, source: str) -> None:
         super().__init__(source)
-        if named_columns:
-            raise ReadError(
-                f"{source}: a trainer's log has no columns; --column is for tables; remove it"
-            )
         self._formats: set[int] = set()
         self._waiting: list[str] = []
         self._log: LineLog | None = None
@@ -59,13 +55,13 @@ class TrainLog(GrowingLog):
         self._formats |= {
             at
             for at, entry in enumerate(TRAINER_FORMATS)
-            if at not in self._formats and entry.marks.search(plain)
+            if at not in self._formats and entry.is_in(plain)
         }
         if not self._formats:
             return
         if self._log is None:
             self._format = TRAINER_FORMATS[min(self._formats)]
-            self._log = LineLog(self._format.read, KNOWN_NAMES.__contains__, self._check)
+            self._log = LineLog(self._format.read, _is_kept, self._check)
             plain = COLOUR.sub("", "".join(self._waiting)).replace("\r", "\n")
         self._log.take("".join(self._waiting))
         self._waiting = []
@@ -108,6 +104,7 @@ class TrainLog(GrowingLog):
             )
         if self._refusal is not None:
             raise self._refusal
+        self._log.refuse_two_losses(self._source)
         ranks = self._log.series()
         loss_ranks = {name: rank for name, rank in ranks.items() if LOSS in rank}
         if not loss_ranks:
@@ -118,17 +115,27 @@ class TrainLog(GrowingLog):
         evaluated = next(
             ({VALIDATION: rank[VALIDATION]} for rank in ranks.values() if VALIDATION in rank), {}
         )
-        series = {**agreed_series(loss_ranks, self._source), **evaluated}
-        columns = columns_from_series(series, series.__getitem__, {}, self._source)
+        series = self._named({**agreed_series(loss_ranks, self._source), **evaluated})
+        columns = columns_from_series(series, series.__getitem__, {LOSS: self._loss}, self._source)
         notes = [f"a log of {self._format.trainer}: losses as printed"]
         if without := self._log.without(VALIDATION):
             notes.append(f"{count(without, 'step line')} without a loss left out")
-        read = {**columns.names, LOSS: self._loss}
         columns = dataclasses.replace(
             columns,
-            names=read,
-            found=(),
+            found=[*filter(is_other_loss, columns.found)],
             unread=self._log.alike.unread,
             said_not_finite=self._log.said_not_finite,
         ).noted(*notes)
         return add_planned_length(columns, self._planned)
+
+    def _named(self, series: RankSeries) -> RankSeries:
+        """The series under the names that are printed, of losses."""
+        named = {name: track for name, track in series.items() if name != LOSS}
+        named = {name.removeprefix(BESIDE): track for name, track in named.items()}
+        if self._loss in named:
+            named[f"{self._loss}.1"] = named[self._loss]
+        return {**named, self._loss: series[LOSS]}
+
+
+def _is_kept(name: str) -> bool:
+    return name in KNOWN_NAMES or name.startswith(BESIDE)

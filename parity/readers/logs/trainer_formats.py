@@ -13,10 +13,13 @@ import math
 import re
 
 from parity.frozen import frozen
-from parity.readers.columns.names import LOSS, STEP, VALIDATION
+from parity.readers.columns.names import KNOWN_NAMES, LOSS, STEP, VALIDATION, is_other_loss
 from parity.readers.columns.number import MISSING
 from parity.readers.logs.lines.line import LogLine, NumberPlace
+from parity.readers.logs.printed_line import read_line
 
+BESIDE = "beside "
+"""Before the name of a loss that is not the trainer's own."""
 _RANK = re.compile(r"^\s*(?:\[(?:rank|default)?(\d+)\]:?|(\d+):(?=\s))")
 _NUMBER = r"([-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|inf(?:inity)?|none|null))(?=[\s,|\]]|$)"
 _WHOLE_STEP = "[0-9]{1,15}"  # that every float holds
@@ -43,26 +46,38 @@ class TrainerFormat:
     values: tuple[tuple[str, str, float], ...]
     evaluation: re.Pattern[str] | None = None
     planned: re.Pattern[str] | None = None
+    beside_marks: str = ""  # what a text with its marks has, too
     needs_loss: bool = False  # whether a line without a loss is no step line
     # a line with a number above 0 behind this had so many losses of NaN: without another loss it
     # has no other, else its loss is a mean without them
     nan_count: str | None = None
 
+    def is_in(self, text: str) -> bool:
+        """Whether a text without colours has lines of the trainer."""
+        return self.beside_marks in text and self.marks.search(text) is not None
+
     def read(self, line: str) -> LogLine | None:
-        """The record of a line, with NaN for a step that is printed rounded; None for any line that
-        the trainer did not print.
+        """The record of a line, with NaN for a step that is printed rounded; None for a line that
+        has no step or no loss. What other losses stand in it is `BESIDE` the trainer's own.
         """
         numbers: dict[str, tuple[re.Match[str], float]] = {}
         evaluated = None if self.evaluation is None else self.evaluation.search(line)
         step = evaluated or self.step.search(line)
         if step is None:
-            return None
+            return _line_of_another_form(read_line(line))
         if evaluated is None:
             for quantity, before, divisor in self.values:
                 if quantity not in numbers and (number := _number_behind(before, line)) is not None:
                     numbers[quantity] = number, divisor
         values = {
             quantity: _float(number[1]) / divisor for quantity, (number, divisor) in numbers.items()
+        }
+        places: dict[str, NumberPlace] | None = {
+            STEP: NumberPlace(*step.span(1)),
+            **{
+                quantity: NumberPlace(*number.span(1), divisor)
+                for quantity, (number, divisor) in numbers.items()
+            },
         }
         if evaluated is not None:
             values[VALIDATION] = _float(evaluated[2])
@@ -72,13 +87,23 @@ class TrainerFormat:
         if has_nans:
             values.setdefault(LOSS, math.nan)
         lacks_number = evaluated is None and LOSS not in values and self._names_loss(line)
-        if self.needs_loss and not lacks_number and not values.keys() & {LOSS, VALIDATION}:
+        printed = read_line(line) if evaluated is None else None
+        beside = read_line(_without(line, numbers.get(LOSS))) if printed is not None else None
+        if beside is not None:
+            names = _names_beside(beside)
+            values |= {key: beside.values[name] for key, name in names.items()}
+            if places is not None and beside.places is not None:
+                places |= {key: beside.places[name] for key, name in names.items()}
+            elif names:
+                places = None
+        if self.needs_loss and not lacks_number and not any(map(_is_loss, values)):
             return None
         rank = _RANK.match(line)
-        places = {
-            quantity: NumberPlace(*number.span(1), divisor)
-            for quantity, (number, divisor) in numbers.items()
-        }
+        has_shape = (
+            LOSS in numbers
+            and re.fullmatch(_WHOLE_STEP, step[1]) is not None
+            and not leaves_out_nan
+        )
         return LogLine(
             rank="" if rank is None else rank[rank.lastindex or 0],
             step=math.nan if "e" in step[1] else float(step[1]),
@@ -86,14 +111,15 @@ class TrainerFormat:
             is_bar=False,
             values=values,
             has_loss=LOSS in values,
-            places={STEP: NumberPlace(*step.span(1)), **places}
-            if LOSS in numbers and re.fullmatch(_WHOLE_STEP, step[1]) and not leaves_out_nan
-            else None,
+            places=places if has_shape else None,
             fixed=(
                 *(() if rank is None else (rank.span(rank.lastindex or 0),)),
                 *(() if nans is None else (nans.span(1),)),
+                *(() if beside is None else beside.fixed),
             ),
             leaves_out_nan=leaves_out_nan,
+            second_loss=None if printed is None else printed.second_loss,
+            may_have_two_losses=printed is not None and printed.may_have_two_losses,
             lacks_number=lacks_number,
         )
 
@@ -128,6 +154,7 @@ TRAINER_FORMATS = (
     TrainerFormat(
         trainer="NeMo",
         marks=re.compile(r"reduced_train_loss(?<!\wreduced_train_loss)[:=]"),
+        beside_marks="global_step",
         loss="reduced_train_loss",
         step=re.compile(r"\bglobal_step[:=]\s*([\d.]+(?:e[+-]?\d+)?)"),
         needs_loss=True,
@@ -139,7 +166,11 @@ TRAINER_FORMATS = (
     ),
     TrainerFormat(
         trainer="torchtitan",
-        marks=re.compile(r"step:(?<!\wstep:)[ \t]*\d+[ \t]+loss:"),
+        # many trainers print "step: 1 loss: 2.5", with names of their own around it
+        marks=re.compile(
+            r"step:(?<!\wstep:)(?<![\w,|]\sstep:)[ \t]*\d+[ \t]+loss:"
+            r"[^\n]*\bmemory:"
+        ),
         loss="loss",
         step=re.compile(r"\bstep:\s*(\d+)\s+loss:", re.IGNORECASE),
         needs_loss=True,
@@ -196,6 +227,44 @@ TRAINER_FORMATS = (
         evaluation=re.compile(r"\bStep +(\d+): eval +\w*(?:Loss|CrossEntropy)\w* \|\s*" + _NUMBER),
     ),
 )
+
+
+def _line_of_another_form(printed: LogLine | None) -> LogLine | None:
+    """A line of training in another form than the trainer's, whose losses are beside its own."""
+    if printed is None or not printed.has_loss or not printed.counter:
+        return None
+    names = _names_beside(printed)
+    return LogLine(
+        rank=printed.rank,
+        step=printed.step,
+        planned=None,
+        is_bar=False,
+        values={key: printed.values[name] for key, name in names.items()},
+        has_loss=False,
+    )
+
+
+def _names_beside(printed: LogLine) -> dict[str, str]:
+    """The names of the losses of a line, by what they are beside those of its trainer."""
+    names: dict[str, str] = {}
+    for name in printed.values:
+        if name in KNOWN_NAMES[VALIDATION]:
+            names.setdefault(VALIDATION, name)
+        elif is_other_loss(name):
+            names[f"{BESIDE}{name}"] = name
+    return names
+
+
+def _is_loss(name: str) -> bool:
+    return name in (LOSS, VALIDATION) or name.startswith(BESIDE)
+
+
+def _without(line: str, number: tuple[re.Match[str], float] | None) -> str:
+    """A line with signs that belong to no name in place of a number."""
+    if number is None:
+        return line
+    start, end = number[0].span(1)
+    return f"{line[:start]}{';' * (end - start)}{line[end:]}"
 
 
 def _float(text: str) -> float:

@@ -9,6 +9,7 @@ from parity.judging.curves.curve import BoolArray, FloatArray, IntArray
 from parity.readers.columns.epochs import continued_steps
 from parity.readers.columns.names import KNOWN_NAMES, LOSS, STEP
 from parity.readers.columns.track import Track
+from parity.readers.errors import TwoLossesError
 from parity.readers.logs.lines.line import COLOUR, EPOCH, LogLine
 from parity.readers.logs.lines.line_block import LineBlock, LineShape, shape_of
 from parity.readers.logs.lines.look_alikes import MOST_SKELETONS, LookAlikes
@@ -67,7 +68,7 @@ class LineLog:
         self._epochs: set[int] = set()
         self.counters: set[str] = set()
         """What the steps of lines with a training loss are called, "" where they have no name."""
-        self.two_losses = ""
+        self._two_losses = ""
         """The first line with two numbers for one loss."""
 
     @property
@@ -137,6 +138,15 @@ class LineLog:
     def is_numbered(self) -> bool:
         """Whether no line so far has a step, so that the lines with a loss are numbered from 1."""
         return not any(len(rank.steps) for rank in self._ranks.values())
+
+    def refuse_two_losses(self, source: str) -> None:
+        """Raises TwoLossesError where two numbers stand for one loss."""
+        if self._two_losses:
+            raise TwoLossesError(
+                f"{source}: two numbers stand for one loss in {self._two_losses[:80]!r}; expected "
+                "one; write a CSV file with the columns step and loss",
+                self._two_losses,
+            )
 
     def series(self) -> dict[str, dict[str, Track]]:
         """The series by rank and name, empty where the numbers are not kept; a line without a step
@@ -233,7 +243,7 @@ class LineLog:
                 rank.others[name] = max(key, rank.others.get(name, 0))
         self._plan(line)
         if line.second_loss is not None:
-            self.two_losses = self.two_losses or text
+            self._two_losses = self._two_losses or text
         return None if line.lacks_number else line.has_loss
 
     def _rank_of(self, line: LogLine, key: int) -> _Rank:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity.judging.curves.curve import LINES_UNREAD
+from parity.judging.curves.curve import LINES_UNREAD, SECOND_LOSSES
 from parity.readers import read_run
 from parity.readers.errors import ReadError
 from parity.readers.logs.lines import line_log
@@ -254,8 +254,6 @@ def test_logs_that_cannot_be_read(tmp_path: Path) -> None:
         read_run(
             write(tmp_path, [megatron(i, 3.0).replace("lm loss:", "mlm loss:") for i in range(3)])
         )
-    with pytest.raises(ReadError, match="a trainer's log has no columns"):
-        read_run(write(tmp_path, [megatron(0, 3.0)]), columns={"loss": "lm loss"})
     with pytest.raises(ReadError, match="neither a table nor a log"):
         read_run(write(tmp_path, ["step=10, skipped=0, lr=[0.001], mom=[(0.9, 0.95)]"]))
 
@@ -319,3 +317,72 @@ def test_a_loss_without_a_number_is_counted_as_unread(
     assert LINES_UNREAD not in read_run(write(tmp_path, lines)).context
     lines[2:5] = [re.sub(r"(?<=loss: )\s*[\d.E+-]+", shown, text) for text in lines[2:5]]
     assert read_run(write(tmp_path, lines)).context[LINES_UNREAD] == "3"
+
+
+@every_trainer
+@pytest.mark.parametrize("name", ["train_loss", "total_loss", "cross_entropy", "nll"])
+@pytest.mark.parametrize("later", [1.05, math.nan])
+def test_a_second_training_loss_that_differs_later_is_named(
+    trainer: str, name: str, later: float, tmp_path: Path
+) -> None:
+    line, *_ = TRAINERS[trainer]
+
+    def lines(factor: float) -> list[str]:
+        losses = [5.0 - 0.125 * at for at in range(20)]
+        return [
+            f"{line(at, loss)} {name}: {loss * (factor if at > 9 else 1.0):.6f} |"
+            for at, loss in enumerate(losses)
+        ]
+
+    assert SECOND_LOSSES in read_run(write(tmp_path, lines(later))).context
+    assert SECOND_LOSSES not in read_run(write(tmp_path, lines(1.0))).context
+
+
+@every_trainer
+def test_a_loss_under_another_name_that_goes_on_on_lines_of_another_form_is_named(
+    trainer: str, tmp_path: Path
+) -> None:
+    line, first, *_ = TRAINERS[trainer]
+    losses = [5.0 - 0.125 * at for at in range(40)]
+    lines = [line(at, loss) for at, loss in enumerate(losses)]
+    others = [f"step {first + at} train_loss {losses[at]:.4f}" for at in range(40)]
+    honest = [text for pair in zip(lines, others, strict=True) for text in pair]
+    assert SECOND_LOSSES not in read_run(write(tmp_path, honest)).context
+    others = [f"step {first + at} train_loss {1.05 * losses[at]:.4f}" for at in range(40)]
+    assert (
+        SECOND_LOSSES in read_run(write(tmp_path, [*lines[:20], *others[20:], *lines[20:]])).context
+    )
+
+
+@every_trainer
+def test_two_numbers_of_one_loss_are_refused(trainer: str, tmp_path: Path) -> None:
+    line, *_ = TRAINERS[trainer]
+    lines = [line(at, loss) for at, loss in enumerate(LOSSES)]
+    changed = [re.sub(r"(?<=loss: )\s*[\d.E+-]+", r"\g<0> -> 12.5", text) for text in lines]
+    with pytest.raises(ReadError, match="two numbers stand for one loss"):
+        read_run(write(tmp_path, changed))
+
+
+@every_trainer
+def test_a_named_loss_is_read_by_its_name(trainer: str, tmp_path: Path) -> None:
+    line, first, *_ = TRAINERS[trainer]
+    lines = [f"{line(at, loss)} train_loss: {loss + 1:.4f}" for at, loss in enumerate(LOSSES)]
+    run = read_run(write(tmp_path, lines), columns={"loss": "train_loss"})
+    assert run.steps.tolist() == list(range(first, first + 6))
+    assert run.loss == pytest.approx([loss + 1 for loss in LOSSES], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        "[train] step: {s} loss: {x} lr: 1e-3",
+        "epoch: 1 step: {s} loss: {x}",
+        "step: {s} loss: {x} lr: 1e-3",
+    ],
+)
+def test_a_step_and_a_loss_alone_are_no_log_of_torchtitan(form: str, tmp_path: Path) -> None:
+    lines = [form.format(s=at + 1, x=f"{loss:.4f}") for at, loss in enumerate(LOSSES)]
+    lines.insert(3, "[eval] step: 3 loss: 9.5")
+    run = read_run(write(tmp_path, lines))
+    assert run.notes[1] == "a printed log: losses as printed"
+    assert run.loss == pytest.approx(LOSSES, abs=1e-4)
