@@ -9,6 +9,7 @@ from parity.cards.card import Card, CardArm, CardCandidate, CardStatement
 from parity.cards.card_file import AnyCard, CardError, card_yaml
 from parity.cards.golden_card import GoldenCard
 from parity.golden.words import MARKS as GOLDEN_MARKS
+from parity.inert import inert
 from parity.report.formats.markdown import escaped, markdown_table
 from parity.report.words import MARKS
 from parity.wording import (
@@ -39,6 +40,11 @@ def card_markdown(card: AnyCard) -> str:
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
+def _shown(text: str) -> str:
+    """Text without markup, in which what nobody sees is an escape."""
+    return escaped(inert(text))
+
+
 def _golden_sections(card: GoldenCard) -> list[str]:
     stated = [
         f"{name} {value}"
@@ -58,12 +64,12 @@ def _golden_sections(card: GoldenCard) -> list[str]:
     )
     digests = zip((card.run, *card.goldens), (card.run_sha256, *card.goldens_sha256), strict=False)
     return [
-        f"### {GOLDEN_MARKS[card.answer]} {escaped(card.headline)}",
-        escaped(card.question),
+        f"### {GOLDEN_MARKS[card.answer]} {_shown(card.headline)}",
+        _shown(card.question),
         "\n".join(
             [
-                *(f"- {escaped(minus(line))}" for line in lines),
-                *(f"- {escaped(f'{name}: sha256 {digest}')}" for name, digest in digests),
+                *(f"- {_shown(minus(line))}" for line in lines),
+                *(f"- {_shown(f'{name}: sha256 {digest}')}" for name, digest in digests),
             ]
         ),
     ]
@@ -71,8 +77,8 @@ def _golden_sections(card: GoldenCard) -> list[str]:
 
 def _sections(card: Card) -> list[str]:
     return [
-        f"### {MARKS[card.state]} {escaped(card.headline)}",
-        escaped(card.question),
+        f"### {MARKS[card.state]} {_shown(card.headline)}",
+        _shown(card.question),
         markdown_table([_HEADS, *(_row(candidate) for candidate in card.candidates)]),
         "\n".join(f"- {line}" for line in _lines(card)),
     ]
@@ -113,29 +119,29 @@ def _row(candidate: CardCandidate) -> tuple[str, ...]:
         f"{margin.nats:.{decimals}f}{share}" if margin else "none",
         ", ".join(candidate.codes),
     )
-    return tuple(escaped(minus(cell)) for cell in cells)
+    return tuple(_shown(minus(cell)) for cell in cells)
 
 
 def _lines(card: Card) -> Iterator[str]:
     """One line a fact, without markup in what others wrote."""
     for arm in (card.baseline, *(candidate.arm for candidate in card.candidates)):
-        yield f"{escaped(arm.name)}: {escaped(_arm_words(arm))}"
+        yield f"{_shown(arm.name)}: {_shown(_arm_words(arm))}"
     for candidate in card.candidates:
-        yield f"{escaped(candidate.arm.name)}: {escaped(_window_words(candidate))}"
+        yield f"{_shown(candidate.arm.name)}: {_shown(_window_words(candidate))}"
     if card.planned_steps is not None:
         yield f"planned steps: {card.planned_steps:,}"
-    yield f"policy: {escaped(_named(card.policy))}"
+    yield f"policy: {_shown(_named(card.policy))}"
     for name in ("commits", "versions", "devices", "model"):
         if facts := getattr(card, name):
-            yield f"{name}: {escaped(_named(facts))}"
-    yield f"stated, on no record: {escaped(_statements(card.statements))}"
+            yield f"{name}: {_shown(_named(facts))}"
+    yield f"stated, on no record: {_shown(_statements(card.statements))}"
     for sign_off in card.sign_offs:
-        yield escaped(
+        yield _shown(
             f"accepted, not a pass: {sign_off.candidate}, by {sign_off.who}, until "
             f"{sign_off.expires_at}: {sign_off.reason}"
         )
     job = f", job {card.job}" if card.job else ""
-    yield escaped(f"judge {card.judge}, parity {card.parity}{job}")
+    yield _shown(f"judge {card.judge}, parity {card.parity}{job}")
     yield f"evidence: `sha256:{card.evidence_sha256}`"
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, TypedDict
 
 import typer
 
-from parity.cli.cards.verify_card import CARD_SUFFIXES, verify_card
+from parity.cli.cards.verify_card import is_card, verify_card
 from parity.cli.compare.comparisons import ComparisonRequest, Evidence
 from parity.cli.inputs.arm_options import ArmOptions
 from parity.cli.inputs.policy import PolicyOptions
@@ -33,7 +33,7 @@ def verify_file(
         argument(
             "BUNDLE.zip|CARD [EVIDENCE...]",
             "Evidence bundle of `parity compare --bundle`, or of a job's page. Or a card of "
-            "`parity card` (YAML, or its Markdown) and its evidence: the id of its job, its "
+            "`parity card` (YAML, JSON or Markdown) and its evidence: the id of its job, its "
             "bundle, or its runs with the options of `parity compare`.",
         ),
     ],
@@ -54,7 +54,7 @@ def verify_file(
     made it; 3 for a card without evidence.
     """
     first, *rest = what
-    if Path(first).suffix in CARD_SUFFIXES:
+    if is_card(first):
         request = ComparisonRequest(
             runs=rest,
             stated=stated,

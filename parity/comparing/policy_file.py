@@ -2,6 +2,7 @@
 the former.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,19 @@ from parity.judging.policy import LOSS as LOSS_METRIC
 from parity.judging.policy import NVFP4, Policy, policy_from_mapping
 from parity.readers.files.text import os_words
 
+_NULL = "tag:yaml.org,2002:null"
+_NULLS = ("~", "null", "Null", "NULL", "")
 _MOST_BYTES, _MOST_VALUES, _LONGEST_NUMBER = 262_144, 50_000, 1000
+
+
+class _TextLoader(yaml.BaseLoader):
+    """Reads every value as text but a null without quotes."""
+
+
+_TextLoader.add_implicit_resolver(
+    _NULL, re.compile(rf"(?:{'|'.join(_NULLS)})\Z"), ["~", "n", "N", ""]
+)
+_TextLoader.add_constructor(_NULL, lambda _, node: None if node.value in _NULLS else node.value)
 
 
 def stated_policy(
@@ -76,14 +89,14 @@ def read_yaml_text(path: str) -> str:
 
 
 def yaml_value(text: str, path: str, *, as_text: bool = False) -> object:
-    """The value of the YAML text in a file; `as_text`: every number, date and null as it is
-    written. InputError names the file and what is wrong with it.
+    """The value of the YAML text in a file; `as_text`: every number and date as it is written,
+    and None for a null without quotes. InputError names the file and what is wrong with it.
 
     In CI the file is a stranger's: a few lines of nested aliases can stand for more values than fit
     into memory, so what the file stands for is counted before it is built.
     """
     try:
-        loader = yaml.BaseLoader(text) if as_text else yaml.SafeLoader(text)
+        loader = _TextLoader(text) if as_text else yaml.SafeLoader(text)
         try:
             node = loader.get_single_node()
             if node is None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypedDict
 
-from parity.cards.card_file import AnyCard, read_card
+from parity.cards.card_file import AnyCard, read_card, readable_text
 from parity.cards.card_markdown import card_markdown, yaml_of_markdown
 from parity.cards.check_card import (
     CardCheck,
@@ -32,7 +32,7 @@ from parity.golden.check import check_golden, check_restart, read_goldens
 from parity.judging.decision import State
 from parity.version import JUDGE_VERSION
 
-CARD_SUFFIXES = (".yaml", ".yml", ".md")
+_SUFFIXES = (".yaml", ".yml", ".json", ".md")
 _CODES = {
     "verified": "pass",
     "differs": "fail",
@@ -70,6 +70,11 @@ class CardCheckDocument(TypedDict):
     verified: list[str]
 
 
+def is_card(path: str) -> bool:
+    """Whether a file is a card by its name."""
+    return Path(path).suffix.lower() in _SUFFIXES
+
+
 def verify_card(path: str, request: ComparisonRequest, server: Server, *, as_json: bool) -> int:
     """Verify the card in a file by the evidence that `request` names, print what was found, and
     return the exit code. Raises CardError and what `card_of_evidence` raises.
@@ -92,8 +97,8 @@ def verify_card(path: str, request: ComparisonRequest, server: Server, *, as_jso
 
 def _read(path: str) -> tuple[AnyCard, tuple[str, ...]]:
     """The card in a file, and a line where its Markdown is not the one of the card."""
-    text = read_yaml_text(path).replace("\r\n", "\n")
-    if Path(path).suffix != ".md":
+    text = readable_text(read_yaml_text(path), path)
+    if Path(path).suffix.lower() != ".md":
         return read_card(text, path), ()
     card = read_card(yaml_of_markdown(text, path), path)
     if text.strip() == card_markdown(card).strip():

@@ -10,7 +10,7 @@ from parity.cli.terminal.wrong_calls import UsageError
 
 def check_card_path(path: str, option: str) -> None:
     """Raise UsageError for a file that is the Markdown's, or no YAML by its name."""
-    if Path(path).suffix not in (".yaml", ".yml"):
+    if Path(path).suffix.lower() not in (".yaml", ".yml"):
         raise UsageError(f"{option} is {path}; expected a name such as card.yaml")
 
 

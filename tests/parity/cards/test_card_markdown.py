@@ -63,6 +63,14 @@ def test_names_and_statements_bring_no_markup(attack):
     assert "@maintainer" not in shown
 
 
+def test_what_nobody_sees_is_an_escape():
+    card = card_of(case({"mxfp8": 0.0}))
+    text = card_markdown(replace(card, question="Is fp8 \u202e as good?\u2028No."))
+    assert "\u202e" not in text
+    assert "u202e as good" in text
+    assert read_card(yaml_of_markdown(text, "card.md"), "card.md").question.endswith("\u2028No.")
+
+
 def test_markdown_without_a_card_or_with_two_is_refused():
     text = card_markdown(card_of(case({"mxfp8": 0.0})))
     for other in ("# a page", text + text):

@@ -158,6 +158,29 @@ def test_a_wrong_call_says_what_was_expected(
     assert said in err
 
 
+@pytest.mark.parametrize("suffix", [".YAML", ".Yml", ".MD", ".json"])
+def test_the_suffix_of_a_card_says_its_format_in_any_case(
+    suffix: str, tmp_path: Path, bundle: Callable[..., str], run: Run
+) -> None:
+    evidence, card = bundle("mxfp8"), tmp_path / f"card{suffix}"
+    option = {".MD": ["--markdown"], ".json": ["--json"]}.get(suffix, [])
+    card.write_text(run("card", evidence, *option)[1])
+    assert run("verify", str(card), evidence)[0] == 0
+    assert run("verify", str(card), bundle("nvfp4"))[0] == 1
+
+
+@pytest.mark.parametrize("names", [("null", "~"), ("Null", "true"), ("a\u202e", "1e3")])
+def test_a_card_of_arms_with_odd_names_is_verified(
+    names: tuple[str, str], tmp_path: Path, files: dict[str, str], run: Run
+) -> None:
+    one, other = names
+    runs = [f"{one}={files['fp8']}", f"{other}={files['mxfp8']}"]
+    options = ("--recipe", f"{one}=fp8", "--recipe", f"{other}=mxfp8", *OPTIONS[2:])
+    run("card", *runs, *options, "--to", str(tmp_path / "card.YML"), "--by", "null")
+    for written in ("card.YML", "card.md"):
+        assert run("verify", str(tmp_path / written), *runs, *options)[0] == 0
+
+
 def test_markdown_on_stdout_is_that_of_the_file(
     tmp_path: Path, bundle: Callable[..., str], run: Run
 ) -> None:
