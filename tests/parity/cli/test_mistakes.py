@@ -719,7 +719,12 @@ MISTAKES = [
         "nofile.csv: no such file; check the path",
     ),
     ("compare fp8.csv mxfp8.csv --json=yes", 2, "--json takes no value; give it alone"),
-    ("verify a.zip b.zip", 2, "unexpected argument 'b.zip'; see `parity verify --help`"),
+    (
+        "verify a.zip b.zip",
+        2,
+        "a.zip: not a card, and only a card has further evidence; expected a bundle alone, or a "
+        "card such as card.yaml first",
+    ),
     (
         "plan --level 2.7 --planned-steps 1000 --profile noise-floor",
         2,
