@@ -106,7 +106,10 @@ def heal(
         )
     if document["status"] != "concluded":
         why = f": {document['message']}" if document["message"] else ""
-        raise JobEndedError(f"search {document['job']} {document['status']} without an answer{why}")
+        if not document["answer"]["looks"]:
+            raise JobEndedError(f"search {healing} {document['status']} without an answer{why}")
+        at.show(document, healing_lines(document, speedup))
+        raise JobEndedError(f"search {healing} {document['status']} before its end{why}")
     return at.show(document, healing_lines(document, speedup))
 
 

@@ -173,9 +173,9 @@ def submit_analysis(
     question: WhyRequest,
     submitted_by: str | None = None,
     order: Order | None = None,
-) -> Job:
-    """Queue an analysis, or return the open one with the same plan. Notify the workers after
-    the commit. Errors as `plan_analysis`.
+) -> tuple[Job, bool]:
+    """The job of a queued analysis, and whether it is new: an open one with the same plan is
+    returned instead. Notify the workers of a new one after the commit. Errors as `plan_analysis`.
     """
     analysis = plan_analysis(session, job_id, question)
     job, setup = analysis.explained, setup_from(analysis.setup)
@@ -190,7 +190,7 @@ def submit_analysis(
             analysis.against,
             setup,
         ):
-            return other.job
+            return other.job, False
     whole = readable_spec(job)
     candidate = next(arm for arm in whole.candidates if arm.name == analysis.candidate)
     spec = replace(
@@ -213,7 +213,7 @@ def submit_analysis(
     }
     analysis.job = derived_job(session, job, spec, submitted_by, order or Order(), [(1, run)])
     session.add(analysis)
-    return analysis.job
+    return analysis.job, True
 
 
 def answer_of(session: Session, analysis: Analysis) -> AnalysisAnswer:

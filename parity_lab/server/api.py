@@ -49,10 +49,12 @@ def submit(
     is returned instead.
     """
     with context.database.write() as session:
-        job = submit_analysis(session, job_id, request, sender.id)
-        check_queue(session, context.settings, sender.id)
+        job, is_new = submit_analysis(session, job_id, request, sender.id)
+        if is_new:
+            check_queue(session, context.settings, sender.id)
         document = analysis_document(session, job.id)
-    notify_workers(context, job)
+    if is_new:
+        notify_workers(context, job)
     response.headers["Location"] = f"/api/v1/jobs/{document.job}/why"
     return document
 
@@ -104,10 +106,12 @@ def submit_heal(
     returned instead.
     """
     with context.database.write() as session:
-        job = submit_healing(session, job_id, request, sender.id)
-        check_queue(session, context.settings, sender.id)
+        job, is_new = submit_healing(session, job_id, request, sender.id)
+        if is_new:
+            check_queue(session, context.settings, sender.id)
         document = healing_document(session, job.id)
-    notify_workers(context, job)
+    if is_new:
+        notify_workers(context, job)
     response.headers["Location"] = f"/api/v1/jobs/{document.job}/heal"
     return document
 

@@ -31,7 +31,8 @@ def judged_look(
     session: Session, origin: Job, candidate: str, setup: HealingSetup, arm: Arm
 ) -> Look:
     """The verdict on the forks of an arm, of which each run has ended with its curve; `candidate`
-    is the arm of `origin` whose runs they go on from.
+    is the arm of `origin` whose runs they go on from. The policy is that of the plan, which the job
+    of `arm` keeps: all looks have one margin, whatever becomes of that of `origin`.
     """
     step = switch_of(arm)
     forks = forks_of(arm)
@@ -41,6 +42,8 @@ def judged_look(
         joined(parent, fork, step) for parent, fork in zip(curves[::2], curves[1::2], strict=True)
     ]
     whole = case_of(session, origin, noise_table=noise_table_of(session, origin))
+    planned = replace(arm.job.read_policy(), looks=whole.policy.looks)
+    whole = replace(whole, policy=planned)
     (document,) = healed_case(whole, candidate, arm.name, healed, setup, step).documents()
     return look_of(step, document)
 

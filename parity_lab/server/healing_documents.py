@@ -77,8 +77,9 @@ class HealingDocument:
     (`parity_lab.healing_answer.HealingAnswer`), and the job that it proposes; null before a switch
     passes, or is estimated to.
 
-    While it runs the answer is what the looks on record say. It is never a pass: no gate, baseline
-    or sign-off takes it.
+    While it runs, and where it was cancelled or failed, the answer is what the looks on record say:
+    the error of each is shared by all that could be looked at, so it stands. It is never a pass: no
+    gate, baseline or sign-off takes it.
     """
 
     kind: Literal["healing"]

@@ -126,12 +126,12 @@ def submit_healing(
     job_id: str,
     request: HealRequest,
     submitted_by: str | None = None,
-    order: Order | None = None,
-) -> Job:
-    """Queue a healing, whose runs are held back but for those of its first look, or return the open
-    one with the same plan. Notify the workers after the commit. Errors as `plan_healing`.
+) -> tuple[Job, bool]:
+    """The job of a queued healing, whose runs are held back but for those of its first look, and
+    whether it is new: an open one with the same plan is returned instead. Its runs have the limits
+    of the candidate's. Notify the workers of a new one after the commit. Errors as `plan_healing`.
     """
-    healing, order = plan_healing(session, job_id, request), order or Order()
+    healing = plan_healing(session, job_id, request)
     job, setup = healing.healed, setup_from(healing.setup)
     same = (
         select(Healing)
@@ -140,17 +140,17 @@ def submit_healing(
     )
     for other in session.scalars(same):
         if (other.candidate, setup_from(other.setup)) == (healing.candidate, setup):
-            return other.job
+            return other.job, False
     healing.job = derived_job(
         session,
         job,
         _healing_spec(healing, setup),
         submitted_by,
-        order,
+        _order(job, healing.candidate),
         _forks(session, setup, first_switch(setup)),
     )
     session.add(healing)
-    return healing.job
+    return healing.job, True
 
 
 def conclude_healing(session: Session, job: Job) -> JobOutcome:
@@ -247,6 +247,15 @@ def _healing_spec(healing: Healing, setup: HealingSetup) -> JobSpec:
         )
     except SpecError as error:
         raise InvalidError(f"candidate {candidate.name} cannot be healed: {error}") from error
+
+
+def _order(job: Job, candidate: str) -> Order:
+    """The limit of a run's training time and the priority of the healed candidate. A priority above
+    0 is left out: its sender needed scope admin, which whoever heals the candidate may not have.
+    """
+    arm = next(arm for arm in job.arms if arm.name == candidate)
+    priority = min([0, *(run.priority for run in arm.runs)])
+    return Order(priority=priority, max_run_seconds=job.max_run_seconds)
 
 
 def _forks(

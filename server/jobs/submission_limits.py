@@ -5,6 +5,7 @@ queue.
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from server.database.states import HELD_KINDS
 from server.database.tables import Job, Run
 from server.errors import InvalidError, TooManyError
 from server.settings import Settings
@@ -32,16 +33,27 @@ def check_size(settings: Settings, spec: JobSpec) -> None:
 def check_queue(session: Session, settings: Settings, sender: str) -> None:
     """TooManyError if the sender has more runs in the queue than the settings allow, those of this
     transaction included.
+
+    Of the runs that are held back as many count as a job can queue at once, one for each run that
+    they go on from: they are queued later, when nobody is there to be refused.
     """
-    queued = select(func.count()).select_from(Run).join(Job, Job.id == Run.job_id)
-    waiting = (
-        session.scalar(
-            queued.where(
-                Run.state == "queued", Run.capability != "external", Job.submitted_by == sender
-            )
-        )
-        or 0
+    queued = (
+        select(func.count())
+        .select_from(Run)
+        .join(Job, Job.id == Run.job_id)
+        .where(Run.state == "queued", Run.capability != "external", Run.kind.not_in(HELD_KINDS))
+        .where(Job.submitted_by == sender)
     )
+    queued_at_once = (
+        select(Run.job_id, Run.forked_from)
+        .join(Job, Job.id == Run.job_id)
+        .where(Run.state.in_(("queued", "awaiting_data")), Run.kind.in_(HELD_KINDS))
+        .where(Job.submitted_by == sender)
+        .distinct()
+        .subquery()
+    )
+    held = select(func.count()).select_from(queued_at_once)
+    waiting = session.scalars(queued).one() + session.scalars(held).one()
     if waiting > settings.max_queued_runs:
         raise TooManyError(
             f"{waiting} of your runs would wait in the queue; expected at most "

@@ -26,9 +26,12 @@ def make_failed(database: Database, gap: float = 0.03, **changes: Any) -> str:
     return make_explained(database, gap=gap, **chosen)
 
 
-def train_forks(database: Database, healing: str, gaps: Mapping[int, float]) -> list[int]:
+def train_forks(
+    database: Database, healing: str, gaps: Mapping[int, float], missing: int = 0
+) -> list[int]:
     """Write the curves of all queued forks of a healing: from the switch on the parent's loss, less
-    what brings its gap to that of `gaps`. Returns the switches, which have ended.
+    what brings its gap to that of `gaps`; the first `missing` steps are not recorded. Returns the
+    switches, which have ended.
     """
     with database.write() as session:
         job = session.get_one(Job, healing)
@@ -42,7 +45,7 @@ def train_forks(database: Database, healing: str, gaps: Mapping[int, float]) -> 
             names = ["lm_loss", "loss", "learning_rate"]
             steps, columns = store.read(session, parent.id, "train", names)
             _, base = store.read(session, baseline.id, "train", names)
-            late = steps >= step
+            late = steps >= step + missing
             noise = np.random.default_rng([step, run.replicate]).normal(0, 0.0005, late.sum())
             loss = base["lm_loss"][late] + gaps[step] + noise
             values = {

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from parity import cli
-from parity_lab.server.healings import healing_of
+from parity_lab.server.healings import HealRequest, healing_of, submit_healing
 from server.database.tables import Job
 from server.errors import NotFoundError
 from server.jobs.conclude import conclude
@@ -112,6 +112,21 @@ def test_a_healing_that_was_cancelled_has_no_answer(parity, database):
     assert "without an answer: cancelled by request" in err
     with database.read() as session:
         assert session.get_one(Job, healing_of(session, job_id).job_id).status == "cancelled"
+
+
+def test_what_a_cancelled_healing_found_is_printed(parity, database, worker_database):
+    job_id = make_failed(database)
+    with database.write() as session:
+        healing = submit_healing(session, job_id, HealRequest())[0].id
+    train_forks(worker_database, healing, GAPS)
+    conclude(worker_database, healing)
+    with database.write() as session:
+        cancel_job(session, healing)
+    code, out, err = parity("heal", healing, "--quiet")
+    assert code == 4
+    assert out.startswith("so far: quantized may be used to step 700")
+    assert "from_step: 700" in out
+    assert "before its end: cancelled by request" in " ".join(err.split())
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def explained(database, submit, train):
 
 def submitted(database, job):
     with database.write() as session:
-        return submit_analysis(session, job, QUESTION).id
+        return submit_analysis(session, job, QUESTION)[0].id
 
 
 def test_an_analysis_measures_the_planted_units_and_resumes_with_equal_results(

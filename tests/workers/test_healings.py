@@ -73,7 +73,7 @@ def test_a_healing_is_trained_killed_resumed_and_answered(
         job = submit_job(session, spec, policy, order=Order(reuse=False)).id
     assert {train()[0] for _ in range(4)} == {"finished"}
     with database.write() as session:
-        healing = submit_healing(session, job, HealRequest(candidate="mxfp4")).id
+        healing = submit_healing(session, job, HealRequest(candidate="mxfp4"))[0].id
         first = next(run for run in session.get_one(Job, healing).runs if run.state == "queued")
         first_id, switch = first.id, first.arm.then.from_step
     stopping = threading.Event()

@@ -167,7 +167,7 @@ def test_a_run_that_lacks_what_it_starts_from_fails_alone_and_at_once(
 ):
     job_id = make_explained(owner_database)
     with owner_database.write() as session:
-        lost = submit_analysis(session, job_id, WhyRequest(anyway=True)).id
+        lost = submit_analysis(session, job_id, WhyRequest(anyway=True))[0].id
         analysis = session.get_one(Analysis, lost)
         analysis.setup = {**analysis.setup, "parents": ["r000000000000-0000000000"]}
         session.get_one(Job, lost).runs[0].priority = 100

@@ -34,7 +34,7 @@ def explained(database):
 
 def submitted(database, job, question=WhyRequest()):  # noqa: B008
     with database.write() as session:
-        return submit_analysis(session, job, question, "me").id
+        return submit_analysis(session, job, question, "me")[0].id
 
 
 def test_an_analysis_is_a_job_with_one_run_on_the_device_class_of_what_it_explains(

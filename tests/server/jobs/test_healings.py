@@ -9,7 +9,7 @@ import pytest
 
 from parity.judging.policy import policy_from_mapping
 from parity_lab.healing import setup_from
-from parity_lab.server.healed_runs import healed_case, joined
+from parity_lab.server.healed_runs import healed_case, joined, switch_of
 from parity_lab.server.healings import (
     HealRequest,
     healing_of,
@@ -22,7 +22,7 @@ from server.curves import judged_curves
 from server.database.metrics import store
 from server.database.tables import Job, Run
 from server.documents.progress import run_times
-from server.errors import ConflictError, InvalidError, NotFoundError
+from server.errors import ConflictError, InvalidError, NotFoundError, TooManyError
 from server.jobs import baselines, forecasts, noise_tables
 from server.jobs.again import request_of
 from server.jobs.conclude import conclude, unjudged_jobs
@@ -30,6 +30,7 @@ from server.jobs.cost import cost_of
 from server.jobs.fingerprint import equal_run, job_spec, unsound
 from server.jobs.judge_input import case_of
 from server.jobs.lifecycle import cancel_job
+from server.jobs.submission_limits import check_queue
 from server.jobs.submit import submit_job
 from server.retention import jobs
 from tests.server.analyses import STEPS
@@ -47,7 +48,7 @@ def failed(database):
 
 def submitted(database, job_id, request=HealRequest()):  # noqa: B008
     with database.write() as session:
-        return submit_healing(session, job_id, request, "me").id
+        return submit_healing(session, job_id, request, "me")[0].id
 
 
 def healed(database, worker_database, healing, gaps=HEALED_GAPS):
@@ -194,6 +195,113 @@ def test_a_fork_costs_the_steps_that_it_trains(database, failed):
         running.steps_done = 0  # it compiles
         assert cost_of(session, job, None).device_seconds == 0.0
         assert run_times([running], 1) == {running.id: (0.0, 150.0)}
+
+
+@pytest.mark.parametrize(("change", "kept"), [(-5, -5), (7, 0)])
+def test_forks_have_the_limits_of_the_candidates_runs(database, failed, change, kept):
+    """A priority above 0 took an admin, whom healing does not ask for."""
+    with database.write() as session:
+        job = session.get_one(Job, failed)
+        job.max_run_seconds = 3600.0
+        for run in job.runs:
+            run.priority = change
+    healing = submitted(database, failed)
+    with database.read() as session:
+        job = session.get_one(Job, healing)
+        assert job.max_run_seconds == 3600.0
+        assert {run.priority for run in job.runs} == {kept}
+
+
+@pytest.mark.parametrize("question", ["heal", "why"])
+def test_the_same_question_again_is_the_open_job(api, failed, question):
+    first, again = (api.post(f"/api/v1/jobs/{failed}/{question}", json={}) for _ in range(2))
+    assert (first.status_code, again.status_code) == (202, 202), again.text
+    assert again.json()["job"] == first.json()["job"]
+
+
+def test_forks_that_are_held_back_count_as_one_look(database, worker_database, failed, settings):
+    """Three forks of each of four switches: at most three are in the queue at once."""
+
+    def is_full(most):
+        limited = settings.model_copy(update={"max_queued_runs": most})
+        with database.read() as session:
+            try:
+                check_queue(session, limited, "me")
+            except TooManyError:
+                return True
+        return False
+
+    healing = submitted(database, failed)
+    assert (is_full(2), is_full(3)) == (True, False)
+    train_forks(worker_database, healing, HEALED_GAPS)
+    assert (is_full(2), is_full(3)) == (True, False)  # the next look is still to come
+    submitted(database, failed, HealRequest(gemms="forward"))
+    assert (is_full(5), is_full(6)) == (True, False)
+    assert conclude(worker_database, healing)
+    assert (is_full(5), is_full(6)) == (True, False)  # it is called up, and takes no more room
+    healed(database, worker_database, healing)
+    assert (is_full(2), is_full(3)) == (True, False)  # the other one is left
+
+
+def test_every_look_has_the_policy_of_the_plan(database, worker_database, failed):
+    healing = submitted(database, failed)
+    train_forks(worker_database, healing, HEALED_GAPS)
+    conclude(worker_database, healing)
+    with database.write() as session:
+        job = session.get_one(Job, failed)
+        job.policy = {**job.policy, "margin": "5%"}
+    healed(database, worker_database, healing)
+    with database.read() as session:
+        answer = session.get_one(Healing, healing).answer
+        assert (answer["switch"], answer["until"]) == (800, 900)
+
+
+@pytest.mark.parametrize("end", ["cancelled", "failed"])
+def test_a_healing_without_its_end_answers_what_its_looks_found(
+    database, worker_database, failed, api, end
+):
+    healing = submitted(database, failed)
+    train_forks(worker_database, healing, HEALED_GAPS)
+    conclude(worker_database, healing)
+    if end == "cancelled":
+        assert api.post(f"/api/v1/jobs/{healing}:cancel").status_code in (200, 202)
+    else:
+        train_forks(worker_database, healing, HEALED_GAPS)
+        with database.write() as session:
+            runs = session.get_one(Job, healing).runs
+            broken = next(run for run in runs if switch_of(run.arm) == 800)
+            broken.state, broken.code = "failed", "CHECKPOINT_NOT_FOUND"
+        conclude(worker_database, healing)
+    document = api.get(f"/api/v1/jobs/{healing}/heal").json()
+    assert (document["status"], document["answer"]["switch"]) == (end, 700)
+    assert document["proposal"]["line"] == "then: {recipe: bf16, from_step: 700}"
+    page = api.get(f"/jobs/{healing}/heal").text
+    assert "So far: quantized may be used to step 700 of 1,000" in page
+    assert "from_step: 700" in page
+    assert "No answer" not in page
+
+
+@pytest.mark.parametrize("missing", [20, 40])
+def test_steps_that_are_missing_behind_the_switch_are_those_of_any_arm(
+    database, worker_database, failed, missing
+):
+    """The same hole in an arm that was trained from step 0 has the same verdict and code."""
+    healing = submitted(database, failed)
+    (step,) = train_forks(worker_database, healing, HEALED_GAPS, missing=missing)
+    conclude(worker_database, healing)
+    with database.read() as session:
+        (look,) = looks_of(session, healing)
+        forks = [run for run in session.get_one(Job, healing).runs if run.state == "finished"]
+        curves = []
+        for fork in forks:
+            parent, rest = judged_curves.curves(
+                session, [session.get_one(Run, fork.forked_from), fork]
+            )
+            assert rest.steps[0] == step + missing
+            curves.append(joined(parent, rest, step))
+        case = case_of(session, session.get_one(Job, failed))
+        (full,) = replace(case, candidates={"healed": curves}).documents()
+    assert (look.verdict, look.code) == (full["verdict"], full["reasons"][0]["code"])
 
 
 def test_a_cancelled_healing_leaves_no_open_run(database, failed):

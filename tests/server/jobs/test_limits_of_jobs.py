@@ -135,7 +135,10 @@ def test_a_promotion_is_within_its_limits(database, name, reason, days, refused)
 def test_a_run_has_1000_columns_over_all_batches(monkeypatch, new, refused):
     monkeypatch.setattr(store, "names", lambda *_: [f"c{at}" for at in range(990)])
     columns = {f"n{at}": None for at in range(new)} | {"c0": None}
-    assert is_refused(external._check_columns, None, "r", "train", columns) == refused
+    assert (
+        is_refused(external._check_columns, None, "r", "train", columns, external._MOST_COLUMNS)
+        == refused
+    )
 
 
 @pytest.mark.parametrize("more", [0, 1])

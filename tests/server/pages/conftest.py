@@ -196,7 +196,7 @@ def others(database, recorded, many_judged):
     analyses = []
     for question in (WhyRequest(), WhyRequest(against="bf16")):
         with database.write() as session:
-            analyses.append(submit_analysis(session, explained, question).id)
+            analyses.append(submit_analysis(session, explained, question)[0].id)
     measured(database, analyses[0], {"0.down.wgrad": 0.02})
     measured(database, analyses[1], {"0.down.wgrad": 0.02}, most=10)
     conclude(database, analyses[0])
@@ -204,7 +204,7 @@ def others(database, recorded, many_judged):
     healings = []
     for recipe in ("bf16", "fp8_current"):
         with database.write() as session:
-            healings.append(submit_healing(session, unhealed, HealRequest(to=recipe)).id)
+            healings.append(submit_healing(session, unhealed, HealRequest(to=recipe))[0].id)
     while train_forks(database, healings[0], HEALED_GAPS):
         conclude(database, healings[0])
     return {

@@ -22,7 +22,7 @@ def test_an_analysis_from_its_plan_to_its_answer(page: Page, database):
         f"parity why {explained} --candidate planted"
     )
     with database.write() as session:
-        analysis = submit_analysis(session, explained, WhyRequest()).id
+        analysis = submit_analysis(session, explained, WhyRequest())[0].id
     page.goto(f"/jobs/{analysis}")
     expect(page).to_have_url(f"/jobs/{analysis}/why")
     expect(page.locator("#main")).to_contain_text("The forks have no result yet")
@@ -44,7 +44,7 @@ def test_an_analysis_from_its_plan_to_its_answer(page: Page, database):
 
 def test_an_analysis_without_a_guilty_unit_says_so(page: Page, database):
     with database.write() as session:
-        analysis = submit_analysis(session, make_explained(database), WhyRequest()).id
+        analysis = submit_analysis(session, make_explained(database), WhyRequest())[0].id
     measured(database, analysis, {})
     conclude(database, analysis)
     page.goto(f"/jobs/{analysis}/why")
@@ -55,7 +55,7 @@ def test_an_analysis_without_a_guilty_unit_says_so(page: Page, database):
 def test_a_record_that_is_not_followed_says_where_and_names_nothing(page: Page, database):
     explained = make_explained(database, rate=1.3e-3)
     with database.write() as session:
-        analysis = submit_analysis(session, explained, WhyRequest(anyway=True)).id
+        analysis = submit_analysis(session, explained, WhyRequest(anyway=True))[0].id
     measured(database, analysis, {NAMED: 0.02})
     conclude(database, analysis)
     page.goto(f"/jobs/{analysis}/why")
@@ -69,7 +69,7 @@ def test_a_record_that_is_not_followed_says_where_and_names_nothing(page: Page, 
 def test_the_units_of_a_named_group_are_listed(page: Page, database):
     with database.write() as session:
         question = WhyRequest(budget=6620)  # not enough to tell the three apart
-        analysis = submit_analysis(session, make_explained(database), question).id
+        analysis = submit_analysis(session, make_explained(database), question)[0].id
     group = ("0.down.dgrad", "0.down.fprop", "0.down.wgrad")
     measured(database, analysis, dict.fromkeys(group, 0.0006))
     conclude(database, analysis)
@@ -82,7 +82,7 @@ def test_the_units_of_a_named_group_are_listed(page: Page, database):
 
 def test_units_that_act_together_have_an_interaction(page: Page, database):
     with database.write() as session:
-        analysis = submit_analysis(session, make_explained(database), WhyRequest()).id
+        analysis = submit_analysis(session, make_explained(database), WhyRequest())[0].id
     measured(
         database, analysis, {NAMED: 0.02, "0.down.fprop": 0.02, (NAMED, "0.down.fprop"): -0.01}
     )

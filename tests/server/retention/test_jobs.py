@@ -240,7 +240,7 @@ def analysis(database, age):
             session.execute(sql_delete(Chunk).where(Chunk.run_id == run.id))
             run.reused_from, run.kept_checkpoints = sources[run.replicate].id, None
     with database.write() as session:
-        made = submit_analysis(session, job_id, WhyRequest(anyway=True)).id
+        made = submit_analysis(session, job_id, WhyRequest(anyway=True))[0].id
         assert set(session.get_one(Analysis, made).setup["parents"]) <= {
             run.id for run in sources.values()
         }

@@ -215,7 +215,7 @@ def test_repeats_of_a_question_have_one_group(database, recorded):
 def test_what_belongs_to_a_job_is_found_by_it(api, database):
     explained = make_explained(database)
     with database.write() as session:
-        analysis = submit_analysis(session, explained, WhyRequest()).id
+        analysis = submit_analysis(session, explained, WhyRequest())[0].id
     with database.read() as session:
         assert [job.parent_job for job in job_summaries(session, [analysis, explained])] == [
             explained,

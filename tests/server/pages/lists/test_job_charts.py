@@ -260,7 +260,7 @@ class TestWhatHasNoCurve:
     def test_an_analysis_says_so(self, api, database):
         explained = make_explained(database)
         with database.write() as session:
-            analysis = submit_analysis(session, explained, WhyRequest()).id
+            analysis = submit_analysis(session, explained, WhyRequest())[0].id
         assert "is an analysis" in api.get(_address([analysis])).text
 
 
