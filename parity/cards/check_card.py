@@ -4,27 +4,32 @@ the evidence at hand does not have it.
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from parity.cards.card import Card, CardCandidate
+from parity.cards.card import JOB_ID, Card, CardCandidate, CardSignOff
 from parity.cards.card_file import plain
 from parity.cards.golden_card import GoldenCard
 from parity.cards.make_card import under_standing_fail
+from parity.cards.statements import is_author
 from parity.frozen import frozen
 from parity.judging.bundles.evidence import RELATIVE_TOLERANCE
 from parity.judging.decision import worst
 from parity.typed_json import shown
-from parity.version import JUDGE_VERSION
+from parity.version import JUDGE_VERSION, VERSION
 
 Place = tuple[str, ...]
 """Where a value stands in a card."""
 Leaves = Mapping[Place, Any]
 Result = Literal["verified", "differs", "not verified", "other judge"]
+_VERSION = re.compile(r"[0-9]{1,4}(?:\.[0-9]{1,4}){1,2}(?:(?:a|b|rc)[0-9]{1,4})?")
 _HEX = re.compile("[0-9a-f]{64}")
+_STATE_PLACES = frozenset({("state",), ("headline",)})
 _ABSOLUTE_TOLERANCE = 1e-12  # nats, of a gap of zero
 _MAX_DIFFERENCES = 100
 _NO_RECORD = "on no record"
+_ON_SERVER = "only the server knows it; give the id of the job"
 
 
 @frozen
@@ -51,20 +56,41 @@ def check_alone(card: Card) -> CardCheck:
     )
 
 
-def check_card(card: Card, recomputed: Card, *, is_rejudged: bool) -> CardCheck:
+def check_card(
+    card: Card, recomputed: Card, *, is_rejudged: bool, ended: Sequence[CardSignOff] = ()
+) -> CardCheck:
     """A card compared with the one that its evidence gives. `is_rejudged`: this judge, which wrote
-    the card, judged that evidence; else the evidence has only what another judge recorded.
+    the card, judged that evidence; else the evidence has only what another judge recorded. `ended`
+    are the sign-offs that the evidence records as no longer valid.
+
+    It is not verified where its state, or a sign-off on it, rests on what only the server knows.
     """
     if recomputed.job is None:
         recomputed = under_standing_fail(recomputed, card.failed_by)
     stated, expected = _leaves(card), _leaves(recomputed)
-    return _compared(
-        stated,
-        expected,
-        [*_contradictions(card)],
-        lambda place: _beyond_evidence(place, card, recomputed, stated, expected),
-        agreed="verified" if is_rejudged else "other judge",
+    on_server = card.job is not None and recomputed.job is None
+    is_state_open = on_server and worst(one.verdict for one in recomputed.candidates) == "pass"
+    ended_places = {
+        place
+        for place, value in stated.items()
+        if place[0] == "sign_offs" and value in [plain(one) for one in ended]
+    }
+
+    def beyond_evidence(place: Place) -> str:
+        is_equal = place in stated and place in expected and _equal(stated[place], expected[place])
+        if place in _STATE_PLACES and is_state_open and is_equal:
+            return f"an earlier fail of the question would count; {_ON_SERVER}"
+        if place[0] == "sign_offs" and not is_equal:
+            return _sign_off_reason(place in stated, place in ended_places, on_server)
+        return _beyond_evidence(place, card, recomputed, stated, expected)
+
+    agreed: Result = "verified" if is_rejudged else "other judge"
+    has_open_sign_off = any(
+        place[0] == "sign_offs" and stated[place] != expected.get(place) for place in stated
     )
+    if is_rejudged and (is_state_open or has_open_sign_off):
+        agreed = "not verified"
+    return _compared(stated, expected, [*_contradictions(card)], beyond_evidence, agreed=agreed)
 
 
 def check_golden_card(card: GoldenCard, recomputed: GoldenCard) -> CardCheck:
@@ -90,6 +116,7 @@ def check_golden_alone(card: GoldenCard) -> CardCheck:
 
 
 def _golden_contradictions(card: GoldenCard) -> Iterator[str]:
+    yield from _of_version("parity", card.parity)
     if not card.headline.startswith(f"{card.answer.upper()}: "):
         yield f"headline: {shown(card.headline)} in the card, expected {card.answer.upper()} first"
 
@@ -151,14 +178,22 @@ def _beyond_evidence(
     if place in (("job",), ("failed_by",)) and recomputed.job is None:
         if card.job is None:
             return ""
-        return "only the server knows it; give the id of the job"
+        return _ON_SERVER
     is_in_both = place in stated and place in expected
-    if place[0] == "sign_offs" and not is_in_both:
-        where = "the evidence" if place in stated else "the card"
-        return f"not in {where}, and a sign-off may begin or end after a card was written"
     if _is_author(place) and is_in_both and expected[place] is None and stated[place] is not None:
-        return "the evidence names nobody"
+        return "the evidence names nobody" if is_author(stated[place]) else ""
     return ""
+
+
+def _sign_off_reason(is_stated: bool, has_ended: bool, on_server: bool) -> str:
+    """Why the evidence says nothing of a sign-off that it does not have as the card has it; ""
+    where it does.
+    """
+    if not is_stated:
+        return "not in the card, and a sign-off may begin after a card was written"
+    if has_ended:
+        return "the evidence records it as no longer valid"
+    return _ON_SERVER if on_server else ""
 
 
 def _is_author(place: Place) -> bool:
@@ -230,8 +265,33 @@ def _contradictions(card: Card) -> Iterator[str]:
         yield f"headline: {shown(card.headline)} in the card, expected {state.upper()} first"
     if not _HEX.fullmatch(card.evidence_sha256):
         yield f"evidence_sha256: {shown(card.evidence_sha256)} in the card, expected 64 hex digits"
+    yield from _of_version("parity", card.parity)
+    yield from _of_version("judge", card.judge)
+    for name, job in (("job", card.job), ("failed_by", card.failed_by)):
+        if job is not None and not JOB_ID.fullmatch(job):
+            yield f"{name}: {shown(job)} in the card, expected the id of a job"
+    if card.failed_by is not None and card.job is None:
+        yield f"failed_by: {shown(card.failed_by)} in the card, which is of no job"
     for candidate in card.candidates:
         yield from _of_candidate(candidate)
+    yield from _of_sign_offs(card)
+
+
+def _of_version(name: str, version: str) -> Iterator[str]:
+    if not _VERSION.fullmatch(version):
+        yield f"{name}: {shown(version)} in the card, expected a version such as {VERSION}"
+
+
+def _of_sign_offs(card: Card) -> Iterator[str]:
+    """Only an inconclusive verdict can be accepted, and once at a time."""
+    verdicts = {candidate.arm.name: candidate.verdict for candidate in card.candidates}
+    for name, number in Counter(one.candidate for one in card.sign_offs).items():
+        place = f"sign_offs.{ascii(name)[1:-1]}"
+        if (verdict := verdicts.get(name)) != "inconclusive":
+            found = f"is a {verdict}" if verdict else "is not on the card"
+            yield f"{place}: its candidate {found}; expected an inconclusive one"
+        if number > 1:
+            yield f"{place}: {number} in the card, expected one"
 
 
 def _of_candidate(candidate: CardCandidate) -> Iterator[str]:

@@ -96,17 +96,19 @@ def make_card(
         model=_facts(runs, _MODEL),
         statements=statements_of(case, by),
         sign_offs=[
-            CardSignOff(
-                candidate=str(sign_off["candidate"]),
-                who=str(sign_off["who"]),
-                expires_at=str(sign_off["expires_at"]),
-                reason=str(sign_off["reason"]),
-            )
+            _sign_off(sign_off)
             for sign_off in facts.sign_offs or ()
             if sign_off["state"] == "valid"
         ],
     )
     return replace(under_standing_fail(card, facts.failed_by), failed_by=facts.failed_by)
+
+
+def ended_sign_offs(facts: ServerFacts) -> tuple[CardSignOff, ...]:
+    """The sign-offs that are on record and no longer count: expired, revoked or void."""
+    return tuple(
+        _sign_off(sign_off) for sign_off in facts.sign_offs or () if sign_off["state"] != "valid"
+    )
 
 
 def under_standing_fail(card: Card, failed_by: str | None) -> Card:
@@ -115,6 +117,15 @@ def under_standing_fail(card: Card, failed_by: str | None) -> Card:
         return card
     lead = f"This pass does not count: job {failed_by} failed the same question."
     return replace(card, state="fail", headline=f"FAIL: {lead}")
+
+
+def _sign_off(document: Mapping[str, Any]) -> CardSignOff:
+    return CardSignOff(
+        candidate=str(document["candidate"]),
+        who=str(document["who"]),
+        expires_at=str(document["expires_at"]),
+        reason=str(document["reason"]),
+    )
 
 
 def _question(views: Sequence[View]) -> str:

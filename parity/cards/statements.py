@@ -19,6 +19,21 @@ _POLICY_STATEMENTS = {
 _RECORDING_ENGINES = frozenset({"emulated", "maxtext", "transformer_engine"})
 
 
+_LONGEST_NAME = 100
+
+
+def is_author(name: str) -> bool:
+    """Whether a text can be the name of who made a statement: one line that no list of statements
+    ends in, so that it reads as no further one.
+    """
+    return (
+        0 < len(name) <= _LONGEST_NAME
+        and name.isprintable()
+        and name == name.strip()
+        and ";" not in name
+    )
+
+
 def statements_of(case: Case | EvaluationCase, by: str | None) -> list[CardStatement]:
     """The statements that a case rests on, `by` being whoever made those that no note names."""
     noted = list(dict.fromkeys(_noted(case)))

@@ -6,6 +6,7 @@ import typer
 
 from parity.cards.card_file import card_yaml, plain
 from parity.cards.card_markdown import card_markdown
+from parity.cards.statements import is_author
 from parity.cli.cards.evidence import card_of_evidence
 from parity.cli.compare.comparisons import ComparisonRequest, Evidence
 from parity.cli.inputs.arm_options import ArmOptions
@@ -18,6 +19,7 @@ from parity.cli.terminal.shared_options import Server
 from parity.cli.terminal.written_card import check_card_path, write_card
 from parity.cli.terminal.wrong_calls import UsageError
 from parity.gate.exit_codes import EXIT_CODES
+from parity.typed_json import shown
 
 app = typer.Typer()
 
@@ -68,6 +70,8 @@ def card(
         raise UsageError("--to, --markdown and --json exclude each other; give only one of them")
     if to is not None:
         check_card_path(to, "--to")
+    if by is not None and not is_author(by):
+        raise UsageError(f"--by is {shown(by)}; expected a name of up to 100 characters without ;")
     request = ComparisonRequest(
         runs=what,
         stated=stated,

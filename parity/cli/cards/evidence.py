@@ -1,13 +1,12 @@
 """What a card is made of and verified by: a job on a server, an evidence bundle, or files."""
 
-import re
 import tempfile
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from parity.cards.card import Card
-from parity.cards.make_card import ServerFacts, make_card
+from parity.cards.card import JOB_ID, Card, CardSignOff
+from parity.cards.make_card import ServerFacts, ended_sign_offs, make_card
 from parity.cli.compare.comparisons import ComparisonRequest, comparison_requests
 from parity.cli.compare.read_comparison import CurveComparison, read_comparison
 from parity.cli.terminal.shared_options import Server
@@ -22,19 +21,20 @@ from parity.judging.bundles.evidence import (
 from parity.judging.curves.curve import CurveError
 from parity.version import JUDGE_VERSION
 
-_JOB = re.compile(r"j[0-9a-f]{12,}-[0-9a-f]{10}")
 _ONE_COMPARISON = "a card holds one comparison"
 
 
 @frozen
 class CardOfEvidence:
     """The card that evidence gives, None where a bundle contradicts itself; `is_rejudged`: this
-    judge has judged it. `differences` are those of a bundle from what it records.
+    judge has judged it. `differences` are those of a bundle from what it records. `ended` are the
+    sign-offs that it records as expired, revoked or void.
     """
 
     card: Card | None
     is_rejudged: bool
     differences: tuple[str, ...] = ()
+    ended: tuple[CardSignOff, ...] = ()
 
 
 def card_of_evidence(
@@ -45,7 +45,7 @@ def card_of_evidence(
     """
     if len(request.runs) == 1:
         (one,) = request.runs
-        if _JOB.fullmatch(one) and not Path(one).exists():
+        if JOB_ID.fullmatch(one) and not Path(one).exists():
             return _of_job(one, server, by)
         if zipfile.is_zipfile(one):
             return _of_bundle(one, by)
@@ -104,4 +104,6 @@ def _of_bundle(path: str, by: str | None, facts: ServerFacts | None = None) -> C
             f"{path}: judge {verification.made_by} recorded verdicts that judge {JUDGE_VERSION} "
             f"cannot read ({type(error).__name__}); judge its runs again"
         ) from None
-    return CardOfEvidence(card=card, is_rejudged=verification.same_judge)
+    return CardOfEvidence(
+        card=card, is_rejudged=verification.same_judge, ended=ended_sign_offs(facts)
+    )

@@ -116,7 +116,7 @@ def _check(card: AnyCard, request: ComparisonRequest, server: Server) -> CardChe
         return CardCheck(result="differs", differences=found.differences)
     if found.is_rejudged and card.judge != JUDGE_VERSION:
         return other_judge(card)
-    return check_card(card, found.card, is_rejudged=found.is_rejudged)
+    return check_card(card, found.card, is_rejudged=found.is_rejudged, ended=found.ended)
 
 
 def _check_golden(card: GoldenCard, request: ComparisonRequest) -> CardCheck:
@@ -149,7 +149,9 @@ def _lines(path: str, card: AnyCard, check: CardCheck) -> list[str]:
     heads = {
         "verified": f"verified: {path}: {agreed} with the evidence (to 1e-9)",
         "differs": f"differs: {path} is not what its evidence gives",
-        "not verified": f"not verified: {path} does not contradict itself; no more is known",
+        "not verified": f"not verified: {path}: {agreed} with the evidence, which cannot decide"
+        if check.verified
+        else f"not verified: {path} does not contradict itself; no more is known",
         "other judge": f"not judged again: {path} is of judge {_judge(card)}, this is "
         f"{JUDGE_VERSION}" + (f"; {agreed} with what the bundle records" if check.verified else ""),
     }

@@ -5,10 +5,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from parity.cards.card import CardSignOff, CardStatement
+from parity.cards.card import CardStatement
 from parity.cards.check_card import check_alone, check_card, other_judge
 from parity.cards.make_card import ServerFacts
 from tests.parity.cards.cases import CASES, STATES, card_of, case
+
+JOB, FAILED_JOB = "j0123456789ab-0000000002", "j0123456789ab-0000000001"
+SIGN_OFF = {
+    "candidate": "mxfp8",
+    "who": "jane",
+    "expires_at": "2027-01-01T00:00:00Z",
+    "reason": "reruns are queued",
+    "state": "valid",
+}
 
 
 @pytest.fixture(scope="module")
@@ -161,37 +170,75 @@ def test_a_card_alone_is_not_verified_and_one_that_contradicts_itself_differs(ch
         assert any("a pass" in line for line in check_alone(plant(cards["fail"])).differences)
 
 
-def test_what_only_the_server_knows_is_not_verified_by_a_bundle():
-    made = case({"mxfp8": 0.0134})
-    sign_off = {
-        "candidate": "mxfp8",
-        "who": "jane",
-        "expires_at": "2027-01-01T00:00:00Z",
-        "reason": "reruns are queued",
-        "state": "valid",
-    }
-    of_job = card_of(made, facts=ServerFacts(job="j1", sign_offs=[sign_off]))
-    assert of_job.sign_offs == [
-        CardSignOff(**{key: value for key, value in sign_off.items() if key != "state"})
-    ]
-    check = check_card(of_job, card_of(made), is_rejudged=True)
+def _signed(**changes):
+    """The card of a job with an inconclusive candidate that somebody signed off."""
+    facts = ServerFacts(job=JOB, sign_offs=[SIGN_OFF | changes])
+    return card_of(case({"mxfp8": 0.0134}), facts=facts)
+
+
+def _fields(lines):
+    return {line.partition(": ")[0] for line in lines}
+
+
+def test_a_sign_off_is_verified_by_the_job_and_not_by_a_bundle():
+    card = _signed()
+    assert [one.who for one in card.sign_offs] == ["jane"]
+    check = check_card(card, replace(card, job=None, sign_offs=[]), is_rejudged=True)
+    assert (check.result, check.differences) == ("not verified", ())
+    assert {"job", "failed_by", "sign_offs.mxfp8"} <= _fields(check.unverified)
+    check = check_card(card, card, is_rejudged=True)
     assert check.result == "verified"
-    fields = {line.partition(":")[0] for line in check.unverified}
-    assert {"job", "failed_by", "sign_offs.mxfp8"} <= fields
-    again = check_card(of_job, of_job, is_rejudged=True)
-    assert {"job", "sign_offs.mxfp8"} <= {*again.verified}
+    assert {"job", "sign_offs.mxfp8"} <= {*check.verified}
+
+
+def test_a_sign_off_without_a_job_is_that_of_its_bundle_or_differs():
+    card = replace(_signed(), job=None)
+    assert check_card(card, card, is_rejudged=True).result == "verified"
+    for recorded in ([], _signed(reason="other words, of another day").sign_offs):
+        check = check_card(card, replace(card, sign_offs=recorded), is_rejudged=True)
+        assert (check.result, _fields(check.differences)) == ("differs", {"sign_offs.mxfp8"})
+
+
+def test_a_sign_off_that_the_job_has_no_record_of_differs_and_one_that_ended_is_not_verified():
+    card, unsigned = _signed(), replace(_signed(), sign_offs=[])
+    assert check_card(card, unsigned, is_rejudged=True).result == "differs"
+    check = check_card(card, unsigned, is_rejudged=True, ended=card.sign_offs)
+    assert (check.result, check.differences) == ("not verified", ())
+    renewed = _signed(reason="the reruns are late")
+    check = check_card(card, renewed, is_rejudged=True, ended=card.sign_offs)
+    assert (check.result, check.differences) == ("not verified", ())
+
+
+def test_a_card_that_is_older_than_a_sign_off_is_verified():
+    card = replace(_signed(), sign_offs=[])
+    check = check_card(card, _signed(), is_rejudged=True)
+    assert (check.result, check.differences) == ("verified", ())
+    assert "sign_offs.mxfp8" in _fields(check.unverified)
+
+
+@pytest.mark.parametrize("name", ["mxfp8", "nvfp4", "llama_70b"])
+def test_a_sign_off_of_what_is_not_inconclusive_contradicts_the_card(name, cards):
+    card = cards["several candidates"]
+    (signed,) = _signed().sign_offs
+    attacked = replace(card, job=JOB, sign_offs=[replace(signed, candidate=name)])
+    for check in (check_alone(attacked), check_card(attacked, attacked, is_rejudged=True)):
+        assert (check.result, _fields(check.differences)) == ("differs", {f"sign_offs.{name}"})
+    honest = replace(card, job=JOB, sign_offs=[replace(signed, candidate="nvfp4_no_rht")])
+    assert check_alone(honest).result == "not verified"
+    twice = replace(honest, sign_offs=honest.sign_offs * 2)
+    assert check_alone(twice).result == "differs"
 
 
 def test_an_expired_sign_off_is_not_on_a_card():
     for state in ("expired", "revoked", "void"):
         sign_off = dict.fromkeys(("candidate", "who", "expires_at", "reason"), "x")
-        facts = ServerFacts(job="j1", sign_offs=[sign_off | {"state": state}])
+        facts = ServerFacts(job=JOB, sign_offs=[sign_off | {"state": state}])
         assert card_of(case({"mxfp8": 0.0134}), facts=facts).sign_offs == []
 
 
 def test_a_fail_of_the_same_question_makes_the_card_of_a_pass_a_fail():
     made = case({"mxfp8": 0.0})
-    card = card_of(made, facts=ServerFacts(job="j2", failed_by="j1"))
+    card = card_of(made, facts=ServerFacts(job=JOB, failed_by=FAILED_JOB))
     assert (card.state, card.headline.startswith("FAIL: "), card.candidates[0].verdict) == (
         "fail",
         True,
@@ -218,12 +265,58 @@ def test_a_card_of_another_judge_is_not_called_verified(cards):
     assert check_card(cards["pass"], cards["pass"], is_rejudged=False).result == "other judge"
 
 
-def test_a_card_under_a_standing_fail_is_verified_by_its_bundle():
+@pytest.mark.parametrize("failed_by", [FAILED_JOB, None])
+def test_whether_a_question_failed_before_is_verified_by_the_job_alone(failed_by):
     made = case({"mxfp8": 0.0})
-    of_job = card_of(made, facts=ServerFacts(job="j2", failed_by="j1"))
+    of_job = card_of(made, facts=ServerFacts(job=JOB, failed_by=failed_by))
     check = check_card(of_job, card_of(made), is_rejudged=True)
-    assert (check.result, check.differences) == ("verified", ())
-    assert any(line.startswith("failed_by: ") for line in check.unverified)
+    assert (check.result, check.differences) == ("not verified", ())
+    assert {"state", "headline", "failed_by"} <= _fields(check.unverified)
+    assert not {"state", "headline"} & {*check.verified}
+    assert check_card(of_job, of_job, is_rejudged=True).result == "verified"
+    other = replace(of_job, headline=f"{of_job.state.upper()}: as agreed")
+    assert check_card(other, card_of(made), is_rejudged=True).result == "differs"
+
+
+@pytest.mark.parametrize("name", ["fail", "inconclusive"])
+def test_a_job_that_no_earlier_fail_changes_is_verified_by_its_bundle(name, cards):
+    of_job = replace(cards[name], job=JOB)
+    assert check_card(of_job, cards[name], is_rejudged=True).result == "verified"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"parity": "0.1.0. Reviewed and reproduced by MLCommons"},
+        {"parity": "0.1.0\n\n## Correction"},
+        {"parity": "0.1.\u09e6"},
+        {"judge": "0.8.0, certified"},
+        {"job": "j1. PASS at 70B, 15 T tokens"},
+        {"job": JOB, "failed_by": "another"},
+        {"failed_by": FAILED_JOB},
+    ],
+)
+def test_free_text_where_a_version_or_an_id_stands_is_a_contradiction(changes, cards):
+    attacked = replace(cards["fail"], **changes)
+    assert check_alone(attacked).result == "differs"
+    assert check_card(attacked, cards["fail"], is_rejudged=True).result == "differs"
+
+
+@pytest.mark.parametrize("version", ["0.1.0", "1.2", "0.2.0rc1"])
+def test_the_version_of_another_parity_is_none(version, cards):
+    card = replace(cards["fail"], parity=version)
+    assert check_card(card, cards["fail"], is_rejudged=True).result == "verified"
+
+
+@pytest.mark.parametrize(
+    "author", ["Jane; recipe of mxfp8 bf16, by NVIDIA", "Jane\n\n### FAIL", "", " Jane", "x" * 101]
+)
+def test_an_author_that_reads_as_more_than_a_name_differs(author, cards):
+    card = cards["fail"]
+    first, *others = card.statements
+    named = replace(card, statements=[replace(first, by=author), *others])
+    assert check_card(named, card, is_rejudged=True).result == "differs"
+    assert check_card(named, named, is_rejudged=True).result == "verified"
 
 
 def test_a_failing_candidate_that_is_left_out_is_found(cards):

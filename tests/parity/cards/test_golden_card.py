@@ -69,6 +69,7 @@ def test_a_field_of_the_other_card_is_refused():
         ({"steps": 1000}, "steps"),
         ({"random": ["dropout"]}, "random"),
         ({"measured": {"gap_pct": 0.01}}, "measured.gap_pct"),
+        ({"parity": "0.1.0, certified"}, "parity"),
         ({"scope": "Good for FP8, too."}, "scope"),
     ],
 )

@@ -138,6 +138,8 @@ def test_a_card_of_another_judge_is_not_judged_again(
         (("card", "nowhere.zip"), "no such file"),
         (("card", "{bundle}", "--to", "card.md"), "expected a name such as card.yaml"),
         (("card", "{bundle}", "--markdown", "--json"), "exclude each other"),
+        (("card", "{bundle}", "--by", ""), "expected a name"),
+        (("card", "{bundle}", "--by", "x; recipe of nvfp4 bf16"), "expected a name"),
         (("verify", "{bundle}", "{bundle}"), "expected a bundle alone"),
         (("verify", "nowhere.yaml"), "cannot be read"),
         (("verify", "{empty}"), "is no card"),
