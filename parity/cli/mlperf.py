@@ -76,24 +76,19 @@ def judge_results(
         raise UsageError("--json and --markdown exclude each other; give only one of them")
     share = _share(margin)
     points = read_reference_points(Path(rcp))
-    results = [
-        result for folder in folders for result in judge_folders(Path(folder), points, share)
-    ]
-    if not results:
-        raise UsageError(
-            f"no folder has a run of {points[0].benchmark}; expected one, as {rcp} has its "
-            "reference convergence points"
-        )
+    judged = judge_folders([Path(folder) for folder in folders], points, share)
     about = f"Margin: {short_percent(share)} more samples than the reference. {NOTICE}"
-    rows = [_cells(result) for result in results]
+    if judged.left_out:
+        about += f" Left out, as runs of other benchmarks: {', '.join(judged.left_out)}."
+    rows = [_cells(result) for result in judged.results]
     if markdown:
         out.show(None, [*_markdown_table(rows), "", about])
     else:
-        document = convergence_document(points[0].benchmark, share, results)
+        document = convergence_document(points[0].benchmark, share, judged)
         out.show_rows(json_value(document), _HEADINGS, rows)
         if not out.as_json:
             print(about, file=sys.stderr)
-    return exit_code([{"verdict": result.answer.verdict} for result in results])
+    return exit_code([{"verdict": result.answer.verdict} for result in judged.results])
 
 
 def _share(margin: str) -> float:

@@ -14,12 +14,14 @@ from parity.judging.evaluations.convergence import (
     judge_convergence,
 )
 from parity.judging.evaluations.samples_to_target import Reached
+from parity.readers.errors import ReadError
 from parity.readers.logs.mlperf_convergence import (
     ConvergenceRun,
     ReferencePoint,
     convergence_runs,
-    missing_numbers,
 )
+from parity.readers.logs.mlperf_targets import TARGETS
+from parity.readers.logs.result_numbers import numbering_problem
 
 NOTICE = (
     "Not verified by MLCommons Association: no MLPerf result, and not the check of reference "
@@ -45,17 +47,45 @@ class ResultFolder:
     answer: ConvergenceVerdict
 
 
+@frozen
+class JudgedFolders:
+    """The folders with runs of the reference's benchmark, and those that have runs of others."""
+
+    results: list[ResultFolder]
+    left_out: list[str]
+
+
 def judge_folders(
-    folder: Path, points: Sequence[ReferencePoint], margin: float
-) -> list[ResultFolder]:
-    """A verdict for each folder with runs of the points' benchmark; ReadError for a file that
-    cannot be read. `margin` is a share of the reference's samples.
+    folders: Sequence[Path], points: Sequence[ReferencePoint], margin: float
+) -> JudgedFolders:
+    """A verdict for each folder in these with runs of the points' benchmark; ReadError for a file
+    that cannot be read, and for one of `folders` that has no such run. `margin` is a share of the
+    reference's samples.
     """
-    return [
-        _judged(place, runs, points, margin)
-        for place, runs in convergence_runs(folder).items()
-        if any(run.benchmark in (points[0].benchmark, None) for run in runs)
-    ]
+    results: list[ResultFolder] = []
+    left_out: list[str] = []
+    for folder in folders:
+        found = convergence_runs(folder)
+        here = [place for place, runs in found.items() if _has_benchmark(runs, points)]
+        if not here:
+            names = sorted({run.benchmark or "none" for runs in found.values() for run in runs})
+            raise ReadError(
+                f"{folder}: runs of {', '.join(names)}; expected runs of {points[0].benchmark}, "
+                "the benchmark of the reference convergence points; leave the folder out"
+            )
+        results += [_judged(place, found[place], points, margin) for place in here]
+        left_out += [str(place) for place in found if place not in here]
+    return JudgedFolders(results=results, left_out=left_out)
+
+
+def _has_benchmark(runs: Sequence[ConvergenceRun], points: Sequence[ReferencePoint]) -> bool:
+    """Whether a run may be of the benchmark: one that names none, or writes it in another way."""
+    names = {"" if run.benchmark is None else _letters(run.benchmark) for run in runs}
+    return not names.isdisjoint({"", _letters(points[0].benchmark)})
+
+
+def _letters(name: str) -> str:
+    return "".join(filter(str.isalnum, name.casefold()))
 
 
 def _judged(
@@ -103,21 +133,60 @@ def _problem(
             return f"{name} has no `run_stop`: is it whole?"
         if run.samples is None:
             return f"{name} has no evaluation"
-        if run.missed_target is not None:
-            loss, target = run.missed_target
-            return f"{name} ends at {loss:.4f} nats, above its target {target:g}"
+        if run.goes_on:
+            return f"{name} has more than one run"
     for fact in ("batch_size", "precision", "system"):
         values = {str(getattr(run, fact)) for run in runs}
         if len(values) > 1:
             return f"runs differ in {fact.replace('_', ' ')}: {', '.join(sorted(values))}"
-    if missing := missing_numbers(runs):
-        return f"run {missing[0]} is missing: were runs left out?"
-    seeds = Counter(run.seed for run in runs if run.seed is not None)
-    if repeated := [seed for seed, times in seeds.items() if times > 1]:
-        return f"seed {repeated[0]} was run twice"
+    problem = (
+        numbering_problem([run.path for run in runs])
+        or _repetition(runs)
+        or _missed_target(points[0].benchmark, runs)
+    )
+    if problem is not None:
+        return problem
+    at_this_size = [point.name for point in points if point.batch_size == runs[0].batch_size]
+    if len(at_this_size) > 1:
+        return f"the reference has {len(at_this_size)} points at this batch size: " + ", ".join(
+            at_this_size
+        )
     if reference is None:
         known = ", ".join(str(point.batch_size) for point in points)
         return f"no reference at batch size {runs[0].batch_size}; there is one at {known}"
+    return None
+
+
+def _repetition(runs: Sequence[ConvergenceRun]) -> str | None:
+    """A seed of two runs, or evaluations of two runs that agree in all digits."""
+    seeds = Counter(run.seed for run in runs if run.seed is not None)
+    if repeated := [seed for seed, times in seeds.items() if times > 1]:
+        return f"seed {repeated[0]} was run twice"
+    files: dict[str, str] = {}
+    for run in runs:
+        first = files.setdefault(repr(run.evaluations), run.path.name)
+        if first != run.path.name:
+            return f"{run.path.name} has the evaluations of {first}: is it a copy?"
+    return None
+
+
+def _missed_target(benchmark: str, runs: Sequence[ConvergenceRun]) -> str | None:
+    """Why a success of these runs is none: another target than the benchmark's, or a last
+    evaluation that does not reach it.
+    """
+    target = TARGETS.get(benchmark)
+    if target is None:
+        return f"the target of {benchmark} is not known; known are those of {', '.join(TARGETS)}"
+    for run in runs:
+        if run.target is not None and not target.is_stated(run.target):
+            return (
+                f"{run.path.name} has the target {run.target:g}; {benchmark} has {target.value:g}"
+            )
+        if run.status == "success" and not target.is_reached(run.evaluations[-1][1]):
+            return (
+                f"{run.path.name} ends at {run.evaluations[-1][1]:.5g}, which does not reach the "
+                f"target {target.value:g}"
+            )
     return None
 
 

@@ -1,9 +1,8 @@
 """Comparisons of MLPerf results with reference convergence points as JSON."""
 
-from collections.abc import Sequence
 from typing import Literal, TypedDict
 
-from parity.comparing.convergence import CONFIDENCE, NOTICE, ResultFolder
+from parity.comparing.convergence import CONFIDENCE, NOTICE, JudgedFolders, ResultFolder
 from parity.judging.decision import State
 
 
@@ -38,7 +37,7 @@ class ResultDocument(TypedDict):
 
 class ConvergenceDocument(TypedDict):
     """All folders; `margin` is a share of the reference's samples. `notice`: who did not verify
-    it.
+    it. `left_out`: folders with runs of other benchmarks.
     """
 
     schema: Literal["parity.convergence/1"]
@@ -47,10 +46,11 @@ class ConvergenceDocument(TypedDict):
     margin: float
     confidence: float
     results: list[ResultDocument]
+    left_out: list[str]
 
 
 def convergence_document(
-    benchmark: str, margin: float, results: Sequence[ResultFolder]
+    benchmark: str, margin: float, judged: JudgedFolders
 ) -> ConvergenceDocument:
     """The document of these results."""
     return ConvergenceDocument(
@@ -59,7 +59,8 @@ def convergence_document(
         notice=NOTICE,
         margin=margin,
         confidence=CONFIDENCE,
-        results=[_result(result) for result in results],
+        results=[_result(result) for result in judged.results],
+        left_out=judged.left_out,
     )
 
 

@@ -58,7 +58,7 @@ _SHOWN = {
     "submission_platform": "system",
 }
 _SUFFIXES = (".txt", ".log", ".out")
-_HEAD, _MOST_FILES = 1 << 16, 5000
+_BLOCK, _MOST_FILES = 1 << 20, 5000
 NamedSeries = dict[str, list[tuple[int, float]]]
 
 
@@ -141,15 +141,25 @@ def result_files(folder: Path) -> list[Path]:
     comparison can have.
     """
     found: list[Path] = []
-    for path in sorted(path for suffix in _SUFFIXES for path in folder.rglob(f"*{suffix}")):
-        with path.open("rb") as stream:
-            if MARK.encode() in stream.read(_HEAD):
-                found.append(path)
+    for path in sorted(folder.rglob("*.*")):
+        if path.suffix.casefold() in _SUFFIXES and path.is_file() and _has_event(path):
+            found.append(path)
         if len(found) > _MOST_FILES:
             raise ReadError(
                 f"{folder}: more than {_MOST_FILES:,} MLPerf logs; name the folder of one benchmark"
             )
     return found
+
+
+def _has_event(path: Path) -> bool:
+    """Whether a file has an event anywhere: much output may stand before the first one."""
+    mark, end = MARK.encode(), b""
+    with path.open("rb") as stream:
+        while block := stream.read(_BLOCK):
+            if mark in end + block:
+                return True
+            end = (end + block)[1 - len(mark) :]
+    return False
 
 
 def rows_of_folder(folder: Path) -> list[dict[str, object]]:

@@ -10,7 +10,6 @@ Source: mlperf_logging/rcp_checker and mlperf_logging/mllog (mlcommons/logging).
 
 import json
 import math
-from collections.abc import Sequence
 from pathlib import Path
 
 from parity.frozen import frozen
@@ -18,13 +17,12 @@ from parity.readers.columns.number import plain_number
 from parity.readers.errors import ReadError
 from parity.readers.files.text import read_text
 from parity.readers.logs.mlperf import (
-    BENCHMARKS_IN_NATS,
     mlperf_events,
     position_name,
     result_files,
 )
 
-_EVALUATION = "eval_accuracy"
+_EVALUATION, _START, _END = "eval_accuracy", "run_start", "run_stop"
 _PRECISIONS = ("lowest_numerical_precision_linear", "lowest_numerical_precision_in_linear")
 
 
@@ -33,8 +31,9 @@ class ConvergenceRun:
     """One run: what its log states, None where it does not, and how far it trained.
 
     `samples`: at its last evaluation; `last_gap`: since the evaluation before, or since the start;
-    both in samples, or epochs. `status`: of `run_stop`; None where the log has no end.
-    `missed_target`: the last loss (nats) and the target, of a run that succeeded above it.
+    both in samples, or epochs. `evaluations`: their places and values, NaN where one is no number.
+    `target`: as stated, NaN where it is no number. `status`: of `run_stop`; None where the log has
+    no end. `goes_on`: whether another run begins or ends behind it.
     """
 
     path: Path
@@ -47,7 +46,9 @@ class ConvergenceRun:
     status: str | None
     samples: float | None
     last_gap: float
-    missed_target: tuple[float, float] | None
+    evaluations: tuple[tuple[float, float], ...]
+    target: float | None
+    goes_on: bool
 
 
 @frozen
@@ -66,39 +67,45 @@ def read_convergence_run(path: Path) -> ConvergenceRun:
     text = read_text(str(path))
     position = position_name(text)
     stated: dict[str, object] = {}
-    places: list[float] = [0.0]
-    loss = status = None
+    evaluations: list[tuple[float, float]] = []
+    last = 0.0
+    status: str | None = None
+    goes_on = False
     for number, event in mlperf_events(text, str(path)):
         key, value, about = event.get("key"), event.get("value"), event.get("metadata")
         about = about if isinstance(about, dict) else {}
         if not isinstance(key, str):
             continue
-        if key == _EVALUATION:
+        if status is not None:
+            goes_on |= key == _START or (key == _END and str(about.get("status")) != status)
+        elif key == _EVALUATION:
             place = plain_number(about.get(position))
-            if place is None or not places[-1] < place < math.inf:
+            if place is None or not last < place < math.inf:
                 raise ReadError(
                     f"{path}, line {number}: an evaluation at {position} {about.get(position)!r}; "
-                    f"expected more than {places[-1]:g}, where the one before it was"
+                    f"expected more than {last:g}, where the one before it was"
                 )
-            places.append(place)
-            loss = plain_number(value)
-        elif key == "run_stop":
+            last = place
+            evaluations.append((place, _number(value)))
+        elif key == _END:
             status = str(about.get("status"))
-            break
         elif value is not None:
             stated.setdefault(key, value)
+    before = evaluations[-2][0] if len(evaluations) > 1 else 0.0
     return ConvergenceRun(
         path=path,
         benchmark=_text(stated, "submission_benchmark"),
         organization=_text(stated, "submission_org"),
         system=_text(stated, "submission_platform"),
         batch_size=_whole(stated.get("global_batch_size")),
-        seed=_text(stated, "seed"),
+        seed=_seed(stated.get("seed")),
         precision=_text(stated, *_PRECISIONS),
         status=status,
-        samples=places[-1] if len(places) > 1 else None,
-        last_gap=places[-1] - places[-2] if len(places) > 1 else 0.0,
-        missed_target=_missed_target(stated, status, loss),
+        samples=last or None,
+        last_gap=last - before,
+        evaluations=tuple(evaluations),
+        target=_number(stated["target_accuracy"]) if "target_accuracy" in stated else None,
+        goes_on=goes_on,
     )
 
 
@@ -122,7 +129,7 @@ def read_reference_points(path: Path) -> list[ReferencePoint]:
             ReferencePoint(
                 name=name,
                 benchmark=str(record["Benchmark"]),
-                batch_size=int(record["BS"]),
+                batch_size=_batch_size(record["BS"]),
                 precision=record.get("Precision"),
                 samples=tuple(map(_positive, record["Epochs to converge"])),
             )
@@ -141,6 +148,13 @@ def read_reference_points(path: Path) -> list[ReferencePoint]:
     return points
 
 
+def _batch_size(value: object) -> int:
+    number = _whole(value)
+    if number is None or number < 1:
+        raise ValueError(f"{value!r} in `BS`, which is no whole number above 0")
+    return number
+
+
 def _positive(value: object) -> float:
     number = plain_number(value)
     if number is None or not 0.0 < number < math.inf:
@@ -153,30 +167,18 @@ def _text(stated: dict[str, object], *keys: str) -> str | None:
     return found or None
 
 
+def _number(value: object) -> float:
+    number = plain_number(value)
+    return math.nan if number is None else number
+
+
+def _seed(value: object) -> str | None:
+    """A seed as text: 100.0 is the seed 100."""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return None if value in (None, "") else str(value)
+
+
 def _whole(value: object) -> int | None:
     number = plain_number(value)
-    return int(number) if number is not None and number == int(number) else None
-
-
-def _missed_target(
-    stated: dict[str, object], status: str | None, loss: float | None
-) -> tuple[float, float] | None:
-    """Only where lower is better is it known which side of the target is right."""
-    target = plain_number(stated.get("target_accuracy"))
-    if (
-        status != "success"
-        or target is None
-        or stated.get("submission_benchmark") not in BENCHMARKS_IN_NATS
-        or (loss is not None and loss <= target)
-    ):
-        return None
-    return (float("nan") if loss is None else loss), target
-
-
-def missing_numbers(runs: Sequence[ConvergenceRun]) -> list[int]:
-    """Numbers that the names of files skip: of `result_0.txt` and `result_2.txt` it is 1."""
-    digits = ["".join(filter(str.isdigit, run.path.stem.rpartition("_")[2])) for run in runs]
-    numbers = sorted({int(text) for text in digits if text})
-    if len(numbers) < len(runs):
-        return []
-    return sorted({*range(min(1, numbers[0]), numbers[-1])} - {*numbers})
+    return int(number) if number is not None and number.is_integer() else None

@@ -11,8 +11,8 @@ def event(key, value, **about):
     return f":::MLLOG {json.dumps({'key': key, 'value': value, 'metadata': about})}"
 
 
-def log(evaluations, *, status="success", last_loss=3.29, **facts):
-    """The log of a run with so many evaluations."""
+def log(evaluations, *, status="success", last_loss=3.29, noise=0.0, **facts):
+    """The log of a run with so many evaluations; `noise` is added to each but the last."""
     stated = {
         "submission_benchmark": "llama31_8b",
         "submission_platform": "8xB200",
@@ -23,7 +23,7 @@ def log(evaluations, *, status="success", last_loss=3.29, **facts):
     }
     lines = [event(key, value) for key, value in stated.items() if value is not None]
     for number in range(1, evaluations + 1):
-        loss = last_loss if number == evaluations else 3.31 + 1 / number
+        loss = last_loss if number == evaluations else 3.31 + 1 / number + noise
         lines.append(event("eval_accuracy", loss, samples_count=number * GRID))
     if status is not None:
         lines.append(event("run_stop", None, status=status))
@@ -36,7 +36,7 @@ def write_results(folder, evaluations, **changes):
     """
     folder.mkdir(parents=True, exist_ok=True)
     for number, count in enumerate(evaluations):
-        about = {"seed": 100 + number, **changes.get(f"run_{number}", {})}
+        about = {"seed": 100 + number, "noise": 1e-4 * number, **changes.get(f"run_{number}", {})}
         (folder / f"result_{number}.txt").write_text(log(count, **about))
     return folder
 

@@ -38,10 +38,15 @@ def test_a_folder_has_5000_mlperf_logs(
     assert is_refused(lambda: mlperf.result_files(tmp_path)) == refused
 
 
-@pytest.mark.parametrize(("blanks", "found"), [(0, 1), (1, 0)])
-def test_a_log_is_known_by_its_first_64_kibibytes(tmp_path: Path, blanks: int, found: int) -> None:
-    before = " " * (2**16 - len(mlperf.MARK) + blanks)
-    (tmp_path / "result_0.txt").write_text(before + mlperf.MARK)
+@pytest.mark.parametrize("end", [0, 1, 4, len(mlperf.MARK) - 1, len(mlperf.MARK)])
+@pytest.mark.parametrize("blocks", [1, 2])
+@pytest.mark.parametrize(("mark", "found"), [(mlperf.MARK, 1), (mlperf.MARK[1:], 0)])
+def test_a_log_is_known_by_an_event_wherever_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blocks: int, end: int, mark: str, found: int
+) -> None:
+    """The first event may stand across the border of two blocks of the file."""
+    monkeypatch.setattr(mlperf, "_BLOCK", 64)
+    (tmp_path / "result_0.txt").write_text(" " * (64 * blocks - end) + mark + "\n")
     assert len(mlperf.result_files(tmp_path)) == found
 
 

@@ -7,7 +7,6 @@ import pytest
 from parity.readers.errors import ReadError
 from parity.readers.logs.mlperf_convergence import (
     convergence_runs,
-    missing_numbers,
     read_convergence_run,
     read_reference_points,
 )
@@ -35,7 +34,7 @@ def test_a_run_converged_at_its_last_evaluation(read):
     run = read(log(13, seed=7))
     assert (run.samples, run.last_gap, run.status) == (13 * GRID, GRID, "success")
     assert (run.benchmark, run.batch_size, run.seed) == ("llama31_8b", 16, "7")
-    assert (run.precision, run.missed_target) == ("NVFP4", None)
+    assert (run.precision, run.target, run.goes_on) == ("NVFP4", TARGET, False)
 
 
 def test_evaluations_after_the_end_do_not_count(read):
@@ -53,22 +52,21 @@ def test_epochs_are_read_where_samples_are_not_counted(read):
 
 
 @pytest.mark.parametrize(
-    ("change", "missed"),
-    [
-        ({"last_loss": 3.2999}, None),
-        ({"last_loss": TARGET}, None),
-        ({"last_loss": 3.3001}, (3.3001, TARGET)),
-        ({"last_loss": 3.4, "status": "aborted"}, None),
-        ({"last_loss": 0.7, "submission_benchmark": "rgat", "target_accuracy": 0.72}, None),
-    ],
+    ("seed", "text"),
+    [(7, "7"), (7.0, "7"), ("7", "7"), (2**63 + 1, str(2**63 + 1)), (7.5, "7.5"), (None, None)],
 )
-def test_success_above_the_target_is_noticed_where_lower_is_better(read, change, missed):
-    assert read(log(13, **change)).missed_target == missed
+def test_a_seed_is_its_number(read, seed, text):
+    assert read(log(2, seed=seed)).seed == text
 
 
-def test_success_with_a_loss_that_is_nan_missed_its_target(read):
-    (loss, target) = read(log(13, last_loss=float("nan"))).missed_target
-    assert (loss != loss, target) == (True, TARGET)
+@pytest.mark.parametrize(("size", "whole"), [(16.0, 16), (16.5, None), (float("nan"), None)])
+def test_a_batch_size_is_a_whole_number(read, size, whole):
+    assert read(log(2, global_batch_size=size)).batch_size == whole
+
+
+def test_an_evaluation_that_is_no_number_is_nan(read):
+    ((place, value),) = read(log(1, last_loss="low")).evaluations
+    assert (place, value != value) == (GRID, True)
 
 
 @pytest.mark.parametrize("place", [0, -5, GRID, "x", float("nan"), float("inf"), None])
@@ -91,23 +89,6 @@ def test_a_folder_without_a_log_is_refused(tmp_path):
         convergence_runs(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("numbers", "missing"),
-    [
-        ((0, 1, 2), []),
-        ((1, 2, 3), []),
-        ((0, 2, 5), [1, 3, 4]),
-        ((2, 3), [1]),
-        ((10, 11), [*range(1, 10)]),
-    ],
-)
-def test_numbers_that_are_skipped(tmp_path, numbers, missing):
-    for number in numbers:
-        (tmp_path / f"result_{number}.txt").write_text(log(3))
-    (runs,) = convergence_runs(tmp_path).values()
-    assert missing_numbers(runs) == missing
-
-
 def test_reference_points_are_read(tmp_path):
     (point,) = read_reference_points(write_reference(tmp_path / "rcps.json", (13, 14)))
     assert (point.benchmark, point.batch_size, point.precision) == ("llama31_8b", 16, "BF16")
@@ -125,6 +106,9 @@ def test_reference_points_are_read(tmp_path):
         '{"a": {"Benchmark": "x", "BS": 16, "Epochs to converge": ["many"]}}',
         '{"a": {"Benchmark": "x", "BS": 16, "Epochs to converge": [0, 5]}}',
         '{"a": {"Benchmark": "x", "BS": 16, "Epochs to converge": [NaN, 5]}}',
+        '{"a": {"Benchmark": "x", "BS": 16.9, "Epochs to converge": [4, 5]}}',
+        '{"a": {"Benchmark": "x", "BS": 0, "Epochs to converge": [4, 5]}}',
+        '{"a": {"Benchmark": "x", "BS": Infinity, "Epochs to converge": [4, 5]}}',
     ],
 )
 def test_any_other_file_is_no_reference(tmp_path, text):
