@@ -165,6 +165,7 @@ _NO_LOSSES = _COUNTS | frozenset(
     (
         *("scale", "scaler", "std", "var", "acc", "accuracy", "grad", "norm", "time", "seconds"),
         *("best", "lowest", "target", "diff", "delta", "change", "ratio", "spike", "spikes"),
+        *("not", "no", "never", "without", "if", "skip", "check", "stop", "ignore", "guard"),
     )
 )
 """Words in the name of a column that has no loss of a step, though a loss is named in it."""

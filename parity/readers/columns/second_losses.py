@@ -147,7 +147,7 @@ def further_losses(
         not_finite=tuple(
             (name, number)
             for name, other in beside.items()
-            if (number := _not_finite(loss, name, other))
+            if says_loss(name) and (number := _not_finite(loss, other))
         ),
     )
 
@@ -194,10 +194,10 @@ def _has_nan(read: LossSeries, other: LossSeries) -> bool:
     return bool(np.isin(_due_keys(read, other), bad).any())
 
 
-def _not_finite(loss: LossSeries, name: str, other: LossSeries) -> int:
+def _not_finite(loss: LossSeries, other: LossSeries) -> int:
     """How many values of any further loss are NaN or infinite behind its first finite one, where
-    one is due, and not where the loss that was read is NaN, too. Of a held-out loss without a
-    finite value, those count that are written in rows of evaluations.
+    one is due, and not where the loss that was read is NaN, too. Of a loss without a
+    finite value, those count that are written in some rows alone, as an evaluation is.
     """
     is_finite = np.isfinite(other.values)
     read = _finite(loss)
@@ -206,7 +206,7 @@ def _not_finite(loss: LossSeries, name: str, other: LossSeries) -> int:
     bad = other.keys[~is_finite & ~np.isin(other.keys, loss.keys[~np.isfinite(loss.values)])]
     is_sparse = len(other.keys) <= _EVALUATED_SHARE * len(read.keys)
     if not is_finite.any():
-        return len(bad) if is_sparse and is_held_out(name) else 0
+        return len(bad) if is_sparse else 0
     bad = bad[bad > other.keys[np.argmax(is_finite)]]
     if not is_sparse and not _begins_at_every_point(other):
         bad = bad[np.isin(bad, _due_keys(read, other))]

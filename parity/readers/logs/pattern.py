@@ -28,7 +28,7 @@ from parity.readers.errors import ReadError
 from parity.readers.files.growing import GrowingLog
 from parity.readers.logs.lines.line import COLOUR, looked_at, numbered_lines
 from parity.readers.logs.lines.look_alikes import LookAlikes
-from parity.readers.logs.lines.said import says_not_finite
+from parity.readers.logs.lines.said import says_beside_loss, says_not_finite
 from parity.wording import did_you_mean
 
 PATTERN = "pattern"
@@ -171,6 +171,7 @@ def _found(
                     f"{source}, line {number}: the pattern finds {texts[quantity]!r:.60} as the "
                     f"{quantity}; expected a number"
                 )
+        alike.said_not_finite += has_loss and bool(says_beside_loss(line))
         yield number, {quantity: value for quantity, value in values.items() if value is not None}
 
 

@@ -42,6 +42,7 @@ from parity.readers.columns.names import (
 from parity.readers.columns.number import MISSING
 from parity.readers.logs.lines.line import EPOCH, LONGEST, LogLine, NumberPlace, looked_at
 from parity.readers.logs.lines.line_log import LineLog
+from parity.readers.logs.lines.said import says_beside_loss
 
 _RANK = re.compile(r"^\s*(?:\[(?:rank|default)?(\d+)\]:?|(\d+):(?=\s))", re.IGNORECASE)
 # No possessive quantifiers: Python 3.11 before 3.11.5 gets them wrong. What could be matched in
@@ -256,6 +257,9 @@ def read_line(line: str) -> LogLine | None:
         and bool(_EVALUATION & _words(text[: count.number[0]]))
     )
     values = pairs.values
+    says_nan = says_beside_loss(text) if _TRAINING & values.keys() else None
+    if says_nan is False:
+        values = _without_denied(values)
     if pairs.is_held_out or is_evaluation:
         values = _evaluation(values, text)
     count = None if is_evaluation else count
@@ -282,6 +286,7 @@ def read_line(line: str) -> LogLine | None:
         (count is not None and count.is_bar)
         or len(line) > LONGEST
         or leaves_out_nan
+        or says_nan is not None
         or any(map(_may_be_other, (*values.items(), *pairs.steps.items())))
     )
     return LogLine(
@@ -291,7 +296,7 @@ def read_line(line: str) -> LogLine | None:
         is_bar=count is not None and count.is_bar,
         values={name: _number(pair) for name, pair in values.items()},
         has_loss=has_loss,
-        leaves_out_nan=leaves_out_nan,
+        leaves_out_nan=leaves_out_nan or bool(says_nan),
         places=None if is_open else places,
         fixed=fixed,
         epoch=None if epoch is None else _number(epoch),
@@ -336,6 +341,18 @@ def _are_one(first: str, second: str) -> bool:
     return math.isnan(number) or math.isclose(
         number, other, rel_tol=_ROUNDED, abs_tol=0.51 * 10.0**-decimals
     )
+
+
+def _without_denied(values: Mapping[str, re.Match[str]]) -> dict[str, re.Match[str]]:
+    """The numbers of a line without those of further losses that it says are not NaN, such as "loss
+    is not NaN".
+    """
+    first = min(_TRAINING & values.keys(), key=lambda name: values[name].start())
+    return {
+        name: pair
+        for name, pair in values.items()
+        if name == first or not is_other_loss(name) or math.isfinite(_number(pair))
+    }
 
 
 def _micro_step(steps: Mapping[str, re.Match[str]]) -> re.Match[str] | None:

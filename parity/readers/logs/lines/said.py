@@ -1,6 +1,6 @@
 """Lines in which a trainer says in words that a loss was not finite: it stopped, or left a batch
-out, and may print no step with that loss. Signs in place of a number that no field holds say it,
-too; "-" and "?" may say that there is none.
+out, and may print no step with that loss, or one with a finite mean of the others.
+Signs in place of a number that no field holds say it, too; "-" and "?" may say that there is none.
 """
 
 import functools
@@ -17,11 +17,30 @@ _SAID = re.compile(
     rf"|{_LOSS}['\"]?\s{{0,9}}[:=]?\s{{0,9}}{_SIGNS}",
     re.IGNORECASE,
 )
+_BESIDE_LOSS = re.compile(
+    # not "grad_norm nan loss 2.5"
+    rf"{_LOSS}{_BETWEEN}\b{_NOT_FINITE}\b"
+    rf"|\b{_NOT_FINITE}\b{_BETWEEN}{_LOSS}(?!\s{{0,9}}[:=]?\s{{0,9}}[-+]?\d{{0,9}}\.\d)"
+    rf"|\b{_NOT_FINITE} (?:in|on|at) \d{{1,9}}(?: of |/)\d{{1,9}} (?:ranks|gpus|workers|processes)"
+    rf"|\blosses\b[\s:=\[(]{{1,5}}[-+\d.e, /;]{{1,400}}\b{_NOT_FINITE}\b"
+    rf"|\bloss\s?\[[-+\d.e, /;]{{1,400}}\b{_NOT_FINITE}\b"
+    rf"|\braw\s?[:=]\s?{_NOT_FINITE}\b",
+    re.IGNORECASE,
+)
+"""What says so on a line with a finite loss, which may be the mean of the others."""
 _MARKS = ("nan", "inf", "finite", "**", "∞", "#", "overflow", "undefined")
 """One of them is in each line that says so, in lower case: faster than to search each."""
 _DENIED = re.compile(
     r"\b(?:no|without|zero|if|when|whether|on|for|checks?|checking|(?:to|will|would|may|can)\s\w+)"
-    rf"\s(?:a\s|any\s)?{_NOT_FINITE}\b",
+    rf"\s(?:a\s|any\s)?{_NOT_FINITE}\b"
+    rf"|\b(?:not|never|isn't|wasn't)(?:\s(?:a|any|be|been|became|become|was|were))?\s{_NOT_FINITE}\b"
+    rf"|\b(?:skip|ignore|check|stop|raise|abort|detect|allow|handle|filter|drop|mask)"
+    rf"(?: on| for)? {_NOT_FINITE} loss(?:es)?\s?['\"]?\s?[:=]"
+    rf"|\b{_NOT_FINITE}[^|,;]{{0,30}}[:=]\s?['\"]?(?:false|no|none|off|never)\b"
+    rf"|\b{_NOT_FINITE} loss(?:es)? (?:will|would|may|can|must|should|are)\b"
+    rf"|\b{_NOT_FINITE}(?: loss)?(?:\W{_NOT_FINITE})? "
+    r"(?:guard|check|checks|checker|detection|detector|filter|policy|handling|watchdog)\b"
+    r"|\bnan to num\b",
     re.IGNORECASE,
 )
 """What may be said of losses that are finite, or of what would be done."""
@@ -89,11 +108,26 @@ def _name_words(name: str) -> set[str]:
 
 def says_not_finite(line: str) -> bool:
     """Whether a line without a training loss says that one was NaN or infinite."""
+    return bool(_says(_SAID, line))
+
+
+def says_beside_loss(line: str) -> bool | None:
+    """Whether a line with a finite training loss says that another one was NaN or infinite; None
+    where no other digits could say so.
+    """
+    return _says(_BESIDE_LOSS, line)
+
+
+def _says(words: re.Pattern[str], line: str) -> bool | None:
+    """Whether a line says that a loss was not finite, False where it says so of none."""
     plain = line.lower().replace("_", " ")
     if not any(mark in plain for mark in _MARKS):
+        return None
+    said = words.search(plain)
+    if said is None:
+        return None
+    if _DENIED.search(plain) is not None:
         return False
-    said = _SAID.search(plain)
-    if said is None or _DENIED.search(plain) is not None:
-        return False
-    near = plain[max(0, said.start() - _NEAR) : said.end() + _NEAR]
-    return _NONE.search(near) is None and not HELD_OUT & set(re.findall("[a-z]+", plain))
+    none = _NONE.search(plain, max(0, said.start() - _NEAR))
+    has_none = none is not None and none.start() < said.end() + _NEAR
+    return not has_none and not HELD_OUT & set(re.findall("[a-z]+", plain))

@@ -8,8 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity.judging.curves.curve import LINES_UNREAD, SAID_NOT_FINITE, Curve
+from parity.judging.curves.curve import (
+    LINES_UNREAD,
+    LOSSES_NOT_FINITE,
+    SAID_NOT_FINITE,
+    Curve,
+)
 from parity.readers import read_run
+from parity.readers.errors import TwoLossesError
 from parity.readers.logs.lines.said import says_not_finite
 from parity.readers.logs.pattern import PATTERN
 
@@ -143,6 +149,65 @@ def test_a_sign_in_place_of_a_loss_is_a_line_that_was_not_read(sign: str, tmp_pa
     path = tmp_path / "train.log"
     path.write_text("".join(f"step {step} loss {x}\n" for step, x in enumerate(losses, 1)))
     assert read_run(str(path)).context[LINES_UNREAD] == "4"
+
+
+BESIDE = [
+    "NaN loss on 3 of 8 ranks",
+    "loss is nan on rank 3",
+    "[NaN in 3/8 ranks]",
+    "(excl. 3 nan losses)",
+    "skipped (loss nan)",
+    "loss was NaN, using previous value",
+    "raw=nan",
+    "micro losses: 2.1 nan 2.2 2.0",
+    "per-rank loss [2.1, nan, 2.0]",
+    "3 of 64 losses NaN",
+]
+NOT_BESIDE = [
+    "loss is not NaN",
+    "nan_loss=False",
+    "skip_nan_loss=True",
+    "NaN losses so far: none",
+    "0 of 64 losses NaN",
+    '"loss_is_finite": true',
+    "loss never became nan",
+    "nan_to_num(loss) active",
+    "WARNING: NaN losses will be skipped",
+    "[NaN in 0/8 ranks]",
+    "nan/inf check passed",
+    "nan loss guard: on",
+    "micro losses: 2.1 2.3 2.2 2.0",
+    "grad_norm: nan",
+    "raw=2.5",
+]
+
+
+@pytest.mark.parametrize("words", [*BESIDE, *NOT_BESIDE])
+@pytest.mark.parametrize("pattern", [None, r"step (?P<step>\d+) \| loss (?P<loss>\S+)"])
+def test_words_on_a_line_with_a_finite_loss(
+    words: str, pattern: str | None, tmp_path: Path
+) -> None:
+    lines = [
+        f"step {step} | loss {3 - step / 100:.4f} | lr 1e-3 | {words if step == 9 else 'ok'}"
+        for step in range(1, 13)
+    ]
+    path = tmp_path / "train.log"
+    path.write_text("\n".join([*lines, ""]))
+    run = read_run(str(path), columns={} if pattern is None else {PATTERN: pattern})
+    assert np.isfinite(run.loss).all()
+    facts = {SAID_NOT_FINITE, LOSSES_NOT_FINITE} & run.context.keys()
+    assert bool(facts) == (words in BESIDE)
+
+
+@pytest.mark.parametrize("words", ["reverted: loss=nan", "rank losses: 2.1/nan/2.0"])
+def test_a_second_number_on_a_line_is_asked_about_unless_a_pattern_says_which(
+    words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(TwoLossesError):
+        read(tmp_path, f"step 12 loss 2.8800 lr 1e-3 | {words}")
+    pattern = r"step (?P<step>\d+) loss (?P<loss>\S+) lr"
+    run = read(tmp_path, f"step 12 loss 2.8800 lr 1e-3 | {words}", **{PATTERN: pattern})
+    assert run.context[SAID_NOT_FINITE] == "1"
 
 
 RECORDS = [
