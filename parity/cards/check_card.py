@@ -30,6 +30,7 @@ _ABSOLUTE_TOLERANCE = 1e-12  # nats, of a gap of zero
 _MAX_DIFFERENCES = 100
 _NO_RECORD = "on no record"
 _ON_SERVER = "only the server knows it; give the id of the job"
+_STATED = ("random", "container", "hardware", "data")
 
 
 @frozen
@@ -100,9 +101,23 @@ def check_golden_card(card: GoldenCard, recomputed: GoldenCard) -> CardCheck:
         stated,
         expected,
         [*_golden_contradictions(card)],
-        lambda place: _NO_RECORD if place == ("parity",) else "",
+        lambda place: _beyond_golden_check(place, stated, expected),
         agreed="verified",
     )
+
+
+def _beyond_golden_check(place: Place, stated: Leaves, expected: Leaves) -> str:
+    """Why a run and its goldens say nothing of a field; "" where they do. A golden has the recipe;
+    a restart, which has no golden, shows what changed and where.
+    """
+    if place == ("parity",):
+        return _NO_RECORD
+    is_restart = not expected["goldens",]
+    statements = {*_STATED, *(("recipe",) if is_restart else ("changed", "fork"))}
+    value = stated.get(place)
+    if place[0] in statements and value not in (None, []) and value == expected.get(place):
+        return "as the card states it; the check was made again with it"
+    return ""
 
 
 def check_golden_alone(card: GoldenCard) -> CardCheck:

@@ -6,13 +6,14 @@ from typing import Annotated, TypedDict
 
 import typer
 
+from parity.cli.cards.evidence import BUNDLE_HAS_ALL
 from parity.cli.cards.verify_card import is_card, verify_card
 from parity.cli.compare.comparisons import ComparisonRequest, Evidence
 from parity.cli.inputs.arm_options import ArmOptions
 from parity.cli.inputs.policy import PolicyOptions
 from parity.cli.inputs.table_arms import TableOptions
 from parity.cli.terminal.option_words import OUTPUT, POLICY
-from parity.cli.terminal.options import argument, basic, flag, flat, option
+from parity.cli.terminal.options import argument, basic, flag, flat, option, refuse
 from parity.cli.terminal.output import print_json
 from parity.cli.terminal.shared_options import Server
 from parity.cli.terminal.wrong_calls import UsageError
@@ -54,21 +55,22 @@ def verify_file(
     made it; 3 for a card without evidence.
     """
     first, *rest = what
+    request = ComparisonRequest(
+        runs=rest,
+        stated=stated,
+        table=table,
+        policy_options=policy_options,
+        evidence=evidence,
+        look=look,
+    )
     if is_card(first):
-        request = ComparisonRequest(
-            runs=rest,
-            stated=stated,
-            table=table,
-            policy_options=policy_options,
-            evidence=evidence,
-            look=look,
-        )
         return verify_card(first, request, server, as_json=as_json)
     if rest:
         raise UsageError(
             f"{first}: not a card, and only a card has further evidence; expected a bundle alone, "
             "or a card such as card.yaml first"
         )
+    refuse(request.given(), BUNDLE_HAS_ALL)
     return _verify_bundle(first, as_json=as_json)
 
 

@@ -9,6 +9,7 @@ from parity.cards.card import JOB_ID, Card, CardSignOff
 from parity.cards.make_card import ServerFacts, ended_sign_offs, make_card
 from parity.cli.compare.comparisons import ComparisonRequest, comparison_requests
 from parity.cli.compare.read_comparison import CurveComparison, read_comparison
+from parity.cli.terminal.options import refuse
 from parity.cli.terminal.shared_options import Server
 from parity.cli.terminal.wrong_calls import UsageError
 from parity.frozen import frozen
@@ -22,6 +23,12 @@ from parity.judging.curves.curve import CurveError
 from parity.version import JUDGE_VERSION
 
 _ONE_COMPARISON = "a card holds one comparison"
+_HAS_ALL = (
+    "whose policy and statements are fixed; remove it, or give the runs that it applies to in "
+    "place of the"
+)
+BUNDLE_HAS_ALL = f"is not used with a bundle, {_HAS_ALL} bundle"
+_JOB_HAS_ALL = f"is not used with a job, {_HAS_ALL} job"
 
 
 @frozen
@@ -46,8 +53,10 @@ def card_of_evidence(
     if len(request.runs) == 1:
         (one,) = request.runs
         if JOB_ID.fullmatch(one) and not Path(one).exists():
+            refuse(request.given(), _JOB_HAS_ALL)
             return _of_job(one, server, by)
         if zipfile.is_zipfile(one):
+            refuse(request.given(), BUNDLE_HAS_ALL)
             return _of_bundle(one, by)
         if one.endswith(".zip"):
             problem = "not a zip file" if Path(one).is_file() else "no such file"

@@ -22,6 +22,7 @@ from parity.cli.compare.comparisons import ComparisonRequest
 from parity.cli.golden.files import run_and_goldens
 from parity.cli.golden.on_server import is_kept
 from parity.cli.inputs.columns import stated_columns
+from parity.cli.terminal.options import refuse
 from parity.cli.terminal.output import print_json, print_lines
 from parity.cli.terminal.shared_options import Server
 from parity.cli.terminal.wrong_calls import UsageError
@@ -50,6 +51,11 @@ _OPTIONS = {
     "start": "--start",
 }
 """The options of `parity compare` that state a fact."""
+_COLUMN_OPTIONS = ("column", "pattern")
+_NEEDS_RUNS = "is not used without evidence; add the runs that it applies to, or remove it"
+_CARD_HAS_ALL = (
+    "is not used with the card of a golden check, which has all that was stated; remove it"
+)
 
 
 class CardCheckDocument(TypedDict):
@@ -110,6 +116,7 @@ def _check(card: AnyCard, request: ComparisonRequest, server: Server) -> CardChe
     if isinstance(card, GoldenCard):
         return _check_golden(card, request)
     if not request.runs:
+        refuse(request.given(), _NEEDS_RUNS)
         return check_alone(card)
     found = card_of_evidence(request, server)
     if found.card is None:
@@ -122,8 +129,11 @@ def _check(card: AnyCard, request: ComparisonRequest, server: Server) -> CardChe
 def _check_golden(card: GoldenCard, request: ComparisonRequest) -> CardCheck:
     """A golden check made again, with what the card says was stated."""
     files = request.runs
+    options = request.given()
     if not files:
+        refuse(options, _NEEDS_RUNS)
         return check_golden_alone(card)
+    refuse({name: options[name] for name in options if name not in _COLUMN_OPTIONS}, _CARD_HAS_ALL)
     is_restart = len(files) == 1 and card.changed == "resume"
     run, goldens = (files[0], []) if is_restart else run_and_goldens(files)
     if kept := next(filter(is_kept, goldens), None):

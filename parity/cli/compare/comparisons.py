@@ -64,6 +64,12 @@ class ComparisonRequest:
     evidence: Evidence
     look: int
 
+    def given(self) -> dict[str, str]:
+        """The options that were given, as they are typed, by field."""
+        groups = (self.stated, self.table, self.policy_options, self.evidence)
+        typed = {name: option for group in groups for name, option in group.given().items()}
+        return typed if self.look == 1 else {**typed, "look": "--look"}
+
 
 def comparison_requests(typed: ComparisonRequest) -> Mapping[str, ComparisonRequest]:
     """The comparisons that a call asks for, by name: the one that is typed, or those below

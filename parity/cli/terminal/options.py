@@ -68,17 +68,21 @@ class Options:
         ]
 
     def given(self, *names: str) -> dict[str, str]:
-        """The options that were given, of those named by their fields, or of all: as they are
-        typed, by field.
+        """The options with another value than their default, of those named by their fields, or of
+        all: as they are typed, by field.
         """
         every = {option_field.name: option_field for option_field in fields(self)}
         return {
-            name: _typed(every[name]) for name in names or every if _is_given(getattr(self, name))
+            name: _typed(every[name])
+            for name in names or every
+            if getattr(self, name) != _default(every[name])
         }
 
 
-def _is_given(value: object) -> bool:
-    return value is not None and value is not False and value != []
+def _default(option_field: Field[Any]) -> object:
+    """The value of an option that was not given."""
+    factory = option_field.default_factory
+    return option_field.default if factory is MISSING else factory()
 
 
 def _typed(option_field: Field[Any]) -> str:

@@ -722,8 +722,10 @@ MISTAKES = [
     (
         "verify a.zip b.zip",
         2,
-        "a.zip: not a card, and only a card has further evidence; expected a bundle alone, or a "
-        "card such as card.yaml first",
+        (
+            "a.zip: not a card, and only a card has further evidence; expected a bundle alone, or "
+            "a card such as card.yaml first"
+        ),
     ),
     (
         "plan --level 2.7 --planned-steps 1000 --profile noise-floor",

@@ -75,6 +75,43 @@ def test_a_card_differs_from_another_bundle_and_from_other_options(
     assert {"policy.margin", "evidence_sha256", "candidates.mxfp8.margin.nats"} <= named
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--margin", "50%"),
+        ("--recipe", "mxfp8=bf16"),
+        ("--planned-steps", "9"),
+        ("--full-run-hours", "9"),
+        ("--at", "1400"),
+        ("--devices", "8"),
+        ("--look", "2", "--looks", "2"),
+    ],
+)
+@pytest.mark.parametrize(
+    "command", ["card BUNDLE", "verify CARD BUNDLE", "verify BUNDLE", "verify CARD"]
+)
+def test_an_option_that_a_bundle_does_not_use_is_refused(
+    command: str,
+    options: tuple[str, ...],
+    tmp_path: Path,
+    bundle: Callable[..., str],
+    run: Run,
+) -> None:
+    card, evidence = str(tmp_path / "card.yaml"), bundle("mxfp8")
+    run("card", evidence, "--to", card)
+    words = command.replace("CARD", card).replace("BUNDLE", evidence).split()
+    code, out, err = run(*words, *options)
+    assert (code, out) == (2, "")
+    assert any(f"{option} is not used with" in err for option in options)
+
+
+def test_an_option_beside_the_id_of_a_job_is_refused_before_the_server_is_asked(run: Run) -> None:
+    code, _, err = run(
+        "card", "j0000000000001-0000000001", "--margin", "50%", "--server", "http://nowhere.invalid"
+    )
+    assert (code, "--margin is not used with a job" in err) == (2, True)
+
+
 def test_a_card_without_evidence_is_not_verified(
     tmp_path: Path, bundle: Callable[..., str], run: Run
 ) -> None:

@@ -36,6 +36,32 @@ def test_a_check_is_made_again_with_what_was_stated(
     assert (document["result"], document["made_by_judge"]) == ("verified", None)
 
 
+def test_what_was_stated_of_the_run_is_not_verified(golden: str, tmp_path: Path, run: Run) -> None:
+    card = tmp_path / "card.yaml"
+    stated = ("--changed", "container", "--container", "26.06", "--hardware", "H100")
+    run("golden", "check", NEW, golden, *stated, "--card", str(card))
+    card.write_text(card.read_text().replace("26.06", "26.07, checked by NVIDIA"))
+    document = json.loads(run("verify", str(card), NEW, golden, "--json")[1])
+    places = {line.partition(": ")[0] for line in document["not_verified"]}
+    assert places == {"parity", "changed", "container", "hardware"}
+    assert not places & {*document["verified"]}
+    assert {"recipe", "run_sha256", "answer"} <= {*document["verified"]}
+
+
+@pytest.mark.parametrize("runs", [(), (NEW,)])
+def test_an_option_beside_a_golden_card_is_refused(
+    runs: tuple[str, ...], golden: str, tmp_path: Path, run: Run
+) -> None:
+    """But for the names of columns, which the card does not have."""
+    card = str(tmp_path / "card.yaml")
+    run("golden", "check", NEW, golden, "--card", card)
+    files = (*runs, golden) if runs else ()
+    code, _, err = run("verify", card, *files, "--margin", "1%")
+    assert (code, "--margin is not used" in err) == (2, True)
+    named = run("verify", card, *files, "--column", "loss=loss")[0]
+    assert named == (0 if runs else 2)
+
+
 def test_a_card_of_a_servers_golden_needs_its_file(golden: str, tmp_path: Path, run: Run) -> None:
     card = str(tmp_path / "card.yaml")
     code, _, err = run("golden", "check", NEW, "server:tiny", "--card", card)
