@@ -40,7 +40,12 @@ from parity.judging.curves.independence import (
     shared_start,
 )
 from parity.judging.curves.mismatch import Mismatch, find_mismatch
-from parity.judging.curves.points_in_one_arm import Lacking, lacking_points
+from parity.judging.curves.points_in_one_arm import (
+    EarlyHole,
+    Lacking,
+    early_hole,
+    lacking_points,
+)
 from parity.judging.curves.related_pairs import pairs_to_test
 from parity.judging.curves.resolution import MAX_NOISE_RATIO, Resolution, noise_ratio, resolution
 from parity.judging.curves.schedule import ScheduleState, log_slope, schedule_state
@@ -84,8 +89,8 @@ class Measurements:
     `smoothing_bias` (n,) is what averages in the candidate's log could add to its losses at the
     window's common steps, nats; None where the log holds no averages. `r_hidden` is the correlation
     of batches that can't be shown to be equal or others. `lacking` is what baseline and candidate
-    alone lack of their grids; `parts_late` is whether both logs begin late, with nearly equal
-    losses.
+    alone lack of their grids, `early_holes` what they lack before the window; `parts_late` is
+    whether both logs begin late, with nearly equal losses.
     """
 
     compares: Comparison
@@ -110,6 +115,7 @@ class Measurements:
     same_first_batch: bool
     smoothing_bias: FloatArray | None
     lacking: tuple[Lacking, Lacking]
+    early_holes: tuple[EarlyHole, EarlyHole]
     parts_late: bool
     mismatch: Mismatch
     equal_start: EqualStart | None
@@ -242,6 +248,10 @@ def measure(
         lacking=(
             lacking_points(*arms.both_runs, window),
             lacking_points(*arms.both_runs[::-1], window),
+        ),
+        early_holes=(
+            early_hole(*arms.both_runs, window),
+            early_hole(*arms.both_runs[::-1], window),
         ),
         parts_late=parts_late(arms, aligned, window),
         mismatch=find_mismatch(*arms.both_runs, aligned, r_pair, resolved.rounding_step),

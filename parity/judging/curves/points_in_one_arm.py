@@ -4,9 +4,12 @@ A logger that skips the steps at which a run spiked makes such a log. What was n
 known, so for a pass each such point counts as the highest that the arm shows: its highest residual
 over its trend in the window, for the candidate, or its lowest, for the baseline. Different
 intervals of logging lack nothing: each arm has its own grid.
+
+Before the window a NaN would block a pass, too, so a hole counts there: a distance of steps that is
+far longer than those around it, as one interval of logging that follows another is not.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import reduce
 
 import numpy as np
@@ -17,6 +20,8 @@ from parity.judging.curves.spikes import stretches
 from parity.judging.curves.window import Window, detrended
 
 MOST_MISSING = 10  # of the points that are there
+_AROUND = 5  # distances on each side of one, which show what is usual there
+_FAR_LONGER = 4.0  # than the usual distance
 
 
 @frozen
@@ -27,6 +32,53 @@ class Lacking:
 
     points: int = 0
     longest: int = 0
+
+
+@frozen
+class EarlyHole:
+    """The longest hole of one arm alone that begins before the window: how many `points` the other
+    arm has there, after which step, and their share of all its points up to the window's end.
+    """
+
+    points: int = 0
+    after: int = 0
+    share: float = 0.0
+
+
+def early_hole(runs: Sequence[Curve], others: Sequence[Curve], window: Window) -> EarlyHole:
+    """The longest hole of the runs of one arm before the window, in points that all `others`
+    have.
+    """
+    holes = [(begins, ends) for begins, ends in _far_apart(runs, window) if len(begins)]
+    if not holes:
+        return EarlyHole()
+    begins, ends = (np.concatenate(sides) for sides in zip(*holes, strict=True))
+    there = reduce(np.intersect1d, [run.steps for run in others])
+    there = there[: int(np.searchsorted(there, window.last, side="right"))]
+    numbers = np.searchsorted(there, ends) - np.searchsorted(there, begins, side="right")
+    at = int(np.argmax(numbers))
+    points = int(numbers[at])
+    if points <= 0:
+        return EarlyHole()
+    return EarlyHole(points=points, after=int(begins[at]), share=points / len(there))
+
+
+def _far_apart(runs: Sequence[Curve], window: Window) -> Iterator[tuple[IntArray, IntArray]]:
+    """Of each run the steps (h,) before the window after which the next ones (h,) are far."""
+    for run in runs:
+        distances = np.diff(run.steps)
+        early = distances[: int(np.searchsorted(run.steps[:-1], window.first))]
+        if not len(early):
+            continue
+        long = np.flatnonzero(early > _FAR_LONGER * distances.min()).tolist()
+        far = [at for at in long if distances[at] > _FAR_LONGER * _usual_around(distances, at)]
+        yield run.steps[far], run.steps[[at + 1 for at in far]]
+
+
+def _usual_around(distances: IntArray, at: int) -> float:
+    """The usual one of the distances on either side of one, the longer of the two sides."""
+    sides = (distances[max(0, at - _AROUND) : at], distances[at + 1 : at + 1 + _AROUND])
+    return max(float(np.median(side)) for side in sides if len(side))
 
 
 def lacking_points(runs: Sequence[Curve], others: Sequence[Curve], window: Window) -> Lacking:

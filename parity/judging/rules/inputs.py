@@ -19,7 +19,8 @@ MAX_COUNTED = 10**15  # beyond the tokens of any training, and far beyond its st
 MIN_LEVEL_NATS, MAX_LEVEL_NATS = 0.3, 20.0
 
 # Points that one arm alone lacks, as shares of the window's points (in a row, and in all) and as a
-# number; fewer missing points are no reason by themselves and widen the interval.
+# number; before the window in a row alone, as a share of the run's points. Fewer missing points are
+# no reason by themselves, and in the window they widen the interval.
 HOLE_IN_ONE_ARM, LACKING_IN_ONE_ARM, FEWEST_LACKING = 0.015, 0.03, 3
 
 
@@ -152,6 +153,12 @@ def points_in_one_arm(measurements: Measurements) -> str | None:
             f"The log of {arm.name} alone lacks {points} in the window: what happened there is not "
             "known."
         )
+    for arm, hole in zip(measurements.arms.both, measurements.early_holes, strict=True):
+        if hole.points >= FEWEST_LACKING and hole.share >= HOLE_IN_ONE_ARM:
+            return (
+                f"The log of {arm.name} alone lacks {count(hole.points, 'point')} after step "
+                f"{hole.after:,}: what happened there is not known."
+            )
     return None
 
 

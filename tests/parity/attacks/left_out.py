@@ -152,6 +152,22 @@ ATTACKS = (
         ),
     ),
     Attack(
+        what="3 % of the run missing before the window in the candidate alone",
+        build=cand_is(lambda run: without(run, 0.5, 0.53)),
+        codes=("POINTS_IN_ONE_ARM",),
+        twin="the same points missing in both arms",
+        honest=lambda runs: Case(
+            base=[without(runs[0], 0.5, 0.53)], cand=[without(runs[1], 0.5, 0.53)]
+        ),
+    ),
+    Attack(
+        what="3 % of the run missing before the window in the baseline alone",
+        build=lambda runs: Case(base=[without(runs[0], 0.2, 0.23)], cand=[runs[1]]),
+        codes=("POINTS_IN_ONE_ARM",),
+        twin="1 % missing there, as where a run was resumed",
+        honest=lambda runs: Case(base=[without(runs[0], 0.2, 0.21)], cand=[runs[1]]),
+    ),
+    Attack(
         what="a candidate's log that begins at 79 % of the plan",
         build=cand_is(from_share(0.79)),
         codes=("LOG_STARTS_LATE",),

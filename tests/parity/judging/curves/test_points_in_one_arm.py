@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 
 from parity.judging.curves.curve import Curve, curve_from_arrays
-from parity.judging.curves.points_in_one_arm import lacking_points, missing_steps
+from parity.judging.curves.points_in_one_arm import (
+    EarlyHole,
+    early_hole,
+    lacking_points,
+    missing_steps,
+)
 from parity.judging.curves.window import make_window
 
 WINDOW = make_window(1000, 0, 0.2, "declared")
@@ -46,3 +51,36 @@ def test_what_both_arms_lack_no_arm_lacks_alone() -> None:
     assert (lacking.points, lacking.longest) == (3, 2)
     assert lacking_points([base], [cand], WINDOW).points == 0
     assert lacking_points([cand], [cand], WINDOW).points == 0
+
+
+def without(first: int, last: int) -> Curve:
+    return logged([step for step in range(1000) if not first <= step <= last])
+
+
+@pytest.mark.parametrize(("first", "last"), [(300, 349), (700, 749), (1, 50), (780, 829)])
+def test_a_hole_before_the_window_is_what_the_other_arm_has_there(first: int, last: int) -> None:
+    whole = logged(range(1000))
+    hole = early_hole([whole, without(first, last)], [whole], WINDOW)
+    assert hole == EarlyHole(points=50, after=first - 1, share=0.05)
+    assert early_hole([whole], [without(first, last)], WINDOW) == EarlyHole()
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [*range(100), *range(100, 1000, 10)],
+        [*range(0, 500, 10), *range(500, 1000)],
+        range(200, 1000),
+        range(9, 1000, 10),
+        range(950),
+        [5],
+    ],
+)
+def test_another_interval_or_a_late_begin_is_no_hole(steps: object) -> None:
+    whole = logged(range(1000))
+    assert early_hole([logged(steps)], [whole], WINDOW) == EarlyHole()
+    assert early_hole([logged(steps), whole], [whole], WINDOW) == EarlyHole()
+
+
+def test_what_both_arms_lack_before_the_window_is_no_hole() -> None:
+    assert early_hole([without(300, 349)], [without(290, 359)], WINDOW) == EarlyHole()

@@ -14,7 +14,7 @@ import pytest
 from parity.judging.curves.alignment import Aligned
 from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.curves.mismatch import FirstGap, Mismatch
-from parity.judging.curves.points_in_one_arm import Lacking
+from parity.judging.curves.points_in_one_arm import EarlyHole, Lacking
 from parity.judging.curves.spikes import Spikes
 from parity.judging.curves.step_noise import StandardError
 from parity.judging.decide import decide
@@ -136,6 +136,20 @@ def test_an_arm_that_lacks_many_points_alone_does_not_pass(
     lacking = [Lacking(), Lacking()]
     lacking[arm] = Lacking(points=points, longest=in_a_row)
     code = first(honest, lacking=tuple(lacking))
+    assert code == ("POINTS_IN_ONE_ARM" if decides else "WITHIN_MARGIN")
+
+
+@pytest.mark.parametrize("arm", [0, 1])
+@pytest.mark.parametrize(
+    ("points", "share", "decides"),
+    [(3, 0.015, True), (3, 0.0149, False), (2, 0.5, False), (30, 0.015, True)],
+)
+def test_a_hole_before_the_window_decides_from_three_points_and_a_share(
+    arm: int, points: int, share: float, decides: bool, honest: Measurements
+) -> None:
+    holes = [EarlyHole(), EarlyHole()]
+    holes[arm] = EarlyHole(points=points, after=100, share=share)
+    code = first(honest, early_holes=tuple(holes))
     assert code == ("POINTS_IN_ONE_ARM" if decides else "WITHIN_MARGIN")
 
 
