@@ -17,6 +17,7 @@ from parity.readers.errors import ReadError
 from parity.readers.files.text import read_text
 from parity.readers.logs.json_log.documents import is_json
 from parity.readers.logs.json_log.lines import json_records
+from parity.readers.logs.lines.said import says_not_finite
 from parity.readers.logs.mlperf import rows_of_folder
 from parity.readers.logs.tensorboard import is_tensorboard_file
 from parity.readers.tables.delimited import as_table
@@ -28,13 +29,15 @@ from parity.readers.tables.plain_table import plain_table
 @frozen(eq=False)
 class TableCells:
     """A table's `columns` by name, one cell per row; `lines` numbers the rows, and `place` is what
-    is numbered: a line, record or row.
+    is numbered: a line, record or row. `remarks` are lines between the rows that say that a loss
+    was not finite.
     """
 
     source: str
     columns: Mapping[str, Sequence[object]]
     lines: Sequence[int]
     place: str
+    remarks: Sequence[str] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -55,6 +58,17 @@ class TableCells:
             if close := closest(column, self.names):
                 error.instead = {column: close[0]}
             raise error
+
+    def rows_that_say(self, rows: Sequence[int]) -> int:
+        """How many of some rows say in words that a loss was NaN or infinite."""
+        said = {
+            row
+            for cells in self.columns.values()
+            for row in rows
+            if isinstance(cell := cells[row], str) and "loss" in cell.lower()
+            if says_not_finite(cell)
+        }
+        return len(said)
 
     def where_equal(self, column: str, values: Collection[str]) -> "TableCells":
         """The rows that have one of the values in a column; raises ReadError where the column is
@@ -78,6 +92,7 @@ class TableCells:
             columns=columns,
             lines=[self.lines[row] for row in rows],
             place=self.place,
+            remarks=self.remarks,
         )
 
     def text(self, row: int, column: str) -> str:
@@ -194,8 +209,20 @@ def _text_cells(text: str, source: str) -> TableCells:
         rows = table.rows()
     columns = {name: [row.get(name) for _, row in rows] for name in names}
     return TableCells(
-        source=source, columns=columns, lines=[number for number, _ in rows], place=place
+        source=source,
+        columns=columns,
+        lines=[number for number, _ in rows],
+        place=place,
+        remarks=_remarks(text),
     )
+
+
+def _remarks(text: str) -> list[str]:
+    """The remarks below the first line that say that a loss was not finite."""
+    if "\n#" not in text:
+        return []
+    lines = text.splitlines()[1:]
+    return [line for line in lines if line.startswith("#") and says_not_finite(line)]
 
 
 def _text(value: object) -> str:

@@ -5,6 +5,7 @@ apart.
 """
 
 import dataclasses
+import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 
@@ -92,8 +93,20 @@ def run_curve(
     written = np.array([not cells.is_empty(row, loss) for row in rows])
     beside = {name: cells.losses(rows, name) for name in losses_beside(names, quantities[LOSS])}
     records = training_records(values, quantities, present, where, written=written, beside=beside)
-    columns = dataclasses.replace(columns_of(records, quantities, found), option=OPTION)
+    arms = set(cells.texts(layout.arm)) if cells.remarks else set()
+    columns = dataclasses.replace(
+        columns_of(records, quantities, found),
+        option=OPTION,
+        said_not_finite=cells.rows_that_say(run.rows)
+        + sum(_is_about(remark, run.arm, arms) for remark in cells.remarks),
+    )
     return curve_of(columns, where, label=run.label, stated=layout.loss is not None)
+
+
+def _is_about(remark: str, arm: str, arms: Collection[str]) -> bool:
+    """Whether a remark names an arm, or none of the arms of its table."""
+    words = set(re.split(r"[^\w.+-]+", remark))
+    return arm in words or not words & {*arms}
 
 
 def _refuse_metrics(cells: TableCells, names: Sequence[str], loss: str) -> None:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parity.judging.curves.curve import Curve
+from parity.judging.curves.curve import SAID_NOT_FINITE, Curve
 from parity.readers.errors import ReadError
 from parity.readers.run_tables.layout import RunTable
 from parity.readers.run_tables.run_table import read_run_table
@@ -397,3 +397,47 @@ def test_values_of_several_metrics_are_not_one_loss(tmp_path: Path) -> None:
 def test_what_is_not_such_a_table(name: str, text: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(ReadError, match=words):
         read_run_table(write(tmp_path, text, name), RunTable(**LAYOUT))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("remark", "said"),
+    [
+        ("# nvfp4 step 3: loss is NaN", {"nvfp4": "1"}),
+        ("# step 3: loss became NaN", {"fp8": "1", "nvfp4": "1"}),
+        ("nvfp4,3,2.9,nan loss skipped", {"nvfp4": "1"}),
+        ("# nvfp4: no NaN in the losses", {}),
+        ("# nvfp4: the loss of run 7", {}),
+    ],
+)
+def test_a_remark_or_a_row_of_a_table_of_arms_may_say_that_a_loss_was_nan(
+    remark: str, said: Mapping[str, str], tmp_path: Path
+) -> None:
+    table = ["arm,step,loss,note", *(f"fp8,{step},{3 - step / 10},ok" for step in range(5))]
+    table += [f"nvfp4,{step},{3 - step / 10},ok" for step in range(3)]
+    table += [remark, *(f"nvfp4,{step},{3 - step / 10},ok" for step in range(4, 6))]
+    path = write(tmp_path, "\n".join([*table, ""]))
+    assert facts_by_arm(path) == said
+
+
+@pytest.mark.parametrize(("error", "said"), [("nan loss", "1"), ("disk is full", None)])
+def test_a_record_of_an_arm_may_say_that_a_loss_was_nan(
+    error: str, said: str | None, tmp_path: Path
+) -> None:
+    table: list[Row] = [
+        {"arm": arm, "step": step, "loss": 3 - step / 10}
+        for arm in ("fp8", "nvfp4")
+        for step in range(5)
+    ]
+    table.append({"arm": "nvfp4", "step": 5, "error": error})
+    path = write(tmp_path, "".join(f"{json.dumps(row)}\n" for row in table), "runs.jsonl")
+    assert facts_by_arm(path) == ({} if said is None else {"nvfp4": said})
+
+
+def facts_by_arm(path: str) -> dict[str, str]:
+    arms = read_run_table(path, RunTable(arm="arm", step="step", loss="loss"))
+    return {
+        arm: run.context[SAID_NOT_FINITE]
+        for arm, runs in arms.items()
+        for run in runs
+        if SAID_NOT_FINITE in run.context
+    }
