@@ -28,6 +28,7 @@ from parity.judging.curves.reading import TRAINING_LOSS
 from parity.readers import read_run
 from parity.readers.curve.step_unit import other_unit
 from parity.readers.files.text import STDIN
+from parity.readers.run_names import utf8_name
 from parity.recipes import check_recipe, width_of
 from parity.wording import count
 
@@ -198,7 +199,7 @@ def arm_names(stems: Sequence[str], files: Sequence[str], named: Sequence[bool])
     """
     names = []
     for stem, file, is_named in zip(stems, files, named, strict=True):
-        folder = Path(file).parent.name
+        folder = utf8_name(Path(file).parent.name)
         names.append(
             stem if is_named or stems.count(stem) == 1 or not folder else f"{folder}/{stem}"
         )

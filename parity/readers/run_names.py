@@ -31,13 +31,13 @@ def split_name(name: str) -> tuple[str, str | None]:
 
 def run_name(name: str) -> str:
     """A short name for a run: its file's stem, the archive's or table's run, its name in the
-    tracker, or "stdin".
+    tracker, or "stdin". Bytes of a file's name that are not UTF-8 are escapes.
     """
     if is_source(name):
         return source_name(name)
     run = split_name(name)[1]
     if run:
-        return run
+        return utf8_name(run)
     if name == STDIN:
         return "stdin"
     stem = Path(name).name
@@ -56,7 +56,14 @@ def run_name(name: str) -> str:
         NPZ,
     ):
         stem = stem.removesuffix(suffix)
-    return offline_name(stem) or name
+    return utf8_name(offline_name(stem) or name)
+
+
+def utf8_name(name: str) -> str:
+    """A name as text that can be written: Python has bytes of a file's name that are not UTF-8 as
+    surrogates, which no encoding has.
+    """
+    return name.encode("utf-8", "backslashreplace").decode()
 
 
 def _exists(path: str) -> bool:

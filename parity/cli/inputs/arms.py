@@ -30,6 +30,7 @@ from parity.readers.columns.names import OPTION, STEP
 from parity.readers.columns.several_runs import SHOWN
 from parity.readers.errors import ReadError, SeveralRunsError
 from parity.readers.files.text import STDIN
+from parity.readers.run_names import utf8_name
 from parity.readers.run_tables.proposed_options import tried_options
 from parity.readers.secondary.layer_snr import read_layer_table
 from parity.readers.trackers.sources import is_source
@@ -170,6 +171,10 @@ def _named(runs: Sequence[str]) -> list[tuple[str, str]]:
 def _optional_name(run: str) -> tuple[str | None, str]:
     name, _, file = run.partition("=")
     if name and file and not Path(run).exists():
+        if utf8_name(name) != name:
+            raise UsageError(
+                f"{run!a:.80}: the name of the arm is not UTF-8 text; expected such text"
+            )
         return name, file
     return None, run
 

@@ -249,6 +249,7 @@ def test_maxtext_truncation_by_evaluation_is_noted(data: Path) -> None:
         ("d/r.npz:run1", "run1"),
         ("metrics.v2.csv", "metrics.v2"),
         (".csv", ".csv"),
+        ("a/\u00e9\udcff.csv", "\u00e9\\udcff"),
     ],
 )
 def test_names_of_runs(file: str, name: str) -> None:

@@ -3,7 +3,9 @@ with.
 """
 
 import json
+import os
 import shlex
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -218,6 +220,31 @@ def test_a_card_of_arms_with_odd_names_is_verified(
     run("card", *runs, *options, "--to", str(tmp_path / "card.YML"), "--by", "null")
     for written in ("card.YML", "card.md"):
         assert run("verify", str(tmp_path / written), *runs, *options)[0] == 0
+
+
+def test_a_file_whose_name_is_no_utf8_has_a_card_and_a_bundle(
+    tmp_path: Path, files: dict[str, str], run: Run
+) -> None:
+    folder = tmp_path / os.fsdecode(b"runs\xfe")
+    folder.mkdir()
+    odd = [folder / os.fsdecode(name) for name in (b"a\xff.csv", b"b\xff.csv")]
+    for path, name in zip(odd, ("fp8", "nvfp4"), strict=True):
+        shutil.copy(files[name], path)
+    same_name = tmp_path / odd[0].name
+    shutil.copy(files["nvfp4"], same_name)
+    card, evidence = str(tmp_path / "card.yaml"), str(tmp_path / "evidence.zip")
+    for runs in ((str(odd[0]), str(odd[1])), (str(odd[0]), str(same_name))):
+        assert run("card", *runs, *OPTIONS[2:], "--to", card)[0] in (1, 3)
+        run("compare", *runs, *OPTIONS[2:], "--bundle", evidence)
+        for written in (card, str(tmp_path / "card.md")):
+            assert run("verify", written, evidence)[0] == 0
+            assert run("verify", written, *runs, *OPTIONS[2:])[0] == 0
+
+
+def test_the_name_of_an_arm_that_is_no_utf8_is_refused(files: dict[str, str], run: Run) -> None:
+    odd = os.fsdecode(b"a\xff")
+    code, _, err = run("card", f"{odd}={files['fp8']}", files["nvfp4"])
+    assert (code, "not UTF-8" in err) == (2, True)
 
 
 def test_markdown_on_stdout_is_that_of_the_file(
