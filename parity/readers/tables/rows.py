@@ -285,6 +285,9 @@ def _parse_slowly(
     comma: tuple[str, str] | None = None
     has_point = False
     width = len(table.first)
+    # between the cells of a whole row: in a wider one, a cell may be empty
+    whole_row = (line for line in io.StringIO(table.body) if len(line.split()) == width)
+    widest_gap = _widest_gap(next(whole_row, "")) if table.delimiter is None else 0
     step_place = columns.get(STEP)
     run_places = [
         place for place, name in enumerate(header) if name in names and place != step_place
@@ -302,6 +305,12 @@ def _parse_slowly(
             raise ReadError(
                 f"{where}: {len(cells)} cells; expected {width}, as in line 1 (write decimals with "
                 "a point)"
+            )
+        if table.delimiter is None and len(cells) < width and _widest_gap(line) > widest_gap + 1:
+            raise ReadError(
+                f"{where}: {len(cells)} cells with a gap between them; expected {width}, as in "
+                "line 1; blanks do not tell which cell is empty: write nan in it, or separate the "
+                "cells by commas"
             )
         if len(cells) <= columns[LOSS]:
             raise ReadError(
@@ -349,6 +358,11 @@ def _parse_slowly(
         has_point=has_point,
         comma=comma,
     )
+
+
+def _widest_gap(line: str) -> int:
+    """How many blanks stand between two cells of a row, at most."""
+    return max(map(len, re.findall(r" +", line.strip())), default=1)
 
 
 def _is_broken(values: FloatArray) -> BoolArray:
