@@ -37,6 +37,7 @@ from parity.readers.columns.splits import CellsOfSplits
 from parity.readers.errors import ReadError
 from parity.readers.logs.lines.said import field_says_not_finite, says_not_finite
 
+_EXPLANATIONS = frozenset(("reason", "cause", "error", "status"))  # fields that say why
 _WORDS = {
     "nan": float("nan"),
     "inf": float("inf"),
@@ -209,7 +210,9 @@ class RecordRows:
 def _says_not_finite(record: Mapping[str, Any], loss: str) -> bool:
     """Whether a record says in words, or counts, that a loss was not finite."""
     return any(
-        says_not_finite(value) if isinstance(value, str) else field_says_not_finite(name, value)
+        says_not_finite(f"{name}: {value}" if name in _EXPLANATIONS else value)
+        if isinstance(value, str)
+        else field_says_not_finite(name, value)
         for name, value in record.items()
         if name != loss
     )

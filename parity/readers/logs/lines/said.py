@@ -8,13 +8,25 @@ import re
 
 from parity.readers.columns.names import HELD_OUT
 
-_NOT_FINITE = r"(?:nan|nans|inf|infinite|infinity|non-?finite|not finite)"
+_NOT_FINITE = r"(?:nan|nans|inf|infinite|infinity|non[- ]?finite|not finite)"
 _LOSS = r"\bloss(?:es)?\b(?![ _-]?scal)"
 _BETWEEN = r"[^\d|,;{}\n]{0,60}"  # words alone: in a row of numbers each has its own name
 _SIGNS = r"(?:\*{2,}|∞|#(?:num|value|div/0)!|overflow|undefined)"
+_NO_NUMBER = r"(?:nans?|non[- ]?finite|not finite)"  # infinite gradients lower the scale of a loss
+_STEP = r"(?:step|iteration|iter|batch|update)(?:es|s)?"
+_LEFT_OUT = r"(?:skipped|skipping|dropped|dropping|discarded|discarding)"
 _SAID = re.compile(
     rf"{_LOSS}{_BETWEEN}\b{_NOT_FINITE}\b|\b{_NOT_FINITE}\b{_BETWEEN}{_LOSS}"
-    rf"|{_LOSS}['\"]?\s{{0,9}}[:=]?\s{{0,9}}{_SIGNS}",
+    rf"|{_LOSS}['\"]?\s{{0,9}}[:=]?\s{{0,9}}{_SIGNS}"
+    # a step was left out
+    rf"|\b{_NO_NUMBER}\b[^\d|;{{}}\n]{{0,40}}\b{_STEP} (?:was |is )?{_LEFT_OUT}\b"
+    rf"|\b{_NO_NUMBER}\b[^\d|;{{}}\n]{{0,40}}\b{_LEFT_OUT} (?:the |this )?{_STEP}\b"
+    rf"|\b{_STEP} (?:#?\d{{1,15}} )?(?:was |is )?{_LEFT_OUT}\b[^\d|;{{}}\n]{{0,40}}\b{_NO_NUMBER}\b"
+    rf"|\b{_LEFT_OUT} {_STEP}\b(?: \d{{1,15}})?[^\d|;{{}}\n]{{0,40}}\b{_NO_NUMBER}\b"
+    r"|\bnans? (?:was |were )?(?:detected|encountered|found) (?:in|during) (?:the )?"
+    r"(?:forward|step)"
+    rf"|\bfloatingpointerror\b[^\d|;{{}}\n]{{0,40}}\b{_NO_NUMBER}\b"
+    rf"|\b(?:reason|cause|error|status)['\"]?\s?[:=]\s?['\"]?{_NO_NUMBER}\b(?! (?:grad|norm))",
     re.IGNORECASE,
 )
 _BESIDE_LOSS = re.compile(
@@ -40,7 +52,8 @@ _DENIED = re.compile(
     rf"|\b{_NOT_FINITE} loss(?:es)? (?:will|would|may|can|must|should|are)\b"
     rf"|\b{_NOT_FINITE}(?: loss)?(?:\W{_NOT_FINITE})? "
     r"(?:guard|check|checks|checker|detection|detector|filter|policy|handling|watchdog)\b"
-    r"|\bnan to num\b",
+    r"|\bnan to num\b"
+    r"|\bscal(?:e|er|ing)\b.*\bgrad|\bgrad.*\bscal(?:e|er|ing)\b",
     re.IGNORECASE,
 )
 """What may be said of losses that are finite, or of what would be done."""

@@ -24,6 +24,13 @@ SAID = [
     "NaN loss detected",
     "found NaN in local forward loss calculation",
     "the loss is not finite",
+    "iteration 12: NaN, batch dropped",
+    "step 12 skipped: non finite gradients",
+    "step 12 NaN encountered, update skipped",
+    "NaN detected in forward pass",
+    "FloatingPointError: gradients are NaN",
+    "skipping batch: non-finite activations",
+    "reason: non_finite_loss",
     "step 12 loss ***",
     "step 12 loss: overflow",
     "step 12 | loss=∞",
@@ -38,6 +45,14 @@ NOTHING = [
     "stop on nan loss",
     "check_for_nan_in_loss_and_grad: True",
     "no NaN in the losses",
+    "step 12 skipped: inf gradients",
+    "step 12 skipped: non finite gradients, loss scale 32768",
+    "Non-finite gradients, step skipped, reducing the loss scale to 512",
+    "dropped rows with NaN from the data",
+    "no NaN detected in forward pass",
+    "skip batches with NaN: True",
+    "status: finite",
+    "batch skipped: too long",
     "Gradient inf reduces loss scale",
     "grad norm nan, loss scale 1024",
     "loss scale: 4294967296.0 | number of skipped iterations:   1 | number of nan iterations:   0",
@@ -255,3 +270,23 @@ def test_a_remark_in_a_table_may_say_so(row: str, said: str | None, tmp_path: Pa
     path = tmp_path / "run.csv"
     path.write_text("\n".join(["step,loss,note", *rows, row, ""]))
     assert read_run(str(path)).context.get(SAID_NOT_FINITE) == said
+
+
+@pytest.mark.parametrize(
+    ("fields", "lines"),
+    [
+        ({"event": "skip", "reason": "nonfinite"}, "1"),
+        ({"skipped": True, "reason": "non_finite_loss"}, "1"),
+        ({"status": "nan"}, "1"),
+        ({"event": "skip", "reason": "too_long"}, None),
+        ({"reason": "inf_gradients"}, None),
+        ({"status": "ok"}, None),
+    ],
+)
+def test_a_record_without_a_loss_may_give_its_reason(
+    fields: dict[str, object], lines: str | None, tmp_path: Path
+) -> None:
+    records = [{"step": step, "loss": 3 - step / 100, "lr": 1e-3} for step in range(12)]
+    path = tmp_path / "train.jsonl"
+    path.write_text("".join(f"{json.dumps(one)}\n" for one in [*records, {"step": 12, **fields}]))
+    assert read_run(str(path)).context.get(SAID_NOT_FINITE) == lines
