@@ -57,7 +57,7 @@ _DENIED = re.compile(
     re.IGNORECASE,
 )
 """What may be said of losses that are finite, or of what would be done."""
-_NONE = re.compile(r"(?<![\d.:-])0(?![\d.:-])")
+_NONE = re.compile(r"(?<![\d.:-])(?<!\brank )(?<!\bgpu )(?<!\bnode )0(?![\d.:-])")
 _BAD = frozenset(
     ("nan", "nans", "isnan", "inf", "infs", "isinf", "nonfinite", "finite", "isfinite")
 )

@@ -31,6 +31,7 @@ SAID = [
     "FloatingPointError: gradients are NaN",
     "skipping batch: non-finite activations",
     "reason: non_finite_loss",
+    "Unexpected result nan (message='Rank 0, node x: found NaN in local forward loss calculation')",
     "step 12 loss ***",
     "step 12 loss: overflow",
     "step 12 | loss=∞",
