@@ -140,7 +140,7 @@ def further_losses(
             if (
                 _conflicts(taken, loss, name, other, evaluations)
                 if _may_replace(name, taken)
-                else _leaves_logarithm(loss, name, other)
+                else _leaves_loss(loss, name, other) or _leaves_logarithm(loss, name, other)
             )
         ),
         no_runs=tuple(name for name, other in beside.items() if len(_finite(other).keys) < 2),
@@ -240,6 +240,18 @@ def _stops(read: LossSeries, other: LossSeries) -> bool:
     if len(there) < _EVERY_POINT or there[_EVERY_POINT - 1] != _EVERY_POINT - 1:
         return False
     return bool((np.diff(np.append(there, len(points))) > _FEWEST).any())
+
+
+def _leaves_loss(loss: LossSeries, name: str, other: LossSeries) -> bool:
+    """Whether a further training loss of any name is the one that was read in its first points, and
+    then another one.
+    """
+    read, finite = _finite(loss), _finite(other)
+    if is_held_out(name) or not len(read.keys) or len(finite.keys) <= _BEFORE:
+        return False
+    equal = _are_equal(read, finite)
+    is_loss = bool(equal[:_BEFORE].all()) and int((~equal).sum()) >= _FEWEST
+    return is_loss and not _are_means(read, finite, equal)
 
 
 def _leaves_logarithm(loss: LossSeries, name: str, other: LossSeries) -> bool:

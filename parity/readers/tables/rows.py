@@ -287,7 +287,7 @@ def _parse_slowly(
     width = len(table.first)
     # between the cells of a whole row: in a wider one, a cell may be empty
     whole_row = (line for line in io.StringIO(table.body) if len(line.split()) == width)
-    widest_gap = _widest_gap(next(whole_row, "")) if table.delimiter is None else 0
+    widest_gap = _widest_gap(next(whole_row, "")) if table.delimiter is None else None
     step_place = columns.get(STEP)
     run_places = [
         place for place, name in enumerate(header) if name in names and place != step_place
@@ -301,21 +301,7 @@ def _parse_slowly(
         where = f"{table.source}, line {number}"
         if cells == table.first and table.has_header:
             continue  # a restart wrote the names again
-        if any(cell.strip() for cell in cells[width:]):
-            raise ReadError(
-                f"{where}: {len(cells)} cells; expected {width}, as in line 1 (write decimals with "
-                "a point)"
-            )
-        if table.delimiter is None and len(cells) < width and _widest_gap(line) > widest_gap + 1:
-            raise ReadError(
-                f"{where}: {len(cells)} cells with a gap between them; expected {width}, as in "
-                "line 1; blanks do not tell which cell is empty: write nan in it, or separate the "
-                "cells by commas"
-            )
-        if len(cells) <= columns[LOSS]:
-            raise ReadError(
-                f"{where}: nothing in the loss column; expected {width} cells, as in line 1"
-            )
+        _check_number_of_cells(cells, line, width, widest_gap, columns[LOSS], where)
         if shares_rows and not any(cells[place] for place in run_places if place < len(cells)):
             continue
         without = cells[columns[LOSS]].lower() in MISSING
@@ -358,6 +344,34 @@ def _parse_slowly(
         has_point=has_point,
         comma=comma,
     )
+
+
+def _check_number_of_cells(
+    cells: Sequence[str],
+    line: str,
+    width: int,
+    widest_gap: int | None,
+    loss_place: int,
+    where: str,
+) -> None:
+    """Raise ReadError where a row has more cells than names, none for the loss, or in a table of
+    blanks fewer and a wider gap than whole rows have.
+    """
+    if any(cell.strip() for cell in cells[width:]):
+        raise ReadError(
+            f"{where}: {len(cells)} cells; expected {width}, as in line 1 (write decimals with "
+            "a point)"
+        )
+    if widest_gap is not None and len(cells) < width and _widest_gap(line) > widest_gap + 1:
+        raise ReadError(
+            f"{where}: {len(cells)} cells with a gap between them; expected {width}, as in "
+            "line 1; blanks do not tell which cell is empty: write nan in it, or separate the "
+            "cells by commas"
+        )
+    if len(cells) <= loss_place:
+        raise ReadError(
+            f"{where}: nothing in the loss column; expected {width} cells, as in line 1"
+        )
 
 
 def _widest_gap(line: str) -> int:

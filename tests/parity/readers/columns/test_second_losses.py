@@ -116,6 +116,7 @@ ATTACKS: Mapping[str, tuple[str, Sequence[Row]]] = {
         "ppl",
         rows_with("ppl", lambda step: float(np.exp(LOSS[step] + 0.1 * (step >= SWITCH)).round(3))),
     ),
+    "an objective that was equal before": ("objective", switched("objective", 0.1, before=True)),
     "the one closing mean is NaN": (
         "train_loss",
         rows_with("train_loss", lambda step: NAN if step == N - 1 else None),
@@ -145,6 +146,10 @@ TWINS: Mapping[str, Sequence[Row]] = {
     "two lines of a second loss that were lost": rows_with(
         "train_loss", lambda step: LOSS[step] if step not in (70, 71) else None
     ),
+    "an objective with another term": rows_with(
+        "objective", lambda step: round(LOSS[step] + 0.02, 4)
+    ),
+    "the same loss under another name": rows_with("token_nll", lambda step: LOSS[step]),
     "a perplexity": rows_with("ppl", lambda step: float(np.exp(LOSS[step]).round(2))),
     "an evaluation": rows_with("eval_loss", lambda step: None if step % 20 else HEALTHY[step]),
     "an evaluation of training data, too": [
