@@ -467,8 +467,8 @@ DOWNSAMPLED = ReasonCode(
 POINTS_IN_ONE_ARM = ReasonCode(
     "POINTS_IN_ONE_ARM",
     "input",
-    means="one arm alone lacks 3 % of the window's points, or 1.5 % that follow each other, or as "
-    "many of the run's before the window",
+    means="one arm alone lacks 3 % of the window's points, or 1.5 % that follow each other, or 5 % "
+    "of the run's that follow each other before the window",
     detail="three at least; what was not logged there may be spikes, NaN or a divergence",
     next_step="Give the steps that the log lacks: export the run again, or train it again from "
     "the checkpoint before them.",

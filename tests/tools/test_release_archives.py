@@ -85,8 +85,7 @@ def test_files_that_are_missing_are_named(changed, built):
 
 def test_a_source_distribution_with_more_than_the_wheel_is_refused(built, tmp_path):
     root = built.sdist.name.removesuffix(".tar.gz")
-    with tarfile.open(built.sdist) as archive:
-        archive.extractall(tmp_path, filter="data")
+    shutil.unpack_archive(built.sdist, tmp_path)
     (tmp_path / root / "secret.env").write_text("TOKEN=1")
     sdist = tmp_path / built.sdist.name
     with tarfile.open(sdist, "w:gz") as archive:

@@ -22,6 +22,7 @@ MIN_LEVEL_NATS, MAX_LEVEL_NATS = 0.3, 20.0
 # number; before the window in a row alone, as a share of the run's points. Fewer missing points are
 # no reason by themselves, and in the window they widen the interval.
 HOLE_IN_ONE_ARM, LACKING_IN_ONE_ARM, FEWEST_LACKING = 0.015, 0.03, 3
+EARLY_HOLE_IN_ONE_ARM = 0.05  # of the run: a resume may lose fewer
 
 
 def empty(measurements: Measurements) -> str | None:
@@ -154,7 +155,7 @@ def points_in_one_arm(measurements: Measurements) -> str | None:
             "known."
         )
     for arm, hole in zip(measurements.arms.both, measurements.early_holes, strict=True):
-        if hole.points >= FEWEST_LACKING and hole.share >= HOLE_IN_ONE_ARM:
+        if hole.points >= FEWEST_LACKING and hole.share >= EARLY_HOLE_IN_ONE_ARM:
             return (
                 f"The log of {arm.name} alone lacks {count(hole.points, 'point')} after step "
                 f"{hole.after:,}: what happened there is not known."

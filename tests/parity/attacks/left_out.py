@@ -152,20 +152,20 @@ ATTACKS = (
         ),
     ),
     Attack(
-        what="3 % of the run missing before the window in the candidate alone",
-        build=cand_is(lambda run: without(run, 0.5, 0.53)),
+        what="8 % of the run missing before the window in the candidate alone",
+        build=cand_is(lambda run: without(run, 0.5, 0.58)),
         codes=("POINTS_IN_ONE_ARM",),
         twin="the same points missing in both arms",
         honest=lambda runs: Case(
-            base=[without(runs[0], 0.5, 0.53)], cand=[without(runs[1], 0.5, 0.53)]
+            base=[without(runs[0], 0.5, 0.58)], cand=[without(runs[1], 0.5, 0.58)]
         ),
     ),
     Attack(
-        what="3 % of the run missing before the window in the baseline alone",
-        build=lambda runs: Case(base=[without(runs[0], 0.2, 0.23)], cand=[runs[1]]),
+        what="8 % of the run missing before the window in the baseline alone",
+        build=lambda runs: Case(base=[without(runs[0], 0.2, 0.28)], cand=[runs[1]]),
         codes=("POINTS_IN_ONE_ARM",),
-        twin="1 % missing there, as where a run was resumed",
-        honest=lambda runs: Case(base=[without(runs[0], 0.2, 0.21)], cand=[runs[1]]),
+        twin="3 % missing there, as where a run was resumed",
+        honest=lambda runs: Case(base=[without(runs[0], 0.2, 0.23)], cand=[runs[1]]),
     ),
     Attack(
         what="a candidate's log that begins at 79 % of the plan",

@@ -3,7 +3,7 @@
 import pytest
 
 from parity.cli import main
-from parity.cli.compare import command
+from parity.cli.compare import read_comparison
 from parity.gate.exit_codes import EXIT_CODES, exit_code
 
 
@@ -20,7 +20,7 @@ def test_every_code_means_one_thing():
 
 
 def test_an_error_of_ours_is_no_fail_verdict(monkeypatch, capsys):
-    monkeypatch.setattr(command, "read_arms", lambda *_: 1 / 0)
+    monkeypatch.setattr(read_comparison, "read_arms", lambda *_: 1 / 0)
     with pytest.raises(SystemExit) as ended:
         main(["compare", "a.csv", "b.csv"])
     assert ended.value.code == EXIT_CODES["infrastructure"]

@@ -151,7 +151,7 @@ def test_its_search_finds_a_term(page, look):
     expect(page.locator(".md-search-result__meta")).to_have_text(
         "Type to start searching", timeout=60_000
     )
-    page.locator("[data-md-component=search-query]").press_sequentially("run-to-run noise")
+    page.locator("[data-md-component=search-query]").press_sequentially("noise floor")
     expect(page.locator(".md-search-result__item").first).to_contain_text(
         "floor", ignore_case=True, timeout=60_000
     )

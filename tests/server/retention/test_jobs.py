@@ -65,6 +65,7 @@ BELONGING = {
     "chunks",
     "evaluation_bundles",
     "events",
+    "healings",
     "idempotency_keys",
     "jobs",
     "runs",

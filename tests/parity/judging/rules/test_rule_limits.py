@@ -142,7 +142,7 @@ def test_an_arm_that_lacks_many_points_alone_does_not_pass(
 @pytest.mark.parametrize("arm", [0, 1])
 @pytest.mark.parametrize(
     ("points", "share", "decides"),
-    [(3, 0.015, True), (3, 0.0149, False), (2, 0.5, False), (30, 0.015, True)],
+    [(3, 0.05, True), (3, just_below(0.05), False), (2, 0.5, False), (30, 0.05, True)],
 )
 def test_a_hole_before_the_window_decides_from_three_points_and_a_share(
     arm: int, points: int, share: float, decides: bool, honest: Measurements
