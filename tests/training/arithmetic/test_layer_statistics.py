@@ -150,7 +150,7 @@ def test_nothing_lost_nothing_there_and_nothing_finite():
 
 RECIPE = linear_recipe("nvfp4", fast_bf16=True)
 MATRICES = tuple(
-    jnp.asarray(np.random.default_rng(i).standard_normal(shape), jnp.bfloat16)
+    np.random.default_rng(i).standard_normal(shape).astype(jnp.bfloat16)
     for i, shape in enumerate(((64, 32), (32, 48), (64, 48)))
 )
 
