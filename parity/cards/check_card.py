@@ -288,8 +288,8 @@ def _contradictions(card: Card) -> Iterator[str]:
     if card.failed_by is not None and card.job is None:
         yield f"failed_by: {shown(card.failed_by)} in the card, which is of no job"
     for candidate in card.candidates:
-        yield from _of_candidate(candidate)
-    yield from _of_sign_offs(card)
+        yield from _candidate_contradictions(candidate)
+    yield from _sign_off_contradictions(card)
 
 
 def _of_version(name: str, version: str) -> Iterator[str]:
@@ -297,7 +297,7 @@ def _of_version(name: str, version: str) -> Iterator[str]:
         yield f"{name}: {shown(version)} in the card, expected a version such as {VERSION}"
 
 
-def _of_sign_offs(card: Card) -> Iterator[str]:
+def _sign_off_contradictions(card: Card) -> Iterator[str]:
     """Only an inconclusive verdict can be accepted, and once at a time."""
     verdicts = {candidate.arm.name: candidate.verdict for candidate in card.candidates}
     for name, number in Counter(one.candidate for one in card.sign_offs).items():
@@ -309,7 +309,7 @@ def _of_sign_offs(card: Card) -> Iterator[str]:
             yield f"{place}: {number} in the card, expected one"
 
 
-def _of_candidate(candidate: CardCandidate) -> Iterator[str]:
+def _candidate_contradictions(candidate: CardCandidate) -> Iterator[str]:
     gap, margin, name = candidate.gap, candidate.margin, ascii(candidate.arm.name)[1:-1]
     if not candidate.codes:
         yield f"candidates.{name}.codes: none in the card, expected at least one"

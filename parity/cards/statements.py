@@ -40,7 +40,7 @@ def statements_of(case: Case | EvaluationCase, by: str | None) -> list[CardState
     facts = {(statement.fact, statement.arm) for statement in noted}
     stated = (
         CardStatement(fact=fact, arm=arm, value=value, by=by)
-        for fact, arm, value in (*_of_all(case), *_of_arms(case))
+        for fact, arm, value in (*_case_statements(case), *_arm_statements(case))
         if (fact, arm) not in facts
     )
     return [*noted, *stated]
@@ -60,7 +60,7 @@ def _noted(case: Case | EvaluationCase) -> Iterator[CardStatement]:
                     )
 
 
-def _of_all(case: Case | EvaluationCase) -> Iterator[tuple[str, None, str]]:
+def _case_statements(case: Case | EvaluationCase) -> Iterator[tuple[str, None, str]]:
     runs = [run for _, _, arm_runs in case.arms() for run in arm_runs]
     planned = case.planned_steps
     if planned is not None and not _is_recorded(runs, PLANNED_STEPS, str(planned)):
@@ -80,7 +80,7 @@ def _of_all(case: Case | EvaluationCase) -> Iterator[tuple[str, None, str]]:
                 yield fact, None, str(value)
 
 
-def _of_arms(case: Case | EvaluationCase) -> Iterator[tuple[str, str, str]]:
+def _arm_statements(case: Case | EvaluationCase) -> Iterator[tuple[str, str, str]]:
     """The recipe and rounding of each arm that no trainer of the service recorded, and the family
     from which it borrows.
     """

@@ -57,7 +57,7 @@ def card_of_evidence(
             return _of_job(one, server, by)
         if zipfile.is_zipfile(one):
             refuse(request.given(), BUNDLE_HAS_ALL)
-            return _of_bundle(one, by)
+            return _bundle_card(one, by)
         if one.endswith(".zip"):
             problem = "not a zip file" if Path(one).is_file() else "no such file"
             raise UsageError(f"{one}: {problem}; expected a bundle of `parity compare --bundle`")
@@ -90,10 +90,10 @@ def _of_job(job_id: str, server: Server, by: str | None) -> CardOfEvidence:
     with tempfile.TemporaryDirectory(prefix="parity-") as folder:
         path = Path(folder, f"{job_id}-evidence.zip")
         path.write_bytes(bundle)
-        return _of_bundle(str(path), by, facts)
+        return _bundle_card(str(path), by, facts)
 
 
-def _of_bundle(path: str, by: str | None, facts: ServerFacts | None = None) -> CardOfEvidence:
+def _bundle_card(path: str, by: str | None, facts: ServerFacts | None = None) -> CardOfEvidence:
     verification = verify(path)
     if verification.differences:
         return CardOfEvidence(
