@@ -1,8 +1,8 @@
 """Analyses and healings over REST."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from parity.client.rest import Client, Document
+from parity.client.rest import Client, ClientError, Document
 
 
 class LabClient(Client):
@@ -48,3 +48,13 @@ class LabClient(Client):
         """
         params = {"ablation": list(names)} | ({"candidate": candidate} if candidate else {})
         return self._get(f"jobs/{job_id}/why/ablations", params)
+
+
+def is_of_job(fetch: Callable[[str], Document], job: str) -> bool:
+    """Whether what is fetched for a job is that job, and not one about it or none."""
+    try:
+        return bool(fetch(job)["job"] == job)
+    except ClientError as error:
+        if error.status != 404:
+            raise
+        return False

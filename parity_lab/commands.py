@@ -15,10 +15,10 @@ from parity.cli.terminal.options import Options, flag, flat, option, repeatable
 from parity.cli.terminal.plan_cost import check_agreed, print_plan
 from parity.cli.terminal.shared_options import Follow
 from parity.cli.terminal.wrong_calls import UsageError
-from parity.client.rest import ClientError, Document
+from parity.client.rest import Document
 from parity.wording import did_you_mean
 from parity_lab.answer_lines import ablation_lines, answer_lines, plan_lines
-from parity_lab.client import LabClient
+from parity_lab.client import LabClient, is_of_job
 
 app = typer.Typer()
 
@@ -98,7 +98,7 @@ def why(
     ablation = question.pop("ablation")
     progress = following.progress()
     with LabClient(at.server, at.token) as client:
-        analysis = job if _is_analysis(client, job) else None
+        analysis = job if is_of_job(client.analysis, job) else None
         if analysis is None and (ablation or client.job(job)["engine"] != "emulated"):
             _check_no_fork_options(question, plan_only=plan_only)
             document = client.ablations(job, asked.candidate, ablation)
@@ -150,15 +150,6 @@ def _check_no_fork_options(question: Document, *, plan_only: bool) -> None:
             f"{options}: expected without ablation runs, from which no forks are planned or "
             "trained; leave it out"
         )
-
-
-def _is_analysis(client: LabClient, job: str) -> bool:
-    try:
-        return bool(client.analysis(job)["job"] == job)
-    except ClientError as error:
-        if error.status != 404:
-            raise
-        return False
 
 
 def _progress(document: Document, is_due: bool) -> list[str]:

@@ -14,9 +14,9 @@ from parity.cli.terminal.options import Options, flag, flat, option
 from parity.cli.terminal.plan_cost import check_agreed, print_plan
 from parity.cli.terminal.shared_options import Follow
 from parity.cli.terminal.wrong_calls import UsageError
-from parity.client.rest import ClientError, Document
+from parity.client.rest import Document
 from parity.wording import did_you_mean
-from parity_lab.client import LabClient
+from parity_lab.client import LabClient, is_of_job
 from parity_lab.healing_lines import healing_lines, healing_plan_lines, lead
 
 app = typer.Typer()
@@ -83,7 +83,7 @@ def heal(
     }
     progress = following.progress()
     with LabClient(at.server, at.token) as client:
-        healing = job if _is_healing(client, job) else None
+        healing = job if is_of_job(client.healing, job) else None
         if healing is None:
             plan = client.healing_plan(job, question)
             print_plan(
@@ -111,15 +111,6 @@ def heal(
         at.show(document, healing_lines(document, speedup))
         raise JobEndedError(f"search {healing} {document['status']} before its end{why}")
     return at.show(document, healing_lines(document, speedup))
-
-
-def _is_healing(client: LabClient, job: str) -> bool:
-    try:
-        return bool(client.healing(job)["job"] == job)
-    except ClientError as error:
-        if error.status != 404:
-            raise
-        return False
 
 
 def _progress(document: Document, is_due: bool) -> list[str]:
