@@ -82,7 +82,7 @@ def ladder_plot() -> str:
     for place, ladder in enumerate(ladders()):
         top = 10 + height * place
         grid = [
-            10.0**power
+            10.0 ** float(power)
             for power in np.linspace(math.log10(ladder.sizes[0]), math.log10(ladder.sizes[-1]), 20)
         ]
         grid[0], grid[-1] = ladder.sizes[0], ladder.sizes[-1]

@@ -163,7 +163,8 @@ class _Trace:
         """Stop a trace without reading it, so that this process can start another one."""
         if self._running:
             self._running = False
-            jax.profiler.stop_trace()  # type: ignore[no-untyped-call]
+            # jax 0.12 has types here, 0.10 has none
+            jax.profiler.stop_trace()  # type: ignore[no-untyped-call, unused-ignore]
 
 
 def peak_memory_bytes() -> float:

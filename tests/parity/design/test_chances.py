@@ -262,7 +262,7 @@ def test_chances_of_few_points_are_those_of_the_judge(n: int, rho: float, share:
         lo, hi = robust_interval(
             gap, interval(float(gap.mean()), mean_se(gap), term), Unlogged(), ([], [])
         ).bounds(0.95)
-        passes += hi < margin and (hi > 0.0 or gap.mean() > -margin)
+        passes += bool(hi < margin and (hi > 0.0 or gap.mean() > -margin))
         fails += lo + 2.0 * margin > margin
     assert outlook.passes(0.0, margin) == pytest.approx(passes / jobs, abs=0.05)
     assert outlook.fails(2.0 * margin, margin) == pytest.approx(fails / jobs, abs=0.05)
