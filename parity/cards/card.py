@@ -1,12 +1,9 @@
 """The fields of a verification card, schema parity.card/1."""
 
-import re
 from typing import Literal
 
 from parity.frozen import frozen
 from parity.judging.document_types import State
-
-JOB_ID = re.compile(r"j[0-9a-f]{12,}-[0-9a-f]{10}")
 
 
 @frozen

@@ -8,13 +8,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from parity.cards.card import JOB_ID, Card, CardCandidate, CardSignOff
+from parity.cards.card import Card, CardCandidate, CardSignOff
 from parity.cards.card_file import plain
 from parity.cards.golden_card import GoldenCard
 from parity.cards.make_card import under_standing_fail
 from parity.cards.statements import is_author
 from parity.frozen import frozen
 from parity.judging.bundles.evidence import RELATIVE_TOLERANCE
+from parity.judging.bundles.server_record import JOB_ID
 from parity.judging.decision import worst
 from parity.typed_json import shown
 from parity.version import JUDGE_VERSION, VERSION
@@ -30,6 +31,7 @@ _ABSOLUTE_TOLERANCE = 1e-12  # nats, of a gap of zero
 _MAX_DIFFERENCES = 100
 _NO_RECORD = "on no record"
 _ON_SERVER = "only the server knows it; give the id of the job"
+_AS_RECORDED = "as the server stated when the bundle was made; give the id of the job for today's"
 _STATED = ("random", "container", "hardware", "data")
 
 
@@ -58,19 +60,27 @@ def check_alone(card: Card) -> CardCheck:
 
 
 def check_card(
-    card: Card, recomputed: Card, *, is_rejudged: bool, ended: Sequence[CardSignOff] = ()
+    card: Card,
+    recomputed: Card,
+    *,
+    is_rejudged: bool,
+    is_live: bool = False,
+    ended: Sequence[CardSignOff] = (),
 ) -> CardCheck:
     """A card compared with the one that its evidence gives. `is_rejudged`: this judge, which wrote
-    the card, judged that evidence; else the evidence has only what another judge recorded. `ended`
-    are the sign-offs that the evidence records as no longer valid.
+    the card, judged that evidence; else the evidence has only what another judge recorded.
+    `is_live`: the server itself said what it knows of the job; else a bundle records it, or
+    nothing does. `ended` are the sign-offs that the evidence records as no longer valid.
 
     It is not verified where its state, or a sign-off on it, rests on what only the server knows.
     """
-    if recomputed.job is None:
+    is_recorded = recomputed.job is not None and card.failed_by == recomputed.failed_by
+    if not is_live:
         recomputed = under_standing_fail(recomputed, card.failed_by)
     stated, expected = _leaves(card), _leaves(recomputed)
-    on_server = card.job is not None and recomputed.job is None
-    is_state_open = on_server and worst(one.verdict for one in recomputed.candidates) == "pass"
+    on_server = card.job is not None and not is_live
+    passed = worst(one.verdict for one in recomputed.candidates) == "pass"
+    is_state_open = on_server and not is_recorded and passed
     ended_places = {
         place
         for place, value in stated.items()
@@ -83,7 +93,9 @@ def check_card(
             return f"an earlier fail of the question would count; {_ON_SERVER}"
         if place[0] == "sign_offs" and not is_equal:
             return _sign_off_reason(place in stated, place in ended_places, on_server)
-        return _beyond_evidence(place, card, recomputed, stated, expected)
+        if place in (("job",), ("failed_by",)):
+            return _job_reason(place[0], card, recomputed, is_live=is_live)
+        return _beyond_evidence(place, stated, expected)
 
     agreed: Result = "verified" if is_rejudged else "other judge"
     has_open_sign_off = any(
@@ -184,16 +196,25 @@ def other_judge(card: Card) -> CardCheck:
     )
 
 
-def _beyond_evidence(
-    place: Place, card: Card, recomputed: Card, stated: Leaves, expected: Leaves
-) -> str:
+def _job_reason(field: str, card: Card, recomputed: Card, *, is_live: bool) -> str:
+    """Why the evidence says nothing of a card's job, or of the one whose fail stands against it;
+    "" where it does.
+    """
+    if card.job is None:
+        return "" if recomputed.job is None else "the card is of the runs, and names no job"
+    if is_live:
+        return ""
+    if recomputed.job is None:
+        return _ON_SERVER
+    if card.job == recomputed.job and (field == "job" or card.failed_by == recomputed.failed_by):
+        return _AS_RECORDED
+    return _ON_SERVER if field == "failed_by" and card.failed_by is not None else ""
+
+
+def _beyond_evidence(place: Place, stated: Leaves, expected: Leaves) -> str:
     """Why the evidence says nothing of a field; "" where it does."""
     if place == ("parity",):
         return _NO_RECORD
-    if place in (("job",), ("failed_by",)) and recomputed.job is None:
-        if card.job is None:
-            return ""
-        return _ON_SERVER
     is_in_both = place in stated and place in expected
     if _is_author(place) and is_in_both and expected[place] is None and stated[place] is not None:
         return "the evidence names nobody" if is_author(stated[place]) else ""

@@ -19,6 +19,7 @@ from parity.cli.terminal.shared_options import Server
 from parity.cli.terminal.wrong_calls import UsageError
 from parity.gate.exit_codes import EXIT_CODES
 from parity.judging.bundles.evidence import Verification, verify
+from parity.judging.bundles.server_record import job_words
 from parity.judging.decision import State
 from parity.version import JUDGE_VERSION
 
@@ -97,7 +98,8 @@ def _verify_bundle(bundle: str, *, as_json: bool) -> int:
     if as_json:
         print_json(_document(verification))
     else:
-        print("\n".join([*lines, *verification.sign_offs]))
+        of_job = [job_words(verification.job)] if verification.job else []
+        print("\n".join([*lines, *of_job, *verification.sign_offs]))
     return EXIT_CODES[code]
 
 
@@ -112,7 +114,8 @@ class RejudgedDocument(TypedDict):
 
 class BundleCheckDocument(TypedDict):
     """What `verify BUNDLE --json` prints: whether the bundle gives the verdicts that it records,
-    and a line for each difference; of a bundle of another judge both verdicts per candidate.
+    and a line for each difference; of a bundle of another judge both verdicts per candidate; of a
+    job's bundle what its server stated of the job when the bundle was made.
     """
 
     identical: bool
@@ -121,6 +124,8 @@ class BundleCheckDocument(TypedDict):
     this_judge: str
     candidates: list[RejudgedDocument]
     sign_offs: list[str]
+    job: str | None
+    failed_by: str | None
 
 
 def _document(verification: Verification) -> BundleCheckDocument:
@@ -139,6 +144,8 @@ def _document(verification: Verification) -> BundleCheckDocument:
             for candidate in verification.rejudged
         ],
         "sign_offs": list(verification.sign_offs),
+        "job": verification.job.id if verification.job else None,
+        "failed_by": verification.job.failed_by if verification.job else None,
     }
 
 

@@ -13,6 +13,7 @@ from parity.cards.card_markdown import card_markdown
 from parity.cards.make_card import ServerFacts, make_card
 from parity.frozen import frozen
 from parity.judging.bundles.evidence import Case, bundle_bytes
+from parity.judging.bundles.server_record import BundleJob
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evaluations.case import EvaluationCase
 from server.api.submit import notify_workers
@@ -166,13 +167,19 @@ def verdict(job_id: str, context: InContext) -> VerdictPage:
 
 @router.get("/jobs/{job_id}/evidence.zip", response_class=Response)
 def evidence(job_id: str, context: InContext) -> Response:
-    """The evidence bundle (curves, policy, verdicts, sign-offs), which can be recomputed offline.
+    """The evidence bundle (curves, policy, verdicts, sign-offs, the job whose fail stands against
+    its pass), which can be recomputed offline.
     `parity verify FILE` checks it.
     """
     with _packing.take():
         with context.database.read() as session:
-            judged = _judged(session, find_job(session, job_id), "evidence")
-        bundle = bundle_bytes(judged.case, judged.documents, judged.sign_offs)
+            job = find_job(session, job_id)
+            judged = _judged(session, job, "evidence")
+            record = BundleJob(
+                id=job_id,
+                failed_by=failed_by(session, job, context.settings.lease_seconds),
+            )
+        bundle = bundle_bytes(judged.case, judged.documents, judged.sign_offs, record)
     headers = {"Content-Disposition": f'attachment; filename="{job_id}-evidence.zip"'}
     return Response(bundle, media_type="application/zip", headers=headers)
 

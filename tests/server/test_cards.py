@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import httpx2
+import numpy as np
 import pytest
 
 from parity import cli
@@ -52,6 +53,46 @@ def test_the_card_of_a_job_is_verified_by_the_job_and_by_its_bundle(
     assert {line.partition(":")[0] for line in json.loads(out)["not_verified"]} == {
         *("parity", "job", "failed_by")
     }
+
+
+def _trained(folder):
+    """The options that compare an fp8 and an nvfp4 run, which train alike."""
+    rng = np.random.default_rng(3)
+    batches = 1.4 + 1.5 * np.exp(-np.arange(600) / 40) + rng.normal(0, 0.02, 600)
+    for arm in ("fp8", "nvfp4"):
+        losses = enumerate(batches + rng.normal(0, 0.001, 600))
+        rows = [f"{step},{loss:.6f}\n" for step, loss in losses]
+        (folder / f"{arm}.csv").write_text("".join(["step,loss\n", *rows]), "utf-8")
+    runs = [f"{arm}={folder / arm}.csv" for arm in ("fp8", "nvfp4")]
+    return [*runs, "--margin", "1%", "--schedule", "decayed", "--planned-steps", "600"]
+
+
+@pytest.mark.parametrize("is_failed", [False, True])
+def test_the_card_of_a_pass_is_verified_by_the_bundle_of_its_job_which_records_an_earlier_fail(
+    is_failed, run, served, database, tmp_path, monkeypatch
+):
+    at = ("--server", served)
+    code, _, error = run("compare", *_trained(tmp_path), "--push", *at)
+    assert code == 0, error
+    with database.read() as session:
+        job = session.query(Job).one().id
+    failed = Job(id=f"{job[:-1]}{int(job[-1] == '0')}")
+    monkeypatch.setattr(
+        "server.documents.jobs.standing_fail_of", lambda *_: failed if is_failed else None
+    )
+    bundle = tmp_path / "evidence.zip"
+    bundle.write_bytes(httpx2.get(f"{served}/api/v1/jobs/{job}/evidence.zip").content)
+    cards = tmp_path / "job.yaml", tmp_path / "bundle.yaml"
+    for card, evidence in zip(cards, ([job, *at], [str(bundle)]), strict=True):
+        assert run("card", *evidence, "--to", str(card))[0] == int(is_failed)
+    assert cards[0].read_text("utf-8") == cards[1].read_text("utf-8")
+    assert run("verify", str(cards[0]), str(bundle))[0] == 0
+    assert run("verify", str(cards[0]), job, *at)[0] == 0
+    code, out, _ = run("verify", str(bundle), "--json")
+    check("bundle-check", json.loads(out))
+    assert (code, json.loads(out)["job"]) == (0, job)
+    assert json.loads(out)["failed_by"] == (failed.id if is_failed else None)
+    assert (failed.id in run("verify", str(bundle))[1]) == is_failed
 
 
 def test_the_server_writes_the_card_that_the_command_writes(job, run, served):

@@ -5,7 +5,7 @@ import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from parity.cards.card import JOB_ID, Card, CardSignOff
+from parity.cards.card import Card, CardSignOff
 from parity.cards.make_card import ServerFacts, ended_sign_offs, make_card
 from parity.cli.compare.comparisons import ComparisonRequest, comparison_requests
 from parity.cli.compare.read_comparison import CurveComparison, read_comparison
@@ -19,6 +19,7 @@ from parity.judging.bundles.evidence import (
     read_bundle,
     verify,
 )
+from parity.judging.bundles.server_record import JOB_ID
 from parity.judging.curves.curve import CurveError
 from parity.version import JUDGE_VERSION
 
@@ -34,12 +35,14 @@ _JOB_HAS_ALL = f"is not used with a job, {_HAS_ALL} job"
 @frozen
 class CardOfEvidence:
     """The card that evidence gives, None where a bundle contradicts itself; `is_rejudged`: this
-    judge has judged it. `differences` are those of a bundle from what it records. `ended` are the
-    sign-offs that it records as expired, revoked or void.
+    judge has judged it. `is_live`: a server said what it knows of the job. `differences` are those
+    of a bundle from what it records. `ended` are the sign-offs that it records as expired, revoked
+    or void.
     """
 
     card: Card | None
     is_rejudged: bool
+    is_live: bool = False
     differences: tuple[str, ...] = ()
     ended: tuple[CardSignOff, ...] = ()
 
@@ -102,7 +105,13 @@ def _bundle_card(path: str, by: str | None, facts: ServerFacts | None = None) ->
             differences=verification.differences,
         )
     bundle = read_bundle(path)
-    facts = facts or ServerFacts(sign_offs=bundle.sign_offs)
+    is_live = facts is not None
+    if facts is None:
+        facts = ServerFacts(
+            job=bundle.job.id if bundle.job else None,
+            failed_by=bundle.job.failed_by if bundle.job else None,
+            sign_offs=bundle.sign_offs,
+        )
     documents: Sequence[AnyDocument] = bundle.documents
     if verification.same_judge:
         documents = bundle.case.documents()
@@ -114,5 +123,8 @@ def _bundle_card(path: str, by: str | None, facts: ServerFacts | None = None) ->
             f"cannot read ({type(error).__name__}); judge its runs again"
         ) from None
     return CardOfEvidence(
-        card=card, is_rejudged=verification.same_judge, ended=ended_sign_offs(facts)
+        card=card,
+        is_rejudged=verification.same_judge,
+        is_live=is_live,
+        ended=ended_sign_offs(facts),
     )

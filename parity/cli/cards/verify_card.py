@@ -123,7 +123,13 @@ def _check(card: AnyCard, request: ComparisonRequest, server: Server) -> CardChe
         return CardCheck(result="differs", differences=found.differences)
     if found.is_rejudged and card.judge != JUDGE_VERSION:
         return other_judge(card)
-    return check_card(card, found.card, is_rejudged=found.is_rejudged, ended=found.ended)
+    return check_card(
+        card,
+        found.card,
+        is_rejudged=found.is_rejudged,
+        is_live=found.is_live,
+        ended=found.ended,
+    )
 
 
 def _check_golden(card: GoldenCard, request: ComparisonRequest) -> CardCheck:

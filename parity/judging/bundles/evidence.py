@@ -14,6 +14,7 @@ import io
 import math
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import field
 from itertools import islice
 from typing import Any
@@ -37,6 +38,16 @@ from parity.judging.bundles.manifest import (
     policy_of,
     task_results,
 )
+from parity.judging.bundles.server_record import (
+    JOB,
+    SIGN_OFFS,
+    BundleJob,
+    printable,
+    read_job,
+    read_sign_offs,
+    sign_off_words,
+    strangers,
+)
 from parity.judging.bundles.strict_json import JsonError, parse_json
 from parity.judging.bundles.zip_members import (
     UNREADABLE,
@@ -55,7 +66,7 @@ from parity.judging.noise.noise_table import NoiseTable, read_noise_table
 from parity.judging.policy import Policy
 from parity.judging.secondary.tasks import Evaluations
 from parity.judging.verdict.layer_statistics import LayerSnr
-from parity.judging.verdict.sign_offs import sha256_of, without_shown
+from parity.judging.verdict.sign_offs import without_shown
 from parity.judging.verdict.verdict import Verdict, judge
 from parity.typed_json import optional, shown, typed
 from parity.version import JUDGE_VERSION
@@ -70,9 +81,7 @@ MANIFEST, VERDICT, EVALUATIONS, NOISE_TABLE = (
     "noise_table.csv",
 )
 _EARLIER_TABLE = "floors.csv"  # of judges before 0.6.0
-SIGN_OFFS = "sign_offs.json"
 RELATIVE_TOLERANCE = 1e-9
-_SIGNED = {"candidate", "who", "state", "expires_at", "reason", "verdict_sha256"}
 _MAX_WORDS = 300
 MAX_DIFFERENCES = 1000  # lines; a document that differs in more is another document
 _NUMBER = (int, float)
@@ -138,9 +147,10 @@ def bundle_bytes(
     case: Case | EvaluationCase,
     documents: Sequence[AnyDocument],
     sign_offs: Sequence[Mapping[str, Any]] = (),
+    job: BundleJob | None = None,
 ) -> bytes:
     """The bundle of a judged case as the bytes of a zip file, with the sign-offs of its verdicts
-    (`SignOffDocument`), if any.
+    (`SignOffDocument`), if any, and the job that they are of.
     """
     files, described = _described(case)
     files[VERDICT] = canonical_json(
@@ -148,6 +158,8 @@ def bundle_bytes(
     ).encode()
     if sign_offs:
         files[SIGN_OFFS] = canonical_json({"sign_offs": list(sign_offs)}).encode()
+    if job is not None:
+        files[JOB] = canonical_json(job).encode()
     manifest = {
         "schema": BUNDLE_SCHEMA,
         # a stored verdict's judge may be an earlier one
@@ -237,14 +249,15 @@ class Verification:
     line for each file that does not match the manifest and each value that does not match its
     recomputation. Where another judge made the bundle the values cannot be compared: `rejudged`,
     which is empty where something differs, has both verdicts of each candidate. `sign_offs` are the
-    sign-offs in the bundle, one sentence each, as its server stated them when it was made: nobody
-    can verify those offline.
+    sign-offs in the bundle, one sentence each, and `job` the job that it was made of, as its server
+    stated them when it was made: nobody can verify those offline.
     """
 
     made_by: str
     differences: tuple[str, ...]
     rejudged: tuple[Rejudged, ...] = ()
     sign_offs: tuple[str, ...] = ()
+    job: BundleJob | None = None
 
     @property
     def same_judge(self) -> bool:
@@ -258,7 +271,7 @@ def verify(path: str) -> Verification:
     """
     files = _members(path)
     manifest = _json(files, MANIFEST, path)
-    made_by = _printable(manifest.get("engine_version"))
+    made_by = printable(manifest.get("engine_version"))
     differences = _digest_differences(files, manifest)
     if differences:
         return Verification(made_by=made_by, differences=differences)
@@ -288,8 +301,8 @@ def verify(path: str) -> Verification:
         )
     else:
         wrong = tuple(_not_of_another_judge(recorded, today, made_by))
-    stated = _sign_offs(files, path)
-    wrong += tuple(_strangers(stated, recorded))
+    stated, job = _sign_offs(files, path), _job(files, path)
+    wrong += tuple(strangers(stated, recorded))
     both = () if wrong else zip(recorded, today, strict=True)
     rejudged = tuple(
         Rejudged(
@@ -300,8 +313,14 @@ def verify(path: str) -> Verification:
         )
         for old, new in both
     )
-    sentences = () if wrong else tuple(_sign_off_words(sign_off) for sign_off in stated)
-    return Verification(made_by=made_by, differences=wrong, rejudged=rejudged, sign_offs=sentences)
+    sentences = () if wrong else tuple(sign_off_words(sign_off) for sign_off in stated)
+    return Verification(
+        made_by=made_by,
+        differences=wrong,
+        rejudged=rejudged,
+        sign_offs=sentences,
+        job=None if wrong else job,
+    )
 
 
 def case_of(path: str) -> Case | EvaluationCase:
@@ -315,13 +334,14 @@ def case_of(path: str) -> Case | EvaluationCase:
 @frozen(eq=False)
 class Bundle:
     """The content of a bundle, without a check of its digests: the case, the verdicts as recorded,
-    and the sign-offs, None where it has no such file.
+    the sign-offs, None where it has no such file, and the job that it was made of, if any.
     """
 
     case: Case | EvaluationCase
     made_by: str
     documents: Sequence[AnyDocument]
     sign_offs: Sequence[Mapping[str, Any]] | None
+    job: BundleJob | None
 
 
 def read_bundle(path: str) -> Bundle:
@@ -332,9 +352,10 @@ def read_bundle(path: str) -> Bundle:
     manifest = _json(files, MANIFEST, path)
     return Bundle(
         case=_case(files, manifest),
-        made_by=_printable(manifest.get("engine_version")),
+        made_by=printable(manifest.get("engine_version")),
         documents=_json(files, VERDICT, path)["verdicts"],
         sign_offs=_sign_offs(files, path) if SIGN_OFFS in files else None,
+        job=_job(files, path),
     )
 
 
@@ -373,59 +394,35 @@ def _not_of_another_judge(
                 yield f"verdicts[{index}].{key}: {shown(value)} in the bundle, expected {choices}"
 
 
+def _job(files: Mapping[str, bytes], path: str) -> BundleJob | None:
+    """The job that a bundle was made of, None where it has no such file. EvidenceError for anything
+    else in it.
+    """
+    if JOB not in files:
+        return None
+    document = _json(files, JOB, path)
+    with _made_by_server(path):
+        return read_job(document)
+
+
 def _sign_offs(files: Mapping[str, bytes], path: str) -> list[dict[str, Any]]:
     """The sign-offs in a bundle; none where it has no such file. EvidenceError for anything else in
     it.
     """
     if SIGN_OFFS not in files:
         return []
-    listed = _json(files, SIGN_OFFS, path).get("sign_offs")
-    if not isinstance(listed, list) or not all(
-        isinstance(entry, dict) and entry.keys() >= _SIGNED for entry in listed
-    ):
-        raise EvidenceError(
-            f"{path}: {SIGN_OFFS} is not a list of sign-offs; expected a bundle made by a parity "
-            "server"
-        )
-    return listed
+    document = _json(files, SIGN_OFFS, path)
+    with _made_by_server(path):
+        return read_sign_offs(document)
 
 
-def _strangers(sign_offs: Sequence[Mapping[str, Any]], recorded: object) -> Iterator[str]:
-    """A line for each sign-off that does not belong to a verdict of the bundle."""
-    verdicts = (
-        [verdict for verdict in recorded if isinstance(verdict, dict)]
-        if isinstance(recorded, list)
-        else []
-    )
-    if not sign_offs:
-        return
-    names = {
-        sha256_of(verdict): (verdict.get("candidate") or {}).get("name") for verdict in verdicts
-    }
-    for index, sign_off in enumerate(sign_offs):
-        if (
-            sign_off["state"] != "void"
-            and names.get(str(sign_off["verdict_sha256"])) != sign_off["candidate"]
-        ):
-            candidate = shown(sign_off["candidate"])
-            yield f"sign_offs[{index}]: of no verdict on {candidate} in the bundle"
-
-
-def _sign_off_words(sign_off: Mapping[str, Any]) -> str:
-    who, candidate, state, until, reason = (
-        _printable(sign_off[key]) for key in ("who", "candidate", "state", "expires_at", "reason")
-    )
-    return (
-        f"sign-off of {candidate} by {who}, {state} when the bundle was made, until {until}: "
-        f"{reason}"
-    )
-
-
-def _printable(value: object) -> str:
-    """A value of a file as one line of printable ASCII, plain text without quotes."""
-    if isinstance(value, str) and value.isascii() and value.isprintable():
-        return value
-    return ascii(value)
+@contextmanager
+def _made_by_server(path: str) -> Iterator[None]:
+    """What a server adds to a bundle, read; a ValueError of it names the file."""
+    try:
+        yield
+    except ValueError as error:
+        raise EvidenceError(f"{path}: {error}; expected a bundle made by a parity server") from None
 
 
 def _short(error: Exception) -> str:
@@ -446,7 +443,7 @@ def compare_documents(stored: object, computed: object, where: str) -> Iterator[
         for key in sorted({*stored, *computed}):
             if key not in stored or key not in computed:
                 yield (
-                    f"{where}.{_printable(key[:80])}: only in the "
+                    f"{where}.{printable(key[:80])}: only in the "
                     f"{'bundle' if key in stored else 'recomputation'}"
                 )
             else:
@@ -525,7 +522,7 @@ def _digest_differences(files: Mapping[str, bytes], manifest: Mapping[str, Any])
         return (f"{MANIFEST}: no sha256 of the files",)
     actual = _sha256_by_name({name: data for name, data in files.items() if name != MANIFEST})
     lines = [
-        f"{_printable(name[:80])}: missing in the bundle"
+        f"{printable(name[:80])}: missing in the bundle"
         for name in sorted(expected.keys() - actual.keys())
     ]
     lines += [f"{name}: not in the manifest" for name in sorted(actual.keys() - expected.keys())]

@@ -186,7 +186,7 @@ def test_a_sign_off_is_verified_by_the_job_and_not_by_a_bundle():
     check = check_card(card, replace(card, job=None, sign_offs=[]), is_rejudged=True)
     assert (check.result, check.differences) == ("not verified", ())
     assert {"job", "failed_by", "sign_offs.mxfp8"} <= _fields(check.unverified)
-    check = check_card(card, card, is_rejudged=True)
+    check = check_card(card, card, is_rejudged=True, is_live=True)
     assert check.result == "verified"
     assert {"job", "sign_offs.mxfp8"} <= {*check.verified}
 
@@ -201,11 +201,13 @@ def test_a_sign_off_without_a_job_is_that_of_its_bundle_or_differs():
 
 def test_a_sign_off_that_the_job_has_no_record_of_differs_and_one_that_ended_is_not_verified():
     card, unsigned = _signed(), replace(_signed(), sign_offs=[])
-    assert check_card(card, unsigned, is_rejudged=True).result == "differs"
-    check = check_card(card, unsigned, is_rejudged=True, ended=card.sign_offs)
+    assert check_card(card, unsigned, is_rejudged=True, is_live=True).result == "differs"
+    of_bundle = check_card(card, unsigned, is_rejudged=True)
+    assert (of_bundle.result, of_bundle.differences) == ("not verified", ())
+    check = check_card(card, unsigned, is_rejudged=True, is_live=True, ended=card.sign_offs)
     assert (check.result, check.differences) == ("not verified", ())
     renewed = _signed(reason="the reruns are late")
-    check = check_card(card, renewed, is_rejudged=True, ended=card.sign_offs)
+    check = check_card(card, renewed, is_rejudged=True, is_live=True, ended=card.sign_offs)
     assert (check.result, check.differences) == ("not verified", ())
 
 
@@ -244,9 +246,13 @@ def test_a_fail_of_the_same_question_makes_the_card_of_a_pass_a_fail():
         True,
         "pass",
     )
-    assert check_card(card, card, is_rejudged=True).result == "verified"
+    assert check_card(card, card, is_rejudged=True, is_live=True).result == "verified"
     hidden = replace(card, failed_by=None, state="pass", headline=card_of(made).headline)
-    assert check_card(hidden, card, is_rejudged=True).result == "differs"
+    for is_live in (True, False):
+        for job in (JOB, None):
+            check = check_card(replace(hidden, job=job), card, is_rejudged=True, is_live=is_live)
+            assert check.result == "differs"
+            assert {"state", "headline"} <= _fields(check.differences)
 
 
 def test_who_stated_something_is_verified_only_where_the_evidence_names_them(cards):
@@ -266,7 +272,7 @@ def test_a_card_of_another_judge_is_not_called_verified(cards):
 
 
 @pytest.mark.parametrize("failed_by", [FAILED_JOB, None])
-def test_whether_a_question_failed_before_is_verified_by_the_job_alone(failed_by):
+def test_whether_a_question_failed_before_is_not_verified_by_runs_alone(failed_by):
     made = case({"mxfp8": 0.0})
     of_job = card_of(made, facts=ServerFacts(job=JOB, failed_by=failed_by))
     check = check_card(of_job, card_of(made), is_rejudged=True)
@@ -276,6 +282,40 @@ def test_whether_a_question_failed_before_is_verified_by_the_job_alone(failed_by
     assert check_card(of_job, of_job, is_rejudged=True).result == "verified"
     other = replace(of_job, headline=f"{of_job.state.upper()}: as agreed")
     assert check_card(other, card_of(made), is_rejudged=True).result == "differs"
+
+
+@pytest.mark.parametrize("failed_by", [FAILED_JOB, None])
+def test_the_card_of_a_job_is_verified_by_what_its_bundle_records(failed_by):
+    card = card_of(case({"mxfp8": 0.0}), facts=ServerFacts(job=JOB, failed_by=failed_by))
+    check = check_card(card, card, is_rejudged=True)
+    assert (check.result, check.differences) == ("verified", ())
+    assert _fields(check.unverified) == {"parity", "job", "failed_by"}
+    assert {"state", "headline"} <= {*check.verified}
+
+
+def test_a_fail_after_the_bundle_was_made_is_not_verified_by_it():
+    made = case({"mxfp8": 0.0})
+    card = card_of(made, facts=ServerFacts(job=JOB, failed_by=FAILED_JOB))
+    check = check_card(card, card_of(made, facts=ServerFacts(job=JOB)), is_rejudged=True)
+    assert (check.result, check.differences) == ("not verified", ())
+    assert {"state", "headline", "failed_by"} <= _fields(check.unverified)
+
+
+def test_the_bundle_of_another_job_differs():
+    made = case({"mxfp8": 0.0})
+    card, other = (card_of(made, facts=ServerFacts(job=job)) for job in (JOB, FAILED_JOB))
+    for is_live in (True, False):
+        check = check_card(card, other, is_rejudged=True, is_live=is_live)
+        assert (check.result, _fields(check.differences)) == ("differs", {"job"})
+
+
+def test_a_card_of_runs_is_verified_by_the_job_that_they_were_sent_to():
+    made = case({"mxfp8": 0.0})
+    of_job = card_of(made, facts=ServerFacts(job=JOB))
+    for is_live in (True, False):
+        check = check_card(card_of(made), of_job, is_rejudged=True, is_live=is_live)
+        assert (check.result, check.differences) == ("verified", ())
+        assert {"job", "failed_by"} <= _fields(check.unverified)
 
 
 @pytest.mark.parametrize("name", ["fail", "inconclusive"])

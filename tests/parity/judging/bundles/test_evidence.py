@@ -18,7 +18,6 @@ from parity.judging.bundles.evidence import (
 )
 from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.policy import Policy
-from parity.judging.verdict.sign_offs import sha256_of
 from parity.version import JUDGE_VERSION
 
 
@@ -298,36 +297,3 @@ def test_a_stored_verdict_keeps_the_judge_that_gave_it(case: Case, tmp_path: Pat
     path.write_bytes(bundle_bytes(case, stored))
     verification = verify(str(path))
     assert (verification.made_by, verification.differences) == ("0.0.9", ())
-
-
-def test_a_bundle_shows_the_sign_offs_of_its_own_verdicts_only(case: Case, tmp_path: Path) -> None:
-    documents = case.documents()
-    signed = {
-        "candidate": "bad",
-        "who": "ann",
-        "state": "valid",
-        "expires_at": "2026-12-07",
-        "reason": "reruns\x1b[31m are queued",
-    }
-    path = tmp_path / "signed.zip"
-    path.write_bytes(
-        bundle_bytes(case, documents, [signed | {"verdict_sha256": sha256_of(documents[1])}])
-    )
-    verification = verify(str(path))
-    assert verification.differences == ()
-    (sentence,) = verification.sign_offs
-    assert "sign-off of bad by ann, valid when the bundle was made, until 2026-12-07: " in sentence
-    assert "\x1b" not in sentence
-    for change in (
-        {"verdict_sha256": sha256_of(documents[0])},
-        {"verdict_sha256": "0" * 64},
-        {"verdict_sha256": None},
-    ):
-        path.write_bytes(bundle_bytes(case, documents, [signed | change]))
-        (line,) = verify(str(path)).differences
-        assert line.startswith("sign_offs[0]: of no verdict on 'bad'")
-        assert verify(str(path)).sign_offs == ()
-    for wrong in ({"candidate": "bad"}, "text"):
-        path.write_bytes(bundle_bytes(case, documents, [wrong]))  # type: ignore[list-item]
-        with pytest.raises(EvidenceError, match=r"sign_offs\.json"):
-            verify(str(path))
