@@ -4,7 +4,8 @@ judge 0.1.0, judged by this judge.
 
 from pathlib import Path
 
-from parity.judging.bundles.evidence import bundle_bytes, case_of
+from parity.judging.bundles.read_bundle import case_of
+from parity.judging.bundles.write_bundle import bundle_bytes
 from parity.version import JUDGE_VERSION
 
 DATA = Path(__file__).parents[1] / "tests" / "data"

@@ -108,9 +108,9 @@ class Card:
     """A verification card.
 
     `state` is the worst verdict of the candidates, which `headline` begins with, or fail where the
-    job `failed_by` failed the same question. `evidence_sha256`
-    names the curves, the policy and what was stated (`parity.judging.bundles.evidence`). `policy`
-    has what differs from the default policy. `commits`, `versions`, `devices` and `model` are facts
+    job `failed_by` failed the same question. `evidence_sha256` names the curves, the policy and
+    what was stated (`parity.judging.bundles.write_bundle`). `policy` has what differs from the
+    default policy. `commits`, `versions`, `devices` and `model` are facts
     of the runs by name, as recorded or stated; values of several runs are separated by " | ".
     """
 

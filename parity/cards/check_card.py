@@ -14,7 +14,7 @@ from parity.cards.golden_card import GoldenCard
 from parity.cards.make_card import under_standing_fail
 from parity.cards.statements import is_author
 from parity.frozen import frozen
-from parity.judging.bundles.evidence import RELATIVE_TOLERANCE
+from parity.judging.bundles.compare_documents import RELATIVE_TOLERANCE
 from parity.judging.bundles.server_record import JOB_ID
 from parity.judging.decision import worst
 from parity.typed_json import shown

@@ -20,7 +20,8 @@ from parity.cards.card import (
 from parity.cards.statements import statements_of
 from parity.effective_recipe import base_of
 from parity.frozen import frozen
-from parity.judging.bundles.evidence import AnyDocument, Case, evidence_sha256
+from parity.judging.bundles.write_bundle import evidence_sha256
+from parity.judging.case import AnyDocument, Case
 from parity.judging.curves.context import (
     ARCHITECTURE,
     CODE_DIGEST,

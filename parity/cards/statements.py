@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from parity.cards.card import CardStatement
-from parity.judging.bundles.evidence import Case
+from parity.judging.case import Case
 from parity.judging.curves.context import ENGINE
 from parity.judging.curves.curve import PLANNED_STEPS, Curve
 from parity.judging.document_types import STATED_LATER

@@ -32,7 +32,7 @@ ERROR_CODES = {
     "parity.readers.errors.ReadError": "usage",
     "parity.judging.secondary.accuracy.EvaluationError": "usage",
     "parity.golden.golden_file.GoldenError": "usage",
-    "parity.judging.bundles.evidence.EvidenceError": "usage",
+    "parity.judging.bundles.read_bundle.EvidenceError": "usage",
     "parity.cards.card_file.CardError": "usage",
     "parity.report.figures.figure_file.FigureError": "usage",
     _CLIENT_ERROR: "usage",

@@ -18,8 +18,8 @@ from parity.cli.terminal.output import print_json
 from parity.cli.terminal.shared_options import Server
 from parity.cli.terminal.wrong_calls import UsageError
 from parity.gate.exit_codes import EXIT_CODES
-from parity.judging.bundles.evidence import Verification, verify
 from parity.judging.bundles.server_record import job_words
+from parity.judging.bundles.verification import Verification, verify
 from parity.judging.decision import State
 from parity.version import JUDGE_VERSION
 

@@ -12,7 +12,7 @@ from parity.comparing.arms import (
     refuse_unmatched_rows,
 )
 from parity.comparing.statements import InputError
-from parity.judging.bundles.evidence import Case
+from parity.judging.case import Case
 from parity.judging.curves.curve import PLANNED_STEPS
 from parity.judging.noise.noise_table import NoiseTable
 from parity.judging.noise.public_table import public_noise_table

@@ -33,7 +33,7 @@ from parity.comparing.statements import (
     stated_multiplicity,
     stated_rounding,
 )
-from parity.judging.bundles.evidence import Case
+from parity.judging.case import Case
 from parity.judging.curves.curve import Curve
 from parity.judging.noise.noise_table import NoiseTable
 from parity.judging.policy import Policy, PolicyError, stated_margin

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from parity.frozen import frozen
-from parity.judging.bundles.evidence import Case
+from parity.judging.case import Case
 from parity.judging.decision import State
 from parity.judging.document_types import VerdictDocument
 from parity.judging.statements.statement_words import python_literal

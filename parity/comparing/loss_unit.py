@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 
 from parity.comparing.statements import InputError
-from parity.judging.bundles.evidence import Case
+from parity.judging.case import Case
 from parity.judging.curves.curve import LOSS_BASE, Curve
 
 BITS = "bits"

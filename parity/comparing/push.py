@@ -18,7 +18,7 @@ from parity.client.rest import Client, ClientError, UnreachableError
 from parity.client.whole_run import send_run
 from parity.comparing.statements import InputError
 from parity.frozen import frozen
-from parity.judging.bundles.evidence import AnyDocument, Case
+from parity.judging.case import AnyDocument, Case
 from parity.judging.curves.curve import Curve, series_digest
 from parity.judging.verdict.layer_statistics import LayerColumns
 from parity.recipes import OTHER, RECIPES, UNSTATED

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
+from parity.judging.case import AnyDocument
 from parity.judging.codes import BY_CODE
 from parity.judging.document_types import OfferDocument, VerdictDocument
 from parity.judging.statements.offer import promise_words
@@ -21,7 +22,6 @@ from parity.judging.statements.statement_words import (
     is_stated_on_a_page,
     python_literal,
 )
-from parity.report.view import AnyDocument
 
 Document = TypeVar("Document", bound=AnyDocument)
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from parity.judging.bundles.evidence import Case
+from parity.judging.case import Case
 from parity.judging.curves.curve import FloatArray, IntArray
 from parity.judging.document_types import VerdictDocument
 from parity.judging.live.gap_chart import WHOLE, BinnedGap, StepRange, binned_gap

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from parity.effective_recipe import title
 from parity.frozen import frozen
+from parity.judging.case import AnyDocument
 from parity.judging.codes import BY_CODE, IDENTICAL, NUMBERS_ALONE
 from parity.judging.curves.window import ends_early
 from parity.judging.document_types import (
@@ -24,8 +25,6 @@ from parity.judging.evaluations.document_types import EvaluationDocument, Interv
 from parity.judging.gap.chances import chances_of
 from parity.judging.verdict.deciding_interval import recorded_interval
 from parity.wording import count, cut, nats_decimals
-
-AnyDocument = VerdictDocument | EvaluationDocument
 
 MOST_OF_TITLE = 100  # characters of what an arm did, next to its name; the facts have all of it
 # Their sentence is about the interval: there is no other reason to tell.

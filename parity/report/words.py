@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from parity.frozen import frozen
+from parity.judging.case import AnyDocument
 from parity.judging.codes import (
     ARMS_IDENTICAL,
     AS_OF,
@@ -21,15 +22,7 @@ from parity.judging.curves.window import MISSING_SHARE
 from parity.judging.document_types import MarginDocument, State, StripDocument
 from parity.report.number_words import ends_words
 from parity.report.strip import StripItem, strip_of
-from parity.report.view import (
-    INTERVAL_CODES,
-    NO_GAP_CODES,
-    AnyDocument,
-    GapView,
-    TrainingView,
-    View,
-    view_of,
-)
+from parity.report.view import INTERVAL_CODES, NO_GAP_CODES, GapView, TrainingView, View, view_of
 from parity.wording import count, level_percent, short_percent
 
 MARKS = {"pass": "●", "fail": "■", "inconclusive": "◇"}

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 from sqlalchemy.orm import Session
 
-from parity.judging.bundles.evidence import Case
+from parity.judging.case import Case
 from parity.judging.codes import BY_CODE
 from parity.judging.curves.curve import Curve, FloatArray, curve_from_arrays
 from parity.judging.decision import INCONCLUSIVE

@@ -10,7 +10,7 @@ from fastapi import APIRouter
 from pydantic import Field
 
 from parity.frozen import frozen
-from parity.judging.bundles.evidence import Case
+from parity.judging.case import Case
 from parity.judging.curves.curve import MAX_STEP, Curve
 from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.policy import Policy, PolicyError, policy_from_mapping

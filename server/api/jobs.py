@@ -12,8 +12,9 @@ from parity.cards.card_file import card_yaml
 from parity.cards.card_markdown import card_markdown
 from parity.cards.make_card import ServerFacts, make_card
 from parity.frozen import frozen
-from parity.judging.bundles.evidence import Case, bundle_bytes
 from parity.judging.bundles.server_record import BundleJob
+from parity.judging.bundles.write_bundle import bundle_bytes
+from parity.judging.case import Case
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evaluations.case import EvaluationCase
 from server.api.submit import notify_workers

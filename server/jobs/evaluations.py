@@ -15,7 +15,8 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from parity.judging.bundles.evidence import bundle_bytes, case_in
+from parity.judging.bundles.read_bundle import case_in
+from parity.judging.bundles.write_bundle import bundle_bytes
 from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.multiplicity import Multiplicity
 from parity.judging.policy import Policy

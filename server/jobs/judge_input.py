@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from sqlalchemy.orm import Session
 
-from parity.judging.bundles.evidence import Case
+from parity.judging.case import Case
 from parity.judging.curves.curve import Curve
 from parity.judging.noise.noise_table import NoiseTable, read_noise_table
 from parity.judging.policy import Policy

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from parity.judging.bundles.evidence import verify
+from parity.judging.bundles.verification import verify
 from parity.version import JUDGE_VERSION
 from tools import record_judge
 

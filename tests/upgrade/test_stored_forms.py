@@ -20,12 +20,15 @@ MIGRATIONS = "migrations/versions"
 PLACES = {
     "job file": ("training/spec.py", r"^SPEC_VERSION = (\d+)$"),
     "judge": ("parity/version.py", r'^JUDGE_VERSION = "(.+)"$'),
-    "bundle": ("parity/judging/bundles/evidence.py", r'^BUNDLE_SCHEMA = "(.+)"$'),
+    "bundle": ("parity/judging/bundles/write_bundle.py", r'^BUNDLE_SCHEMA = "(.+)"$'),
     "verdict": ("parity/judging/verdict/document.py", r'^VERDICT_SCHEMA = "(.+)"$'),
     "evaluations": ("parity/judging/evaluations/document.py", r'^EVALUATION_SCHEMA = "(.+)"$'),
     "card": ("parity/cards/card.py", r'^    schema: Literal\["(.+)"\]$'),
     "golden": ("parity/golden/formats.py", r'^SCHEMA = "(.+)"$'),
 }
+
+EARLIER_FILES = {"parity/judging/bundles/write_bundle.py": "parity/judging/bundles/evidence.py"}
+"""Where older commits have what a file says now."""
 
 
 def version(form: str, read: Read) -> str:
@@ -47,6 +50,8 @@ def here(path: str) -> str:
 def at(commit: str) -> Read:
     def read(path: str) -> str:
         shown = git("show", f"{commit}:{path}")
+        if shown.returncode and path in EARLIER_FILES:
+            shown = git("show", f"{commit}:{EARLIER_FILES[path]}")
         assert shown.returncode == 0, shown.stderr
         return shown.stdout.decode()
 

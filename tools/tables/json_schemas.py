@@ -20,8 +20,8 @@ from parity.comparing.convergence_document import ConvergenceDocument
 from parity.design.plan import Plan
 from parity.gate.gate_document import GateReportDocument
 from parity.golden.golden_document import GoldenCheckDocument
+from parity.judging.case import AnyDocument
 from parity.report.formats.json_text import ReportDocument
-from parity.report.view import AnyDocument
 from server.api.service.job_schema import job_file_schema
 from server.documents.jobs import JobDocument
 from tools.tables.generated import ROOT, GeneratedTable

@@ -13,13 +13,10 @@ from parity.cli.terminal.options import refuse
 from parity.cli.terminal.shared_options import Server
 from parity.cli.terminal.wrong_calls import UsageError
 from parity.frozen import frozen
-from parity.judging.bundles.evidence import (
-    AnyDocument,
-    EvidenceError,
-    read_bundle,
-    verify,
-)
+from parity.judging.bundles.read_bundle import EvidenceError, read_bundle
 from parity.judging.bundles.server_record import JOB_ID
+from parity.judging.bundles.verification import verify
+from parity.judging.case import AnyDocument
 from parity.judging.curves.curve import CurveError
 from parity.version import JUDGE_VERSION
 

@@ -33,13 +33,12 @@ from parity.cli.terminal.shared_options import Server
 from parity.cli.terminal.typed_command import typed_command, without_page
 from parity.cli.terminal.wrong_calls import UsageError
 from parity.gate.exit_codes import exit_code
-from parity.judging.bundles.evidence import Case
+from parity.judging.case import AnyDocument, Case
 from parity.judging.document_types import VerdictDocument
 from parity.judging.verdict.path import with_path
 from parity.report.figures.verdict_figure import draw_figure
 from parity.report.html.page import case_report, evaluation_report
 from parity.report.next_steps import typed
-from parity.report.view import AnyDocument
 from parity.report.worth import FullRun, worth
 
 app = typer.Typer()

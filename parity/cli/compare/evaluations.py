@@ -15,7 +15,8 @@ from parity.cli.terminal.shared_options import Printing
 from parity.cli.terminal.wrong_calls import UsageError
 from parity.comparing.arms import Arm, refuse_unmatched_rows
 from parity.comparing.statements import HELD_OUT, LOSS_KINDS, stated_multiplicity
-from parity.judging.bundles.evidence import Case, bundle_bytes
+from parity.judging.bundles.write_bundle import bundle_bytes
+from parity.judging.case import Case
 from parity.judging.curves.reading import different_meanings
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evaluations.case import EvaluationCase

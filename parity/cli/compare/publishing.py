@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from parity.cli.terminal.output import write_file
-from parity.judging.bundles.evidence import Case
+from parity.judging.case import AnyDocument, Case
 from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.verdict.layer_statistics import LayerColumns
-from parity.report.view import AnyDocument
 
 # none of them set: a browser would have no screen, or take this terminal
 _DISPLAY_VARIABLES = ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")

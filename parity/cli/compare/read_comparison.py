@@ -26,7 +26,7 @@ from parity.comparing.loss_unit import BITS, case_in_nats, runs_in_nats, unit_of
 from parity.comparing.noise_tables import read_rerun_table
 from parity.comparing.statements import HELD_OUT, check_noise_table, check_plan, stated_multiplicity
 from parity.frozen import frozen
-from parity.judging.bundles.evidence import Case
+from parity.judging.case import Case
 from parity.judging.curves.curve import Curve
 from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.evaluations.document_types import EvaluationDocument

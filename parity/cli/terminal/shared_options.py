@@ -13,11 +13,11 @@ from parity.cli.terminal.output import WIDTH, print_json, print_lines, print_row
 from parity.cli.terminal.wrong_calls import UsageError
 from parity.client import DEFAULT_URL
 from parity.inert import inert_value
+from parity.judging.case import AnyDocument
 from parity.report.formats.json_text import render_json
 from parity.report.formats.markdown import render_markdown
 from parity.report.formats.terminal import plain_text, render_text
 from parity.report.sign_off_words import Accepted
-from parity.report.view import AnyDocument
 
 
 class Server(Options, panel=SERVER):

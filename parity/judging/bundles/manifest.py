@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from parity.judging.bundles.columns import unpack_array
+from parity.judging.case import BASELINE, CANDIDATE, CONTROL, SHORT_RERUN, SHORTER
 from parity.judging.curves.context import COMPARISONS, Comparison
 from parity.judging.curves.curve import (
     MAX_LOSS,
@@ -27,13 +28,6 @@ from parity.typed_json import ManifestError, optional, record, shown, typed
 # Short reruns have a limit per arm. Every candidate is compared with every other, every run of an
 # arm with every other.
 MAX_RUNS, MAX_CANDIDATES = 256, 64
-BASELINE, CANDIDATE, CONTROL, SHORTER, SHORT_RERUN = (
-    "baseline",
-    "candidate",
-    "control",
-    "shorter",
-    "short_rerun",
-)
 _SHORT_RERUNS = (SHORT_RERUN, "noise")  # the second word is that of judges before 0.6.0
 
 

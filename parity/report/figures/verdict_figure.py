@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from parity.judging.bundles.evidence import Case
+from parity.judging.case import Case
 from parity.judging.document_types import VerdictDocument
 from parity.judging.verdict.path import with_path
 from parity.report.figures.figure_file import TINY, figure_file, new_figure

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import NotRequired, TypedDict
 
 from parity.canonical_json import canonical_json
+from parity.judging.case import AnyDocument
 from parity.judging.verdict.sign_offs import SignOffDocument
 from parity.report.sign_off_words import Accepted
-from parity.report.view import AnyDocument
 from parity.report.words import with_words
 from parity.version import JUDGE_VERSION
 

@@ -4,13 +4,14 @@ import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
+from parity.judging.case import AnyDocument
 from parity.judging.codes import BY_CODE
 from parity.judging.decision import FAIL, PASS, POLICY_CHECK, CheckName, State
 from parity.judging.precedence import WARNINGS, table
 from parity.judging.verdict.sign_offs import SignOffDocument
 from parity.report.facts import reused_notes
 from parity.report.sign_off_words import NOT_A_PASS, Accepted, accepted_words
-from parity.report.view import AnyDocument, EvaluationView, TrainingView, View, views_of
+from parity.report.view import EvaluationView, TrainingView, View, views_of
 from parity.report.words import words
 
 _GROUND: CheckName = "same ground"

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 
+from parity.judging.case import AnyDocument
 from parity.report.answer import answer_words
 from parity.report.candidates import safest_first
 from parity.report.details import Detail, details
@@ -10,7 +11,7 @@ from parity.report.evaluation_tables import evaluation_tables
 from parity.report.formats.terminal import interval_bars
 from parity.report.sign_off_words import NOT_A_PASS, Accepted, accepted_words
 from parity.report.summary import SUMMARY, summary_row
-from parity.report.view import AnyDocument, EvaluationView, View, views_of
+from parity.report.view import EvaluationView, View, views_of
 from parity.version import VERSION
 from parity.wording import minus
 

@@ -12,6 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from parity.judging.case import AnyDocument
 from parity.judging.verdict.sign_offs import SignOffDocument
 from parity.report.answer import answer_words
 from parity.report.candidates import safest_first, tally
@@ -21,7 +22,7 @@ from parity.report.number_words import mean_words
 from parity.report.picture.forest import axis_of, estimate_of
 from parity.report.sign_off_words import NOT_A_PASS, Accepted, accepted_words
 from parity.report.summary import SUMMARY, summary_row
-from parity.report.view import AnyDocument, EvaluationView, View, views_of
+from parity.report.view import EvaluationView, View, views_of
 from parity.report.words import MARKS, words
 from parity.wording import cut, minus, signed
 

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 from html import escape
 
+from parity.judging.case import AnyDocument
 from parity.report.candidates import deciding, safest_first
 from parity.report.number_words import mean_words
 from parity.report.picture.forest import DrawnGap, GapAxis, axis_of, estimate_of
 from parity.report.picture.scene import MANY
 from parity.report.picture.svg_parts import shape
-from parity.report.view import AnyDocument, View, views_of
+from parity.report.view import View, views_of
 from parity.wording import minus
 
 FIGURE_SPACE = "\u2007"  # as wide as a digit

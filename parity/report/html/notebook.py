@@ -5,13 +5,14 @@ No script, nothing from elsewhere.
 
 from html import escape
 
+from parity.judging.case import AnyDocument
 from parity.report.details import details
 from parity.report.html.assets import verdict_style
 from parity.report.html.code_words import with_code
 from parity.report.html.page_details import details_html
 from parity.report.picture.picture import picture
 from parity.report.picture.scene import Scene
-from parity.report.view import AnyDocument, view_of
+from parity.report.view import view_of
 from parity.report.words import words
 from parity.wording import minus
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from html import escape
 from typing import Any, NotRequired, TypedDict
 
-from parity.judging.bundles.evidence import Case
+from parity.judging.case import AnyDocument, Case
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.evaluations.document_types import EvaluationDocument
@@ -34,7 +34,7 @@ from parity.report.picture.case_scene import case_scene
 from parity.report.picture.picture import picture
 from parity.report.picture.scene import Scene, scene_of
 from parity.report.sign_off_words import Accepted, accepted_words
-from parity.report.view import AnyDocument, view_of, views_of
+from parity.report.view import view_of, views_of
 
 
 class ConcludedJob(TypedDict):

@@ -12,6 +12,7 @@ from html import escape
 from typing import NamedTuple
 
 from parity.frozen import frozen
+from parity.judging.case import AnyDocument
 from parity.judging.document_types import State
 from parity.report.answer import answer_words
 from parity.report.candidates import safest_first, tally
@@ -20,7 +21,7 @@ from parity.report.html.code_words import with_code
 from parity.report.picture.scene import MANY, TraceState, answer_in_words
 from parity.report.sign_off_words import NOT_A_PASS, Accepted
 from parity.report.strip import StripItem, candidate_items
-from parity.report.view import AnyDocument, View, views_of
+from parity.report.view import View, views_of
 from parity.report.words import MARKS, words
 from parity.wording import cut, minus
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from parity.judging.bundles.evidence import Case
+from parity.judging.case import Case
 from parity.judging.curves.curve import all_usable
 from parity.judging.document_types import VerdictDocument
 from parity.judging.live.gap_chart import BinnedGap, StepRange

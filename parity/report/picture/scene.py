@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Literal
 
 from parity.frozen import frozen
+from parity.judging.case import AnyDocument
 from parity.judging.codes import BASELINE_INVALID, GAP_GROWING, NONFINITE_CAND
 from parity.judging.document_types import MarginDocument, PathPointDocument, State
 from parity.report.answer import answer_words
@@ -18,14 +19,7 @@ from parity.report.candidates import safest_first
 from parity.report.number_words import ends_words, mean_words
 from parity.report.picture.svg_parts import SHORT_NAME
 from parity.report.strip import StripItem, candidate_items
-from parity.report.view import (
-    AnyDocument,
-    EvaluationView,
-    TrainingView,
-    View,
-    number,
-    views_of,
-)
+from parity.report.view import EvaluationView, TrainingView, View, number, views_of
 from parity.report.words import Words, words
 from parity.wording import (
     DECIMALS,

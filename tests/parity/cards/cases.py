@@ -8,7 +8,7 @@ import numpy as np
 
 from parity.cards.card import Card
 from parity.cards.make_card import make_card
-from parity.judging.bundles.evidence import Case
+from parity.judging.case import Case
 from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.policy import Policy

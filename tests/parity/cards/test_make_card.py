@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from parity.cards.statements import statements_of
-from parity.judging.bundles.evidence import bundle_bytes, case_in, evidence_sha256
+from parity.judging.bundles.read_bundle import case_in
+from parity.judging.bundles.write_bundle import bundle_bytes, evidence_sha256
 from parity.judging.policy import Policy
 from tests.parity.cards.cases import CASES, STATES, card_of, case, run
 

@@ -11,7 +11,7 @@ import pytest
 import parity
 from parity.comparing import push
 from parity.comparing.statements import InputError
-from parity.judging.bundles.evidence import Case
+from parity.judging.case import Case
 from parity.judging.curves.curve import Curve, Replaced
 from parity.judging.multiplicity import Multiplicity
 from parity.judging.noise.noise_table import NoiseTable

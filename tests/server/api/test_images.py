@@ -8,7 +8,7 @@ from itertools import islice
 import pytest
 
 from parity import cli
-from parity.judging.bundles.evidence import bundle_bytes
+from parity.judging.bundles.write_bundle import bundle_bytes
 from parity.report.figures.verdict_figure import draw_figure
 from server.api import images, jobs
 from server.database.tables import Job

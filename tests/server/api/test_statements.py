@@ -16,7 +16,7 @@ from parity.cards.card import Card
 from parity.cards.card_file import read_card
 from parity.client.rest import Client, ClientError
 from parity.client.whole_run import send_run
-from parity.judging.bundles.evidence import verify
+from parity.judging.bundles.verification import verify
 from parity.judging.curves.curve import curve_from_arrays
 from server.database.tables import Job, Statement
 from server.jobs import applied_statements

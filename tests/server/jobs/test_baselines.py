@@ -328,7 +328,7 @@ def test_controls_give_later_candidates_a_measured_run_noise(
 def test_the_evidence_of_a_named_baseline_verifies(
     api, promoted, database, register, judged, tmp_path
 ):
-    from parity.judging.bundles.evidence import verify
+    from parity.judging.bundles.verification import verify
 
     register()
     _, request, version = promoted()

@@ -7,7 +7,8 @@ import json
 
 import pytest
 
-from parity.judging.bundles.evidence import bundle_bytes, verify
+from parity.judging.bundles.verification import verify
+from parity.judging.bundles.write_bundle import bundle_bytes
 from parity.judging.noise.noise_table import COLUMNS, NoiseTable, read_noise_table
 from parity.judging.policy import policy_from_mapping
 from server.database.metrics import store

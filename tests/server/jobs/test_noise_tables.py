@@ -10,7 +10,8 @@ import pytest
 import yaml
 from pydantic import TypeAdapter
 
-from parity.judging.bundles.evidence import bundle_bytes, verify
+from parity.judging.bundles.verification import verify
+from parity.judging.bundles.write_bundle import bundle_bytes
 from parity.judging.noise.emulated_table import DEMO, SMALL, emulated_noise_table
 from parity.judging.noise.noise_table import read_noise_table
 from server.database.metrics import store

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Route
 
-from parity.judging.bundles.evidence import Case
+from parity.judging.case import Case
 from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.policy import policy_from_mapping
 from parity.judging.verdict.path import evaluation_path_of, with_path

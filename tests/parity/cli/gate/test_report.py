@@ -14,7 +14,7 @@ from parity.cli.gate.report import (
 )
 from parity.gate.outcome import GateOutcome
 from parity.gate.rules import GateRules
-from parity.judging.bundles.evidence import Case
+from parity.judging.case import Case
 from parity.judging.curves.curve import curve_from_arrays
 from parity.judging.policy import policy_from_mapping
 from parity.wording import age_in_words

@@ -12,7 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parity.judging.bundles.evidence import Case, EvidenceError, bundle_bytes, case_of, verify
+from parity.judging.bundles.read_bundle import EvidenceError, case_of
+from parity.judging.bundles.verification import verify
+from parity.judging.bundles.write_bundle import bundle_bytes
+from parity.judging.case import Case
 from parity.judging.curves.curve import Curve
 from parity.judging.policy import Policy
 from parity.judging.secondary.accuracy import TaskResult

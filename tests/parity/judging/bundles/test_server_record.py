@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from parity.judging.bundles.evidence import EvidenceError, bundle_bytes, read_bundle, verify
+from parity.judging.bundles.read_bundle import EvidenceError, read_bundle
 from parity.judging.bundles.server_record import BundleJob, job_words, read_job
+from parity.judging.bundles.verification import verify
+from parity.judging.bundles.write_bundle import bundle_bytes
 from parity.judging.verdict.sign_offs import sha256_of
 from tests.parity.cards.cases import case
 

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from parity.judging.bundles.evidence import EvidenceError, bundle_bytes, case_of, verify
+from parity.judging.bundles.read_bundle import EvidenceError, case_of
+from parity.judging.bundles.verification import verify
+from parity.judging.bundles.write_bundle import bundle_bytes
 from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.evaluations.run_times import RunTimes
 from parity.judging.policy import policy_from_mapping

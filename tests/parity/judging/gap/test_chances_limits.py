@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import norm
 from scipy.stats import t as student
 
-from parity.judging.bundles.evidence import compare_documents
+from parity.judging.bundles.compare_documents import compare_documents
 from parity.judging.curves.curve import Curve
 from parity.judging.gap.chances import chances_of
 from parity.judging.multiplicity import Multiplicity

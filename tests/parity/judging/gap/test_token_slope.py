@@ -8,7 +8,10 @@ import math
 import numpy as np
 import pytest
 
-from parity.judging.bundles.evidence import Case, bundle_bytes, case_of, verify
+from parity.judging.bundles.read_bundle import case_of
+from parity.judging.bundles.verification import verify
+from parity.judging.bundles.write_bundle import bundle_bytes
+from parity.judging.case import Case
 from parity.judging.curves.curve import curve_from_arrays
 from parity.judging.curves.window import make_window
 from parity.judging.gap.token_slope import NoSlope, TokenSlope, token_slope

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from parity.judging import special
-from parity.judging.bundles.evidence import Case, bundle_bytes, verify
+from parity.judging.bundles.verification import verify
+from parity.judging.bundles.write_bundle import bundle_bytes
+from parity.judging.case import Case
 from parity.judging.curves.curve import curve_from_arrays
 from parity.judging.noise.emulated_table import (
     DEMO,

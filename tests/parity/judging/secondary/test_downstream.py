@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from parity.cli import main
-from parity.judging.bundles.evidence import verify
+from parity.judging.bundles.verification import verify
 from parity.judging.curves.curve import Curve
 from parity.judging.document_types import TaskDocument
 from parity.judging.policy import policy_from_mapping

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import parity
-from parity.judging.bundles.evidence import Case, bundle_bytes, verify
+from parity.judging.bundles.verification import verify
+from parity.judging.bundles.write_bundle import bundle_bytes
+from parity.judging.case import Case
 from parity.judging.codes import BY_CODE, ReasonCode
 from parity.judging.curves.curve import Curve
 from parity.judging.multiplicity import Multiplicity

@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 
 from parity.canonical_json import json_value
-from parity.judging.bundles.evidence import Case, EvidenceError, bundle_bytes, case_of, verify
+from parity.judging.bundles.read_bundle import EvidenceError, case_of
+from parity.judging.bundles.verification import verify
+from parity.judging.bundles.write_bundle import bundle_bytes
+from parity.judging.case import Case
 from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.decision import FAIL, PASS
 from parity.judging.policy import Policy

@@ -10,7 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity.judging.bundles.evidence import Case, bundle_bytes, verify
+from parity.judging.bundles.verification import verify
+from parity.judging.bundles.write_bundle import bundle_bytes
+from parity.judging.case import Case
 from parity.judging.curves.curve import Curve
 from parity.judging.noise.noise_source import find_noise_source
 from parity.judging.noise.noise_table import ANY_DECODER, NoiseTable, read_noise_table

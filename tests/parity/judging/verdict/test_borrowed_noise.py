@@ -12,7 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity.judging.bundles.evidence import Case, EvidenceError, bundle_bytes, verify
+from parity.judging.bundles.read_bundle import EvidenceError
+from parity.judging.bundles.verification import verify
+from parity.judging.bundles.write_bundle import bundle_bytes
+from parity.judging.case import Case
 from parity.judging.curves.curve import Curve
 from parity.judging.noise.noise_table import NoiseTable, RerunGroup, read_noise_table
 from parity.judging.policy import Policy, policy_from_mapping

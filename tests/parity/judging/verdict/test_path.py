@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parity.canonical_json import canonical_json
-from parity.judging.bundles.evidence import Case, bundle_bytes
+from parity.judging.bundles.write_bundle import bundle_bytes
+from parity.judging.case import Case
 from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.document_types import PathPointDocument, VerdictDocument
 from parity.judging.evaluations.case import EvaluationCase

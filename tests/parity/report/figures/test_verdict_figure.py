@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parity.judging.bundles.evidence import Case
+from parity.judging.case import Case
 from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.policy import Policy
 from parity.judging.verdict.path import with_path

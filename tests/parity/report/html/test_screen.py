@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from parity.judging.bundles.evidence import Case
+from parity.judging.case import Case
 from parity.judging.policy import policy_from_mapping
 from parity.judging.verdict.path import with_path
 from parity.report.answer import answer_words

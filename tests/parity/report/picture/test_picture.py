@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from parity.judging.bundles.evidence import Case
+from parity.judging.case import Case
 from parity.judging.curves.curve import curve_from_arrays
 from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.policy import policy_from_mapping

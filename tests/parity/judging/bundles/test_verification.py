@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from parity.judging.bundles.evidence import (
-    Case,
-    EvidenceError,
-    bundle_bytes,
-    compare_documents,
-    verify,
-)
+from parity.judging.bundles.compare_documents import compare_documents
+from parity.judging.bundles.read_bundle import EvidenceError
+from parity.judging.bundles.verification import verify
+from parity.judging.bundles.write_bundle import bundle_bytes
+from parity.judging.case import Case
 from parity.judging.curves.curve import Curve, curve_from_arrays
 from parity.judging.policy import Policy
 from parity.version import JUDGE_VERSION
