@@ -13,6 +13,7 @@ person is asked. By their names, further losses are
 
 Of losses of all kinds and rows, held-out ones too, and of what is computed from a loss, such as a
 perplexity, it is counted how often they are NaN or infinite where the loss that was read is finite.
+What counts losses that were not finite, or says so as a flag, is believed (`not_finite_columns`).
 
 None is asked about that is explained: equal but for rounding, the means of the losses that were
 read since the point before, as at the end of an epoch, or evaluated on rows with a held-out loss.
@@ -35,6 +36,11 @@ from parity.readers.columns.names import (
     name_words,
     other_losses,
     says_loss,
+)
+from parity.readers.columns.not_finite_columns import (
+    counts_not_finite,
+    rows_not_finite,
+    says_finite,
 )
 from parity.readers.columns.rhythm import NEVER, due_losses
 
@@ -84,23 +90,29 @@ class LossSeries:
 @frozen
 class FurtherLosses:
     """Further losses of a source by name: those in conflict with the one that was read, those with
-    too few finite values for a run, and of others how many values are NaN or infinite.
+    too few finite values for a run, and of others how many values are NaN or infinite. `said` is
+    how many rows count, or say by a flag, that a loss was not finite.
     """
 
     conflicting: tuple[str, ...] = ()
     no_runs: tuple[str, ...] = ()
     not_finite: tuple[tuple[str, int], ...] = ()
+    said: int = 0
 
 
 def losses_beside(names: Iterable[str], taken: str) -> tuple[str, ...]:
-    """The further losses whose values are looked at, those of the likeliest names first."""
+    """The further losses whose values are looked at, those of the likeliest names first, and what
+    counts losses that were not finite.
+    """
     names = [*dict.fromkeys(names)]
+    about = [name for name in names if counts_not_finite(name) or says_finite(name)]
+    names = [name for name in names if name not in about]
     others = [name for name in other_losses(names, taken) if _may_replace(name, taken)]
     others.sort(key=lambda name: (not is_known_loss(name), not _is_plain(name), _is_mean(name)))
     others = others[:MOST_LOOKED_AT]
     looked_at = {taken, *others}
     further = [name for name in names if says_loss(name) and name not in looked_at]
-    return (*others, *further[:MOST_LOOKED_AT])
+    return (*others, *further[:MOST_LOOKED_AT], *about[:MOST_LOOKED_AT])
 
 
 def series_of_rows(steps: FloatArray, values: FloatArray, written: BoolArray) -> LossSeries:
@@ -126,6 +138,12 @@ def further_losses(
     """What the losses beside the one that was taken say; rows with a `held_out` loss, or with
     another one than before, are those of evaluations.
     """
+    said = [rows_not_finite(name, other.values) for name, other in beside.items()]
+    beside = {
+        name: other
+        for name, other in beside.items()
+        if not (counts_not_finite(name) or says_finite(name))
+    }
     most = _EVALUATED_SHARE * len(loss.keys)
     evaluations = np.empty(0)
     if held_out is not None:
@@ -149,6 +167,7 @@ def further_losses(
             for name, other in beside.items()
             if says_loss(name) and (number := _not_finite(loss, other))
         ),
+        said=max(said, default=0),
     )
 
 

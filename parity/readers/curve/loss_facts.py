@@ -51,7 +51,7 @@ def loss_facts(taken: RunColumns, *, stated: bool) -> dict[str, str]:
     counts = {
         STEPS_WITHOUT_LOSS: taken.between,
         LINES_UNREAD: taken.unread,
-        SAID_NOT_FINITE: taken.said_not_finite,
+        SAID_NOT_FINITE: max(taken.said_not_finite, taken.further.said),
     }
     facts |= {key: str(number) for key, number in counts.items() if number}
     others = other_losses(taken.found, taken.names[LOSS])

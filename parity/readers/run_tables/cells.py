@@ -11,6 +11,7 @@ from parity.frozen import frozen
 from parity.judging.curves.curve import FloatArray
 from parity.readers.columns.long_table import Row
 from parity.readers.columns.names import closest, did_you_mean, listed
+from parity.readers.columns.not_finite_columns import flag_number
 from parity.readers.columns.number import MISSING, plain_number
 from parity.readers.columns.second_losses import LossesOfRows
 from parity.readers.errors import ReadError
@@ -148,11 +149,16 @@ class TableCells:
         has none, and in which of them (n,) one is, or NaN is written.
         """
         cells = [self.columns[column][row] for row in rows]
-        numbers = [plain_number(cell) for cell in cells]
+        numbers = [_number_or_flag(cell) for cell in cells]
         written = [number is not None for number in numbers]
         return np.array(
             [np.nan if number is None else number for number in numbers], np.float64
         ), np.array(written, dtype=bool)
+
+
+def _number_or_flag(cell: object) -> float | None:
+    number = plain_number(cell)
+    return flag_number(str(cell)) if number is None else number
 
 
 def read_cells(source: str) -> TableCells:

@@ -12,8 +12,15 @@ import numpy as np
 from parity.judging.curves.curve import FloatArray
 from parity.readers.columns.columns import RunColumns
 from parity.readers.columns.names import LOSS, STEP
+from parity.readers.columns.second_losses import (
+    FurtherLosses,
+    further_losses,
+    losses_beside,
+    series_of_rows,
+)
 from parity.readers.columns.several_runs import choose_run
 from parity.readers.errors import ReadError
+from parity.wording import count
 
 NPZ = ".npz"
 # what numpy and zipfile raise on damaged, encrypted or unknown archives
@@ -42,9 +49,29 @@ def read_npz(path: str, run: str | None) -> tuple[RunColumns, str]:
             f"{path}: run {run!r} has {', '.join(sorted(columns))}; expected '{run}/step' and "
             f"'{run}/loss'"
         )
+    steps, losses = len(columns[STEP]), len(columns[LOSS])
+    if steps != losses:
+        raise ReadError(
+            f"{path}: run {run!r} has {count(steps, 'step')} and "
+            f"{count(losses, 'loss', 'losses')}; expected one loss a step"
+        )
+    columns = {name: array for name, array in columns.items() if len(array) == steps}
     return RunColumns(
-        values=dict(columns), names={STEP: f"{run}/{STEP}", LOSS: f"{run}/{LOSS}"}
+        values={name: array for name, array in columns.items() if array.dtype.kind != "b"},
+        names={STEP: f"{run}/{STEP}", LOSS: f"{run}/{LOSS}"},
+        further=_losses_beside(columns),
     ), run
+
+
+def _losses_beside(columns: Mapping[str, FloatArray]) -> FurtherLosses:
+    """What is known of the other losses (T,) of a run."""
+    steps = columns[STEP]
+    written = np.ones(len(steps), dtype=bool)
+    series = {
+        name: series_of_rows(steps, np.asarray(columns[name], np.float64), written)
+        for name in (LOSS, *losses_beside(columns, LOSS))
+    }
+    return further_losses(LOSS, series.pop(LOSS), series)
 
 
 def _arrays(path: str) -> dict[str, Mapping[str, FloatArray]]:
@@ -65,7 +92,7 @@ def _arrays(path: str) -> dict[str, Mapping[str, FloatArray]]:
     runs: dict[str, dict[str, FloatArray]] = {}
     for key, array in flat.items():
         run, _, quantity = key.rpartition("/")
-        if array.ndim == 1 and array.dtype.kind in "iuf":
+        if array.ndim == 1 and array.dtype.kind in "iufb":
             runs.setdefault(run or "run", {})[quantity] = array
     usable: dict[str, Mapping[str, FloatArray]] = {
         run: columns for run, columns in runs.items() if STEP in columns

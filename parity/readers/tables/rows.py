@@ -21,6 +21,7 @@ from parity.readers.columns.names import (
     VALIDATION,
     is_held_out,
 )
+from parity.readers.columns.not_finite_columns import flag_number
 from parity.readers.columns.number import (
     MISSING,
     is_number,
@@ -396,6 +397,8 @@ def _written_number(cells: Sequence[str], place: int) -> float | None:
     if text.lower() in MISSING:
         return math.nan if text.lower() == "nan" else None
     number = plain_number(text)
+    if number is None and (flag := flag_number(text)) is not None:
+        return flag
     return plain_number(text.replace(",", ".")) if number is None and _has_comma(text) else number
 
 

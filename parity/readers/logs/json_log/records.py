@@ -24,6 +24,7 @@ from parity.readers.columns.names import (
     find_columns,
     is_held_out,
 )
+from parity.readers.columns.not_finite_columns import field_says_not_finite
 from parity.readers.columns.number import (
     MISSING,
     is_blank,
@@ -35,7 +36,7 @@ from parity.readers.columns.planned_length import add_planned_length
 from parity.readers.columns.second_losses import LossesOfRows, losses_beside
 from parity.readers.columns.splits import CellsOfSplits
 from parity.readers.errors import ReadError
-from parity.readers.logs.lines.said import field_says_not_finite, says_not_finite
+from parity.readers.logs.lines.said import says_not_finite
 
 _EXPLANATIONS = frozenset(("reason", "cause", "error", "status"))  # fields that say why
 _WORDS = {

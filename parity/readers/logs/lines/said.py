@@ -3,7 +3,6 @@ out, and may print no step with that loss, or one with a finite mean of the othe
 Signs in place of a number that no field holds say it, too; "-" and "?" may say that there is none.
 """
 
-import functools
 import re
 
 from parity.readers.columns.names import HELD_OUT
@@ -58,65 +57,7 @@ _DENIED = re.compile(
 )
 """What may be said of losses that are finite, or of what would be done."""
 _NONE = re.compile(r"(?<![\d.:-])(?<!\brank )(?<!\bgpu )(?<!\bnode )0(?![\d.:-])")
-_BAD = frozenset(
-    ("nan", "nans", "isnan", "inf", "infs", "isinf", "nonfinite", "finite", "isfinite")
-)
-_COUNT_WORDS = _BAD | frozenset(
-    (
-        *(
-            "loss",
-            "losses",
-            "train",
-            "training",
-            "is",
-            "was",
-            "has",
-            "found",
-            "detected",
-            "skipped",
-        ),
-        *(
-            "num",
-            "number",
-            "count",
-            "n",
-            "of",
-            "total",
-            "steps",
-            "iterations",
-            "batches",
-            "non",
-            "not",
-        ),
-    )
-)
 _NEAR = 24  # characters around the words, in which they are counted
-
-
-def field_says_not_finite(name: str, value: object) -> bool:
-    """Whether a field says that losses were not finite, by its name: their number, such as
-    "nan_loss", or that they are finite, such as "loss_is_finite".
-    """
-    if _says_finite(name):
-        return value is False
-    return bool(value) and _counts_not_finite(name)
-
-
-@functools.lru_cache(maxsize=4096)
-def _counts_not_finite(name: str) -> bool:
-    words = _name_words(name)
-    return bool(words & {"loss", "losses"}) and bool(words & _BAD) and words <= _COUNT_WORDS
-
-
-@functools.lru_cache(maxsize=4096)
-def _says_finite(name: str) -> bool:
-    words = _name_words(name)
-    is_finite = bool(words & {"finite", "isfinite"}) and not words & {"non", "not"}
-    return is_finite and bool(words & {"loss", "losses"}) and words <= _COUNT_WORDS
-
-
-def _name_words(name: str) -> set[str]:
-    return set(re.findall("[a-z]+", name.lower()))
 
 
 def says_not_finite(line: str) -> bool:

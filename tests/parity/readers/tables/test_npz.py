@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from parity.judging.curves.curve import LOSSES_NOT_FINITE, SECOND_LOSSES, FloatArray
 from parity.readers import read_run, read_runs
 from parity.readers.errors import ReadError
 
@@ -23,9 +24,38 @@ def test_archives_of_runs(data: Path, tmp_path: Path) -> None:
     np.savez(only, **{"a/step": [1, 2]})
     with pytest.raises(ReadError, match="expected 'a/step' and 'a/loss'"):
         read_run(str(only))
+    np.savez(only, **{"a/step": [1, 2], "a/loss": [2.0]})
+    with pytest.raises(ReadError, match="2 steps and 1 loss;"):
+        read_run(str(only))
     np.savez(only, x=np.array([{"evil": 1}], dtype=object))
     with pytest.raises(ReadError, match="not a NumPy archive"):
         read_run(str(only))
+
+
+STEPS = np.arange(100)
+LOSS = np.round(3.0 - STEPS / 100, 4)
+EVALUATED = np.where(STEPS % 10 == 9, LOSS + 0.1, np.nan)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "fact"),
+    [
+        ("train_loss", np.where(STEPS < 60, LOSS, LOSS + 1.0), SECOND_LOSSES),
+        ("train_loss", np.where(STEPS < 60, LOSS, np.nan), SECOND_LOSSES),
+        ("validation_loss", np.where(STEPS == 69, np.inf, EVALUATED), LOSSES_NOT_FINITE),
+        ("train_loss", LOSS, None),
+        ("validation_loss", EVALUATED, None),
+        ("grad_norm", np.where(STEPS < 60, 1.0, np.nan), None),
+        ("note", STEPS[:7], None),
+    ],
+)
+def test_the_other_losses_of_a_run_are_looked_at(
+    name: str, values: FloatArray, fact: str | None, tmp_path: Path
+) -> None:
+    path = tmp_path / "run.npz"
+    np.savez(path, **{"a/step": STEPS, "a/loss": LOSS, f"a/{name}": values})
+    facts = {SECOND_LOSSES, LOSSES_NOT_FINITE} & read_run(str(path)).context.keys()
+    assert fact in facts if fact else not facts
 
 
 @pytest.mark.parametrize("at", [4, 6])
