@@ -5,7 +5,7 @@ The lab's modules are imported when they are first needed: a worker loads none o
 claims a run of the lab.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from functools import cache
 from importlib import import_module
@@ -20,13 +20,16 @@ LAB = "parity_lab"
 class Lab:
     """What the lab adds, as data; all of it is empty where the lab is taken away.
 
-    `commands`: for jobs on a server, with their module and their line in the help. `kinds`: the
+    `commands`: for jobs on a server, with their module and their line in the help. `documents`:
+    what they print with --json (`parity.cli.printed_documents`); its schemas are in the folder
+    `schemas` of the lab. `kinds`: the
     kinds of runs that are never judged, with what such a run did. `rules`: who may call an
     operation of the API (`server.web.access.rules`). `parts`: the modules, by the name of what the
     core asks them for.
     """
 
     commands: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    documents: Mapping[str, Sequence[str]] = field(default_factory=dict)
     kinds: Mapping[str, str] = field(default_factory=dict)
     rules: Mapping[str, str] = field(default_factory=dict)
     parts: Mapping[str, str] = field(default_factory=dict)

@@ -13,6 +13,13 @@ LAB = Lab(
             "Find the latest step from which a safer recipe heals a candidate.",
         ),
     },
+    documents={
+        "ablations": ("why --ablation NAME",),
+        "analysis": ("why",),
+        "analysis-plan": ("why --plan",),
+        "healing": ("heal",),
+        "healing-plan": ("heal --plan",),
+    },
     kinds={
         "why": "measured the parts of a gap",
         "heal": "went on from a checkpoint of another run with a safer recipe",

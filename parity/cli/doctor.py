@@ -3,7 +3,7 @@ whether one of them can hold a job that is still a file.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 import typer
 from rich.console import Console
@@ -21,6 +21,15 @@ from parity.wording import count
 app = typer.Typer()
 
 _MOST_WAITING = 5
+
+
+class JobNeeds(TypedDict):
+    """What a job file needs, in sentences: memory of a device, checkpoints, cut documents, device
+    hours; and why no live worker with the job's devices can hold it, or null.
+    """
+
+    needs: list[str]
+    refused: str | None
 
 
 @app.command(epilog="parity doctor --job parity.yaml")
@@ -80,7 +89,7 @@ def _told_of(file: str, client: Client, at: ServerQuery) -> int:
             plan = client.plan(content["job"], content["policy"], baseline=content.get("baseline"))
     except (TypeError, ValueError):
         raise UsageError(f"{file}: {UNSENDABLE}") from None
-    at.show({name: plan[name] for name in ("needs", "refused")}, plan["needs"])
+    at.show(JobNeeds(needs=plan["needs"], refused=plan["refused"]), plan["needs"])
     if plan["refused"] is not None:
         raise UsageError(f"{file}: {plan['refused']}")
     return 0

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from parity.canonical_json import json_value
 from parity.cli.terminal.option_words import ARMS, OUTPUT, POLICY
 from parity.cli.terminal.options import argument, flag, flat, option
 from parity.cli.terminal.shared_options import Json
@@ -85,7 +84,7 @@ def judge_results(
         out.show(None, [*_markdown_table(rows), "", about])
     else:
         document = convergence_document(points[0].benchmark, share, judged)
-        out.show_rows(json_value(document), _HEADINGS, rows)
+        out.show_rows(document, _HEADINGS, rows)
         if not out.as_json:
             print(about, file=sys.stderr)
     return exit_code([{"verdict": result.answer.verdict} for result in judged.results])

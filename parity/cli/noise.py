@@ -2,11 +2,10 @@
 
 import sys
 from collections.abc import Collection
-from typing import Annotated, Any
+from typing import Annotated, TypeAlias, TypedDict
 
 import typer
 
-from parity.canonical_json import json_value
 from parity.cli.connection import ServerConnection, ServerQuery
 from parity.cli.inputs.families import expected_family
 from parity.cli.terminal.help import Group
@@ -17,6 +16,7 @@ from parity.cli.terminal.wrong_calls import UsageError
 from parity.comparing.noise_tables import read_rerun_table, rerun_table
 from parity.judging.curves.curve import ROUNDINGS, Rounding
 from parity.judging.noise.any_decoder import evidence_families
+from parity.judging.noise.family_spread import FamilyNoise
 from parity.judging.noise.listing import FamilyRow, any_decoder_rows, family_rows, outliers_of
 from parity.judging.noise.noise_source import NoiseSource, find_noise_source
 from parity.judging.noise.noise_table import ANY_DECODER, Family, NoiseTable, RerunGroup
@@ -42,12 +42,77 @@ _File = Annotated[
 _Family = Annotated[str, argument("FAMILY", "Name of a family, as `parity noise list` prints it.")]
 
 
+class BorrowedNoiseDocument(TypedDict):
+    """What an arm of that rounding can borrow from a family: its noise (shares of the loss), or why
+    there is none.
+    """
+
+    rounding: Rounding
+    refused: str | None
+    noise: FamilyNoise | None
+
+
+class RerunGroupDocument(TypedDict):
+    """Reruns of one configuration: their mean loss with its standard deviation `sd`, nats, and that
+    as a share of the loss, `rel`, with its 95 % `interval`. An `outlier` was drawn in.
+    """
+
+    group: str
+    runs: int
+    mean_loss: float
+    sd: float
+    interval: tuple[float, float]
+    rounding: Rounding | None
+    varies: str
+    source: str
+    licence: str
+    rel: float
+    outlier: bool
+
+
+class NoiseFamilyDocument(TypedDict):
+    """A family of a noise table: what can be borrowed from it by class of rounding, its groups, the
+    names of the groups whose reruns are equal bit for bit, and a line for each unusable row.
+    """
+
+    family: str
+    by_rounding: list[BorrowedNoiseDocument]
+    groups: list[RerunGroupDocument]
+    bit_equal: list[str]
+    problems: list[str]
+
+
+class EvidenceFamilyDocument(TypedDict):
+    """A family that any-decoder rests on: its noise as a share of the loss, with its 95 %
+    interval.
+    """
+
+    family: str
+    groups: int
+    runs: int
+    rel: float
+    interval: tuple[float, float]
+
+
+class AnyDecoderDocument(TypedDict):
+    """The noise between families, `any-decoder`, by class of rounding, and the families that it
+    rests on.
+    """
+
+    family: str
+    by_rounding: list[BorrowedNoiseDocument]
+    families: list[EvidenceFamilyDocument]
+
+
+AnyNoiseDocument: TypeAlias = NoiseFamilyDocument | AnyDecoderDocument
+
+
 @noise.command("list", epilog="parity noise list")
 @flat
 def list_families(file: _File = None, *, out: Json) -> int:
     """List a table's families with their noise, then any-decoder."""
     noise_table = read_rerun_table(file)
-    documents = [
+    documents: list[AnyNoiseDocument] = [
         *(_family_document(noise_table, family) for family in noise_table.families.values()),
         _general_document(noise_table),
     ]
@@ -251,53 +316,56 @@ def _group_row(group: RerunGroup, outliers: set[str]) -> tuple[str, ...]:
     )
 
 
-def _family_document(noise_table: NoiseTable, family: Family) -> Any:
+def _family_document(noise_table: NoiseTable, family: Family) -> NoiseFamilyDocument:
     outliers = outliers_of(noise_table, family.name)
-    groups = [
-        {
-            "group": group.group,
-            "runs": group.runs,
-            "mean_loss": group.mean_loss,
-            "sd": group.sd,
-            "interval": group.interval,
-            "rounding": group.rounding,
-            "varies": group.varies,
-            "source": group.source,
-            "licence": group.licence,
-            "rel": group.share,
-            "outlier": group.group in outliers,
-        }
-        for group in family.groups
-    ]
-    document = _noise_document(noise_table, family.name) | {"groups": groups}
-    return json_value(document | {"bit_equal": family.bit_equal, "problems": family.problems})
-
-
-def _general_document(noise_table: NoiseTable) -> Any:
-    families = [
-        {
-            "family": family.name,
-            "groups": len(family.groups),
-            "runs": sum(group.runs for group in family.groups),
-            "rel": family.share,
-            "interval": family.interval,
-        }
-        for family in evidence_families(noise_table)
-    ]
-    return json_value(_noise_document(noise_table, ANY_DECODER) | {"families": families})
-
-
-def _noise_document(noise_table: NoiseTable, name: str) -> dict[str, object]:
-    """What can be borrowed from a family, by class of rounding."""
-    noise_sources = _noise_sources(noise_table, name)
-    return {
-        "family": name,
-        "by_rounding": [
-            {
-                "rounding": rounding,
-                "refused": noise_source.refused or None,
-                "noise": noise_source.noise,
-            }
-            for rounding, noise_source in noise_sources
+    return NoiseFamilyDocument(
+        family=family.name,
+        by_rounding=_by_rounding(noise_table, family.name),
+        groups=[
+            RerunGroupDocument(
+                group=group.group,
+                runs=group.runs,
+                mean_loss=group.mean_loss,
+                sd=group.sd,
+                interval=group.interval,
+                rounding=group.rounding,
+                varies=group.varies,
+                source=group.source,
+                licence=group.licence,
+                rel=group.share,
+                outlier=group.group in outliers,
+            )
+            for group in family.groups
         ],
-    }
+        bit_equal=list(family.bit_equal),
+        problems=list(family.problems),
+    )
+
+
+def _general_document(noise_table: NoiseTable) -> AnyDecoderDocument:
+    return AnyDecoderDocument(
+        family=ANY_DECODER,
+        by_rounding=_by_rounding(noise_table, ANY_DECODER),
+        families=[
+            EvidenceFamilyDocument(
+                family=family.name,
+                groups=len(family.groups),
+                runs=sum(group.runs for group in family.groups),
+                rel=family.share,
+                interval=family.interval,
+            )
+            for family in evidence_families(noise_table)
+        ],
+    )
+
+
+def _by_rounding(noise_table: NoiseTable, name: str) -> list[BorrowedNoiseDocument]:
+    """What can be borrowed from a family, by class of rounding."""
+    return [
+        BorrowedNoiseDocument(
+            rounding=rounding,
+            refused=noise_source.refused or None,
+            noise=noise_source.noise,
+        )
+        for rounding, noise_source in _noise_sources(noise_table, name)
+    ]

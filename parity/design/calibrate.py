@@ -19,6 +19,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypedDict
 
 from parity.frozen import frozen
 from parity.judging import special
@@ -49,10 +50,30 @@ class Tau:
     rel: float
 
 
+_StateShares = TypedDict("_StateShares", {"pass": float, "inconclusive": float, "fail": float})
+
+
+class MarginShares(_StateShares):
+    """Shares of the ordered pairs by their verdict at the margin `margin_rel`, a share of the
+    loss.
+    """
+
+    margin_rel: float
+
+
+class InjectedShares(MarginShares):
+    """Shares of at most 200 of the pairs where a constant gap of `gap_in_margins` margins was added
+    to the candidate.
+    """
+
+    gap_in_margins: float
+
+
 @frozen
 class Calibration:
-    """What was found: `margins` and `injected` hold shares of the ordered pairs; `covers_zero` and
-    `naive_rejects` shares of intervals. `correlation` is the smallest of two runs' batch noise,
+    """What was found: `level` is the mean loss in nats, `margins` and `injected` hold shares of the
+    ordered pairs; `covers_zero` and `naive_rejects` shares of intervals; `codes` counts what
+    decided at the first margin. `correlation` is the smallest of two runs' batch noise,
     None where they have none to compare: from 0.5 on they read the same batches.
     """
 
@@ -63,8 +84,8 @@ class Calibration:
     correlation: float | None
     covers_zero: float
     naive_rejects: float
-    margins: tuple[Mapping[str, float], ...]
-    injected: tuple[Mapping[str, float], ...]
+    margins: tuple[MarginShares, ...]
+    injected: tuple[InjectedShares, ...]
     codes: Mapping[str, int]
 
 
@@ -108,7 +129,7 @@ def calibrate(
         correlation=correlation,
         covers_zero=_share(gaps, _covers_zero),
         naive_rejects=_share(gaps, _naive_rejects),
-        margins=tuple({"margin_rel": rel, **_states(judged[rel])} for rel in margins),
+        margins=tuple(MarginShares(margin_rel=rel, **_states(judged[rel])) for rel in margins),
         injected=tuple(
             _inject(pairs, policies[rel], plan, rel, factor, level)
             for rel in margins
@@ -144,9 +165,13 @@ def _one(base: Curve, cand: Curve, policy: Policy, plan: int) -> Verdict:
     )[0]
 
 
-def _states(verdicts: Sequence[Verdict]) -> dict[str, float]:
-    counted = Counter(verdict.verdict for verdict in verdicts)
-    return {state: counted[state] / len(verdicts) for state in ("pass", "inconclusive", "fail")}
+def _states(verdicts: Sequence[Verdict]) -> _StateShares:
+    counted, number = Counter(verdict.verdict for verdict in verdicts), len(verdicts)
+    return {
+        "pass": counted["pass"] / number,
+        "inconclusive": counted["inconclusive"] / number,
+        "fail": counted["fail"] / number,
+    }
 
 
 def _share(gaps: Sequence[Interval], holds: Callable[[Interval], bool]) -> float:
@@ -221,7 +246,7 @@ def _inject(
     rel: float,
     factor: float,
     level: float,
-) -> dict[str, float]:
+) -> InjectedShares:
     """Shares of verdicts where a constant gap of `factor` margins is added to the candidate, on at
     most 200 of the pairs.
     """
@@ -231,4 +256,4 @@ def _inject(
         _one(base, dataclasses.replace(cand, loss=cand.loss + gap), policy, plan)
         for base, cand in pairs[::stride]
     ]
-    return {"margin_rel": rel, "gap_in_margins": factor, **_states(verdicts)}
+    return InjectedShares(margin_rel=rel, gap_in_margins=factor, **_states(verdicts))

@@ -56,3 +56,46 @@ class GoldenCheckDocument(TypedDict):
     steps: int
     unjudged_steps: int
     measured: GoldenMeasuredDocument
+
+
+class GoldenUpdateEntry(TypedDict):
+    """An update of a golden: its day, what the check by the golden before it answered (null for the
+    first one), the gap in % of the loss, and whether a person accepted it.
+    """
+
+    date: str
+    answer: str | None
+    gap_pct: float
+    reason: str
+    commit: str | None
+    accepted: bool
+
+
+class GoldenFileDocument(TypedDict):
+    """A golden in a file: what is on record of its run, its steps, the sum of the gaps in % that
+    were taken since a person last accepted one, and its history, oldest first.
+    """
+
+    recipe: str
+    random: list[str]
+    container: str | None
+    hardware: str | None
+    data: str | None
+    facts: dict[str, str]
+    steps: int
+    first_step: int
+    last_step: int
+    taken_pct: float
+    updates: list[GoldenUpdateEntry]
+
+
+class GoldenUpdateDocument(TypedDict):
+    """A run that was taken as the golden in a file: whether the file was written, its check by the
+    golden before (null for a first one), and the sum of the gaps in % that were taken since a
+    person last accepted one.
+    """
+
+    written: bool
+    golden: str
+    check: GoldenCheckDocument | None
+    taken_pct: float

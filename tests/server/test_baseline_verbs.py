@@ -19,6 +19,7 @@ from server.database.tables import Job
 from server.jobs.conclude import conclude
 from server.settings import CHECKOUT
 from tests.documentation import run_by
+from tests.parity.cli.schemas import check
 from training.spec import JobSpec
 
 
@@ -89,10 +90,10 @@ def test_a_baseline_from_its_promotion_to_its_end(
     assert "2 controls" in output
     assert output.count("control replicate") == 2
     assert "3 degrees of freedom" in output
-    assert (
-        json.loads(parity("baseline", "show", "fp8@1", "--json")[1])["audit"][1]["reason"]
-        == "an A/A pair"
-    )
+    document = json.loads(parity("baseline", "show", "fp8@1", "--json")[1])
+    check("baseline", document)
+    assert document["audit"][1]["reason"] == "an A/A pair"
+    check("baseline-list", json.loads(parity("baseline", "list", "--json")[1]))
     (row,) = parity("baseline", "list")[1].splitlines()
     assert row.split("\t")[:3] == ["fp8@1", "fp8_current", "2 + 2"]
 
@@ -120,6 +121,7 @@ def test_a_baseline_from_its_promotion_to_its_end(
 
     assert parity("baseline", "diff", "fp8@1", job)[0] == 0
     other, _ = judged({"mxfp8": 0.0}, verdict=False, steps=1400)
+    check("baseline-diff", json.loads(parity("baseline", "diff", "fp8", other, "--json")[1]))
     code, output, _ = parity("baseline", "diff", "fp8", other)
     assert (code, output.splitlines()[1].split()) == (1, ["schedule.steps", "1500", "1400"])
 

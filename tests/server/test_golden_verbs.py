@@ -9,6 +9,7 @@ import pytest
 
 from parity import cli
 from tests.documentation import run_by
+from tests.parity.cli.schemas import check
 from tests.parity.golden.curves import GOLDEN, HONEST
 
 RAMP = np.minimum(1.0, np.arange(100) / 60.0)
@@ -67,6 +68,7 @@ def test_a_server_answers_as_a_file_does(parity, golden, name, answer, code):
     of_file = parity("golden", "check", f"{name}.csv", "llama.golden.jsonl", "--json")
     assert of_server[0] == of_file[0] == code
     ours, theirs = json.loads(of_server[1]), json.loads(of_file[1])
+    check("golden", ours)
     assert ours["answer"] == answer
     named = {"goldens", "compared", "next"}  # which name the golden
     assert {key: ours[key] for key in ours.keys() - named} == {
@@ -109,7 +111,9 @@ def test_an_update_needs_a_reason_and_where_it_is_worse_its_acceptance(parity, g
 
 
 def test_a_golden_is_shown_listed_and_removed(parity, golden):
-    parity("golden", "update", golden, "new.csv", "--reason", "image 26.06", "--container", "26.06")
+    update = ["golden", "update", golden, "new.csv", "--reason", "image 26.06"]
+    check("golden-taken", json.loads(parity(*update, "--container", "26.06", "--json")[1]))
+    check("golden-version", json.loads(parity("golden", "show", golden, "--json")[1]))
     code, out, _ = parity("golden", "show", golden)
     assert code == 0
     assert "server:llama@2: bf16, 100 steps, 1 to 100" in out
@@ -123,6 +127,7 @@ def test_a_golden_is_shown_listed_and_removed(parity, golden):
     assert "was removed on" in error
     code, out, _ = parity("golden", "list")
     assert [line.split("\t")[0] for line in out.splitlines()] == ["llama@2", "llama@1"]
+    check("golden-list", json.loads(parity("golden", "list", "--json")[1]))
     assert parity("golden", "check", "new.csv", "server:llama@1")[0] == 0
 
 

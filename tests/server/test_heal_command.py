@@ -16,6 +16,7 @@ from server.errors import NotFoundError
 from server.jobs.conclude import conclude
 from server.jobs.lifecycle import cancel_job
 from tests.documentation import run_by
+from tests.parity.cli.schemas import check
 from tests.server.healings import KEPT, make_failed, train_forks
 
 GAPS = dict(zip(KEPT, (0.001, 0.002, 0.003, 0.03), strict=True))
@@ -68,6 +69,7 @@ def test_the_plan_comes_first_and_the_answer_last(parity, database, worker_datab
     code, out, _ = parity("heal", job_id, "--plan")
     assert code == 0
     assert "looks: at most 3 of the switches at 500, 700, 800, 900 of 1,000 steps" in out
+    check("healing-plan", json.loads(parity("heal", job_id, "--plan", "--json")[1]))
     code, out, err = parity("heal", job_id)  # nobody to ask
     assert (code, out) == (2, "")
     assert "add --yes" in err
@@ -86,6 +88,7 @@ def test_the_plan_comes_first_and_the_answer_last(parity, database, worker_datab
         healing = healing_of(session, job_id).job_id
     code, out, _ = parity("heal", healing, "--json")
     assert (code, json.loads(out)["answer"]["switch"]) == (0, 800)
+    check("healing", json.loads(out))
 
 
 def test_every_line_of_the_page(parity, database, worker_database):

@@ -17,6 +17,7 @@ from server.database.metrics import store
 from server.database.tables import Run
 from server.jobs.submit import submit_job
 from server.settings import CHECKOUT
+from tests.parity.cli.schemas import check
 from training.spec import ArmSpec, ShortReruns
 
 READ = {"loss_name": "loss", "loss_meaning": "training loss"}
@@ -112,7 +113,8 @@ def test_json_has_one_object_per_run_and_nothing_else(served, runs, tmp_path, ca
         cli.main(
             ["import", str(tmp_path / "fp8.csv"), "--as-run", runs[0], "--json", "--server", served]
         )
-    (imported,) = json.loads(capsys.readouterr().out)
+    (imported,) = document = json.loads(capsys.readouterr().out)
+    check("imported-runs", document)
     assert ended.value.code == 0
     assert (imported["run"], imported["file"]) == (runs[0], str(tmp_path / "fp8.csv"))
     assert {

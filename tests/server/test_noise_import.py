@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from parity import cli
+from tests.parity.cli.schemas import check
 
 ROWS = [
     f"{name},g{number},5,2.73,{0.001 + 0.0001 * number},nearest,our runs"
@@ -40,7 +41,9 @@ def test_a_family_is_imported_exported_and_named_by_a_job(parity, table, tmp_pat
         0,
         "4 new groups: my-700M\n",
     )
-    assert json.loads(parity("noise", "import", table, "--json")[1]) == {
+    document = json.loads(parity("noise", "import", table, "--json")[1])
+    check("noise-import", document)
+    assert document == {
         "families": ["my-700M", "theirs"], "new_groups": 4, "known_groups": 4,
     }  # fmt: skip
     assert (

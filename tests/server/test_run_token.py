@@ -19,6 +19,7 @@ from server.database.metrics import store
 from server.database.tables import Run
 from server.jobs.submit import submit_job
 from server.web.access import api_tokens
+from tests.parity.cli.schemas import check
 from training.spec import ArmSpec
 
 
@@ -89,9 +90,9 @@ def test_what_was_logged_with_a_wrong_token_is_sent_with_the_right_one(
     assert _resend(spool, None, served, "--json") == 4
     assert json.loads(capsys.readouterr().out) == []
     assert _resend(spool, right, served, "--json") == 0
-    assert json.loads(capsys.readouterr().out) == [
-        {"run": run, "spool": str(spool), "attempt": 1, "unreadable_lines": 0}
-    ]
+    document = json.loads(capsys.readouterr().out)
+    check("sent-spools", document)
+    assert document == [{"run": run, "spool": str(spool), "attempt": 1, "unreadable_lines": 0}]
     with database.read() as session:
         assert store.read(session, run, "train")[0].tolist() == list(range(50))
     assert not spool.exists()

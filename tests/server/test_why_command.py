@@ -16,6 +16,7 @@ from server.errors import NotFoundError
 from server.jobs.conclude import conclude
 from server.jobs.lifecycle import cancel_job
 from tests.documentation import run_by
+from tests.parity.cli.schemas import check
 from tests.server.analyses import make_explained, measured
 
 NAMED = "0.down.wgrad"
@@ -58,6 +59,7 @@ def test_the_plan_comes_first_and_the_answer_last(parity, database):
     code, out, _ = parity("why", job_id, "--plan")
     assert code == 0
     assert "cost: about 6,577 steps to find one GEMM" in out
+    check("analysis-plan", json.loads(parity("why", job_id, "--plan", "--json")[1]))
     code, out, err = parity("why", job_id)  # nobody to ask
     assert (code, out) == (2, "")
     assert "add --yes" in err
@@ -77,6 +79,7 @@ def test_the_plan_comes_first_and_the_answer_last(parity, database):
         analysis = analysis_of(session, job_id).job_id
     code, out, _ = parity("why", analysis, "--json")
     assert code == 0
+    check("analysis", json.loads(out))
     part = json.loads(out)["answer"]["named"][0]
     assert (part["gemms"], part["alone"]["value"]) == ([NAMED], pytest.approx(0.02, abs=0.002))
     code, _, err = parity("report", analysis)

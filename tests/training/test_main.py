@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from tests.parity.cli.schemas import check
 from training.preflight import __main__
 from training.preflight.checks import KernelCheck
 
@@ -49,6 +50,7 @@ def test_the_json_has_every_check(examined, capsys):
     examined((GOOD, BAD))
     assert __main__.main(["--json"]) == 1
     document = json.loads(capsys.readouterr().out)
+    check("preflight", document)
     assert document["emulated"][1] == {
         "name": "nvfp4: zeros",
         "passed": False,

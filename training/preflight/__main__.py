@@ -18,6 +18,7 @@ from training.engines import maxtext_documents
 from training.engines.maxtext_documents import NotCountedError
 from training.environment.maxtext_errors import MaxTextError
 from training.preflight.checks import KernelCheck, Shape, examine, layers_of
+from training.preflight.documents import DocumentsReport, preflight_report
 from training.preflight.kernels import ENGINES, EmulatedKernels, Kernels, TransformerEngineKernels
 from training.spec import JobSpec
 
@@ -89,21 +90,8 @@ def main(arguments: list[str] | None = None) -> int:
     failed, ran = sum(not check.passed for check in checks), sum(check.ran for check in checks)
     seconds = time.perf_counter() - began
     if options.json:
-        listed = {
-            name: [asdict(check) for check in engine_checks]
-            for name, engine_checks in results.items()
-        }
-        sys.stdout.write(
-            json.dumps(
-                {
-                    "device_class": machine.device_class,
-                    "versions": machine.versions,
-                    "seconds": seconds,
-                    **listed,
-                }
-            )
-            + "\n"
-        )
+        document = preflight_report(machine, seconds, results)
+        sys.stdout.write(json.dumps(document, default=asdict) + "\n")
     else:
         sys.stdout.write(
             f"{machine.device_class}, {machine.device_kind}: {ran} checks in {seconds:.0f} s, "
@@ -123,7 +111,8 @@ def _count_documents(job: JobSpec, *, as_json: bool) -> int:
         return 2
     lines = [*maxtext_documents.sentences(job, counts)]
     if as_json:
-        lines = [json.dumps({"documents": asdict(counts), "sentences": lines})]
+        document = DocumentsReport(documents=counts, sentences=lines)
+        lines = [json.dumps(document, default=asdict)]
     sys.stdout.writelines(f"{line}\n" for line in lines)
     return 0
 

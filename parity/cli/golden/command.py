@@ -26,7 +26,12 @@ from parity.cli.terminal.wrong_calls import UsageError
 from parity.gate.exit_codes import EXIT_CODES
 from parity.golden.check import Check, RunFacts, check_golden, check_restart, read_goldens
 from parity.golden.formats import document, history_lines, junit, markdown, text_lines
-from parity.golden.golden_file import is_golden, read_golden
+from parity.golden.golden_document import (
+    GoldenFileDocument,
+    GoldenUpdateDocument,
+    GoldenUpdateEntry,
+)
+from parity.golden.golden_file import Golden, is_golden, read_golden
 from parity.golden.measured import CHANGES
 from parity.golden.update import NotAcceptedError, Request, Written, taken_gaps, update_golden
 from parity.golden.words import percent_words
@@ -264,31 +269,7 @@ def show(
             kept = client.golden(*on_server.name_and_version(file))
         return out.show(kept, on_server.golden_lines(kept))
     shown = read_golden(file)
-    history = [
-        {
-            "date": one.date,
-            "answer": one.answer,
-            "gap_pct": one.gap_pct,
-            "reason": one.reason,
-            "commit": one.commit,
-            "accepted": one.accepted,
-        }
-        for one in shown.updates
-    ]
-    facts = {
-        "recipe": shown.recipe,
-        "random": list(shown.random),
-        "container": shown.container,
-        "hardware": shown.hardware,
-        "data": shown.data,
-        "facts": dict(shown.facts),
-        "steps": len(shown.curve.steps),
-        "first_step": int(shown.curve.steps[0]),
-        "last_step": int(shown.curve.steps[-1]),
-        "taken_pct": taken_gaps(shown.updates),
-        "updates": history,
-    }
-    return out.show(facts, history_lines(shown))
+    return out.show(_file_document(shown), history_lines(shown))
 
 
 @golden.command("list", epilog="parity golden list")
@@ -346,13 +327,39 @@ def _not_accepted(checked: Mapping[str, Any], sentence: str, out: Json) -> int:
     return checked["exit_code"] or EXIT_CODES["fail"]
 
 
-def _update_document(written: Written) -> dict[str, object]:
-    return {
-        "written": written.is_written,
-        "golden": written.golden.curve.label,
-        "check": None if written.check is None else document(written.check),
-        "taken_pct": taken_gaps(written.golden.updates),
-    }
+def _file_document(shown: Golden) -> GoldenFileDocument:
+    return GoldenFileDocument(
+        recipe=shown.recipe,
+        random=list(shown.random),
+        container=shown.container,
+        hardware=shown.hardware,
+        data=shown.data,
+        facts=dict(shown.facts),
+        steps=len(shown.curve.steps),
+        first_step=int(shown.curve.steps[0]),
+        last_step=int(shown.curve.steps[-1]),
+        taken_pct=taken_gaps(shown.updates),
+        updates=[
+            GoldenUpdateEntry(
+                date=one.date,
+                answer=one.answer,
+                gap_pct=one.gap_pct,
+                reason=one.reason,
+                commit=one.commit,
+                accepted=one.accepted,
+            )
+            for one in shown.updates
+        ],
+    )
+
+
+def _update_document(written: Written) -> GoldenUpdateDocument:
+    return GoldenUpdateDocument(
+        written=written.is_written,
+        golden=written.golden.curve.label,
+        check=None if written.check is None else document(written.check),
+        taken_pct=taken_gaps(written.golden.updates),
+    )
 
 
 def _update_lines(written: Written) -> list[str]:

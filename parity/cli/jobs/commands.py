@@ -4,7 +4,7 @@ import sys
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import asdict
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, TypedDict, cast
 
 import typer
 
@@ -33,6 +33,29 @@ from parity.judging.verdict.sign_offs import accepted
 from parity.wording import count
 
 app = typer.Typer()
+
+
+class QueuedJob(TypedDict):
+    """A job that was queued: its id and the address of its page."""
+
+    id: str
+    url: str
+
+
+class AddedRuns(TypedDict):
+    """A job that got further runs: its id, and how many runs all its arms have now."""
+
+    id: str
+    runs: int
+
+
+class CancelledJob(TypedDict):
+    """A job that was to be cancelled: its id and its state, which stays as it was of a job that had
+    ended.
+    """
+
+    id: str
+    status: status.JobState
 
 
 class Queue(Options, panel=QUEUE):
@@ -161,7 +184,7 @@ def add_run(job: JobId, at: ServerQuery) -> int:
     runs, look = [len(arm["runs"]) for arm in made["arms"]], made.get("look")
     counted = f", look {look['number']} of {look['looks']}" if look else ""
     return at.show(
-        {"id": job, "runs": sum(runs)}, [f"{job} {' + '.join(map(str, runs))} runs{counted}"]
+        AddedRuns(id=job, runs=sum(runs)), [f"{job} {' + '.join(map(str, runs))} runs{counted}"]
     )
 
 
@@ -171,7 +194,7 @@ def cancel(job: JobId, at: ServerQuery) -> int:
     """Cancel a job; a job that has ended stays as it is."""
     with at.client() as client:
         state = client.cancel(job)["status"]
-    return at.show({"id": job, "status": state}, [f"{job} {state}"])
+    return at.show(CancelledJob(id=job, status=state), [f"{job} {state}"])
 
 
 @app.command(epilog="parity report j0000000000001 --html report.html")
@@ -207,7 +230,7 @@ def _shown_or_followed(
     if watch:
         return _follow(client, job["id"], following, at)
     url = client.page(job["id"])
-    return at.show({"id": job["id"], "url": url}, [f"{job['id']} {url}"])
+    return at.show(QueuedJob(id=job["id"], url=url), [f"{job['id']} {url}"])
 
 
 def _follow(client: Client, job_id: str, following: Follow, at: VerdictQuery) -> int:

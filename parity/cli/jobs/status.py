@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args
 
 import typer
 from rich.console import Console
@@ -24,7 +24,8 @@ app = typer.Typer()
 
 SORTS = ("newest", "oldest", "name", "ended", "gap")
 FILTERS = "Filters of the list"
-JOB_STATES = ("queued", "running", "concluded", "failed", "cancelled")
+JobState = Literal["queued", "running", "concluded", "failed", "cancelled"]
+JOB_STATES: Sequence[str] = get_args(JobState)
 _MOST_WAITING = 12
 _STATES = {"pass": "PASS", "fail": "FAIL", "inconclusive": "INCONCLUSIVE"}
 

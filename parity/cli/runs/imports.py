@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, TypedDict
 
 import typer
 
@@ -29,6 +29,23 @@ from parity.readers import read_run
 from parity.wording import count
 
 app = typer.Typer()
+
+
+class ImportedRun(TypedDict):
+    """A run that was recorded from a file: how many steps were logged, the first and the last one,
+    and their most common distance, `stride`. `gaps` counts larger distances, `duplicates` the steps
+    that were logged again; `notes` say how the file was read.
+    """
+
+    run: str
+    file: str
+    steps: int
+    first: int | None
+    last: int | None
+    stride: int | None
+    gaps: int
+    duplicates: int
+    notes: list[str]
 
 
 class ImportOptions(Options, panel=ARMS):
@@ -79,7 +96,7 @@ def import_runs(
     """Record finished runs of a job with engine external. Each must be complete: every step of its
     stride, from first to last.
     """
-    imported = []
+    imported: list[ImportedRun] = []
     facts = pairs(stated.context, "--context")
     arms: Mapping[str, Sequence[Curve]] = {}
     finished: list[FinishedRun] = []
@@ -126,17 +143,17 @@ def import_runs(
                 )
             steps = curve.completeness
             imported.append(
-                {
-                    "run": run,
-                    "file": file,
-                    "steps": steps.count,
-                    "first": steps.first,
-                    "last": steps.last,
-                    "stride": steps.stride,
-                    "gaps": steps.gaps,
-                    "duplicates": steps.duplicates,
-                    "notes": list(curve.notes),
-                }
+                ImportedRun(
+                    run=run,
+                    file=file,
+                    steps=steps.count,
+                    first=steps.first,
+                    last=steps.last,
+                    stride=steps.stride,
+                    gaps=steps.gaps,
+                    duplicates=steps.duplicates,
+                    notes=list(curve.notes),
+                )
             )
             if at.as_json:
                 continue

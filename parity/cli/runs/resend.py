@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypedDict
 
 import typer
 
@@ -21,6 +21,17 @@ from parity.gate.exit_codes import EXIT_CODES
 from parity.wording import count
 
 app = typer.Typer()
+
+
+class SentSpool(TypedDict):
+    """A spool whose steps the server has now: the run that they are of, as which attempt (null
+    where nothing was logged), and how many of its lines could not be read.
+    """
+
+    run: str
+    spool: str
+    attempt: int | None
+    unreadable_lines: int
 
 
 @app.command(epilog="parity resend parity-spool")
@@ -54,7 +65,7 @@ def resend(
     """Send the steps that training scripts logged with parity.Run and could not send; spools of
     running processes are skipped.
     """
-    sent = []
+    sent: list[SentSpool] = []
     tried = refused = unnamed = 0
     spools = list(_spools(paths))
     if as_run is not None:
@@ -97,12 +108,12 @@ def resend(
             print(f"parity: {path}: {outcome}", file=sys.stderr)
         else:
             sent.append(
-                {
-                    "run": run,
-                    "spool": str(path),
-                    "attempt": delivery.attempt_number,
-                    "unreadable_lines": delivery.unreadable,
-                }
+                SentSpool(
+                    run=run,
+                    spool=str(path),
+                    attempt=delivery.attempt_number,
+                    unreadable_lines=delivery.unreadable,
+                )
             )
             _print_sent(run, delivery, at)
     if not tried:

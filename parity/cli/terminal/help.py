@@ -7,6 +7,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from parity.cli.printed_documents import schemas_of
+
 HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 
 
@@ -15,6 +17,7 @@ _OPTIONS = "Options"
 ALL_OPTIONS = "parity.all_options"
 _VALUES = {int: "N", float: "NUMBER"}
 _WIDTH = 80
+_JSON = "--json"
 
 
 def write_help(command: Any, ctx: Any, formatter: Any) -> None:
@@ -34,7 +37,7 @@ def write_help(command: Any, ctx: Any, formatter: Any) -> None:
         if parameter.param_type_name == "argument":
             arguments.append((parameter.metavar or parameter.name.upper(), parameter.help or ""))
         elif not getattr(parameter, "hidden", False) and (basic is None or parameter.name in basic):
-            panels.setdefault(_panel(parameter, _OPTIONS), []).append(_option(parameter))
+            panels.setdefault(_panel(parameter, _OPTIONS), []).append(_option(parameter, ctx))
     commands = command.commands_by_panel(ctx) if isinstance(command, Group) else {}
     rest = panels.pop(_OPTIONS, [])
     for title, rows in ({"Arguments": arguments} | commands | panels | {_OPTIONS: rest}).items():
@@ -106,9 +109,9 @@ def _usage(command: Any, ctx: Any) -> list[str]:
     return [*arguments, *needed, "[OPTIONS]"]
 
 
-def _option(parameter: Any) -> tuple[str, str]:
+def _option(parameter: Any, ctx: Any) -> tuple[str, str]:
     """An option's names with its value's name, and its help with the default where that says
-    something.
+    something; that of --json with the schemas of what the command prints.
     """
     names = "/".join([", ".join(sorted(parameter.opts, key=len)), *parameter.secondary_opts])
     if not parameter.is_flag:
@@ -119,6 +122,9 @@ def _option(parameter: Any) -> tuple[str, str]:
         notes.append(f"default: {f'${parameter.envvar}, or ' if parameter.envvar else ''}{default}")
     elif parameter.envvar:
         notes.append(f"default: ${parameter.envvar}")
+    if _JSON in parameter.opts:
+        command = ctx.command_path.partition(" ")[2]
+        notes += [f"parity schema {'|'.join(schemas_of(command))}"]
     return names, (parameter.help or "") + (f" [{'; '.join(notes)}]" if notes else "")
 
 

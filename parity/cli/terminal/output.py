@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from parity.canonical_json import json_value
 from parity.cli.terminal.wrong_calls import UsageError
 from parity.inert import inert
 from parity.readers.files.text import os_words
@@ -39,8 +40,10 @@ def paths_by_name(path: str, names: Sequence[str]) -> list[str]:
 
 
 def print_json(value: Any) -> None:
-    """Print a value to stdout as indented JSON with sorted keys."""
-    print(json.dumps(value, indent=1, sort_keys=True))
+    """Print a value to stdout as indented JSON with sorted keys; numbers that are not finite are
+    the text nan, inf and -inf, because JSON has none.
+    """
+    print(json.dumps(json_value(value), indent=1, sort_keys=True, allow_nan=False))
 
 
 def print_lines(lines: Iterable[str], console: Console | None = None) -> None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from importlib.resources import files
 from typing import Any
 
 import jsonschema
 
+from parity.cli.schema import schema_text
+
 
 def schema(name: str) -> dict[str, Any]:
     """A schema as it is printed."""
-    text = files("parity").joinpath("schemas", f"{name}.json").read_text("utf-8")
-    parsed: dict[str, Any] = json.loads(text)
+    parsed: dict[str, Any] = json.loads(schema_text(name))
     return parsed
 
 

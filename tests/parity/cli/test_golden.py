@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.parity.cli.schemas import check
 from tests.parity.golden.curves import GOLDEN, HONEST, losses
 
 Run = Callable[..., tuple[int, str, str]]
@@ -64,6 +65,7 @@ def test_each_answer_has_its_exit_code(run: Run, golden: str, name: str, answer:
     document = json.loads(out)
     assert (left, document["answer"], document["exit_code"]) == (code, answer, code)
     assert document["recipe"] == "bf16"
+    check("golden", document)
 
 
 def test_another_recipe_is_refused(run: Run, golden: str):
@@ -126,6 +128,7 @@ def test_an_update_needs_a_reason_and_where_it_is_worse_its_acceptance(run: Run,
     call = ["golden", "update", golden, "worse.csv", "--reason", "image 26.06"]
     assert run(*call, *shlex.split(" ".join(accept)))[0] == 0
     code, out, _ = run("golden", "show", golden, "--json")
+    check("golden-file", json.loads(out))
     first, second = json.loads(out)["updates"]
     assert (first["answer"], second["answer"], second["accepted"]) == (None, "worse", True)
     assert run("golden", "update", golden, "short.csv", "--reason", "r")[0] == 3
@@ -135,6 +138,7 @@ def test_an_identical_run_changes_no_file(run: Run, golden: str):
     before = Path(golden).read_bytes()
     code, out, _ = run("golden", "update", golden, "old.csv", "--reason", "again", "--json")
     assert (code, json.loads(out)["written"]) == (0, False)
+    check("golden-update", json.loads(out))
     assert Path(golden).read_bytes() == before
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from parity.judging.noise.public_table import public_noise_table
+from tests.parity.cli.schemas import check
 
 Run = Callable[..., tuple[int, str, str]]
 TRACK3 = "modded-nanogpt-124M/track3"
@@ -144,7 +145,9 @@ def test_list_has_a_line_per_family(run: Run, table: Callable[..., str]) -> None
         ("who", "not stated"),
         ("zero", "not stated"),
     ]
-    family, general = json.loads(run("noise", "list", table(), "--json")[1])
+    family, general = documents = json.loads(run("noise", "list", table(), "--json")[1])
+    check("noise-list", documents)
+    check("noise-list", json.loads(run("noise", "list", "--json")[1]))
     assert family["by_rounding"][0]["noise"]["groups"] == 5
     assert (general["family"], general["by_rounding"][0]["noise"]) == ("any-decoder", None)
 
@@ -155,7 +158,9 @@ def test_show_any_decoder_has_a_line_per_family_that_counts(
     code, out, err = run("noise", "show", "any-decoder")
     assert (code, len(out.splitlines())) == (0, 7)
     assert "stochastic: 0.059 %" in err
-    assert len(json.loads(run("noise", "show", "any-decoder", "--json")[1])["families"]) == 7
+    document = json.loads(run("noise", "show", "any-decoder", "--json")[1])
+    check("noise-family", document)
+    assert len(document["families"]) == 7
     assert "at least 4" in run("noise", "show", "any-decoder", table())[2]
 
 
@@ -164,7 +169,9 @@ def test_show_names_the_outliers(run: Run, table: Callable[..., str]) -> None:
     code, out, _ = run("noise", "show", "tiny", table(*ROWS, wild))
     assert code == 0
     assert [line.split("\t")[-1] for line in out.splitlines()] == ["", "", "", "", "", "outlier"]
-    groups = json.loads(run("noise", "show", "tiny", table(*ROWS, wild), "--json")[1])["groups"]
+    document = json.loads(run("noise", "show", "tiny", table(*ROWS, wild), "--json")[1])
+    check("noise-family", document)
+    groups = document["groups"]
     assert [group["group"] for group in groups if group["outlier"]] == ["wild"]
     assert all(group["interval"][0] < group["rel"] < group["interval"][1] for group in groups)
     assert run("noise", "show", "tinny", table())[0] == 2

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
+from click import Context
+from typer.main import get_command
 
+from parity.cli.application import app
 from parity.cli.gate.report import document
+from parity.cli.printed_documents import NOT_PRINTED, printed_documents, schemas_of
 from parity.cli.schema import schema_names
 from parity.gate.outcome import GateOutcome
 from parity.gate.rules import GateRules
@@ -17,6 +23,8 @@ from tests.parity.cards.cases import CASES
 from tests.parity.cli.schemas import check, schema
 
 Run = Callable[..., tuple[int, str, str]]
+CHECKOUT = Path(__file__).parents[3]
+WITH_HELP_ALL = ("compare", "verify", "card")
 OPTIONS = ("--recipe", "fp8=fp8", "--planned-steps", "1500", "--schedule", "decayed")
 
 
@@ -27,8 +35,64 @@ def test_each_schema_is_one(name: str, run: Run) -> None:
     jsonschema.Draft202012Validator.check_schema(schema(name))
 
 
-def test_without_a_name_the_schemas_are_listed(run: Run) -> None:
-    assert run("schema")[:2] == (0, "\n".join(schema_names()) + "\n")
+def test_without_a_name_the_schemas_are_listed_with_what_prints_them(run: Run) -> None:
+    code, out, _ = run("schema")
+    listed = dict(line.split("\t") for line in out.splitlines())
+    assert (code, list(listed)) == (0, schema_names())
+    assert listed["queued-job"] == "parity submit, parity again"
+    assert listed["job-file"] == "a job file, such as parity.yaml"
+
+
+def _printing(command: Any, ctx: Any, words: str = "") -> Iterator[str]:
+    """Every command below one that has --json, as it is called."""
+    if any("--json" in parameter.opts for parameter in command.params):
+        yield words
+    for name in command.list_commands(ctx) if hasattr(command, "list_commands") else ():
+        below = command.get_command(ctx, name)
+        yield from _printing(below, ctx, f"{words} {name}".lstrip())
+
+
+def _all_printing() -> list[str]:
+    command = get_command(app)
+    return list(_printing(command, Context(command)))
+
+
+def test_the_commands_that_print_json_are_found() -> None:
+    assert {"compare", "golden check", "runs fail", "why"} <= set(_all_printing())
+    assert not {"schema", "skill", "noise export"} & set(_all_printing())
+
+
+@pytest.mark.parametrize("command", _all_printing())
+def test_each_command_that_prints_json_has_a_schema_and_its_help_names_it(
+    command: str, run: Run
+) -> None:
+    names = schemas_of(command)
+    assert names, f"parity/cli/printed_documents.py has no schema of `parity {command} --json`"
+    helped = run(*command.split(), "--help-all" if command in WITH_HELP_ALL else "--help")[1]
+    assert f"[parity schema {'|'.join(names)}]" in " ".join(helped.split()).replace("- ", "-")
+
+
+@pytest.mark.parametrize("name", printed_documents())
+def test_each_form_of_the_table_is_a_command_that_prints_json(name: str) -> None:
+    printing = _all_printing()
+    for form in printed_documents()[name]:
+        assert any(f"{form} ".startswith(f"{command} ") for command in printing), form
+
+
+def test_no_schema_is_left_over() -> None:
+    found = {file.stem for package in ("parity", "parity_lab") for file in _folder(package)}
+    assert found == {*printed_documents(), *NOT_PRINTED}
+    assert not printed_documents().keys() & NOT_PRINTED.keys()
+
+
+def test_each_schema_is_held_against_a_document_in_some_test() -> None:
+    texts = [file.read_text("utf-8") for file in (CHECKOUT / "tests").rglob("*.py")]
+    checked = {name for text in texts for name in re.findall(r'\bcheck\(\s*"([a-z-]+)"', text)}
+    assert printed_documents().keys() - checked == set()
+
+
+def _folder(package: str) -> list[Path]:
+    return list((CHECKOUT / package / "schemas").iterdir())
 
 
 def test_an_unknown_schema_is_refused_with_those_that_exist(run: Run) -> None:
@@ -69,7 +133,7 @@ def test_a_gate_without_a_verdict() -> None:
 
 def test_plans_and_goldens(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     check("plan", json.loads(run("plan", "--planned-steps", "10000", "--json")[1]))
-    examples = Path(__file__).parents[3] / "examples" / "golden"
+    examples = CHECKOUT / "examples" / "golden"
     golden = str(tmp_path / "tiny.golden.jsonl")
     run("golden", "update", golden, str(examples / "old.csv"), "--recipe", "bf16")
     for run_file in ("old.csv", "new.csv", "worse.csv"):

@@ -12,6 +12,7 @@ from parity_lab.server.ablations import ablations_document, late_loss
 from server.database.tables import Job, Run
 from server.errors import ConflictError, InvalidError
 from tests.documentation import run_by
+from tests.parity.cli.schemas import check
 from tests.server.analyses import make_ablated
 
 
@@ -169,6 +170,7 @@ def test_the_command_prints_the_parts_and_queues_nothing(parity, database):
     )
     assert code == 0
     assert [part["name"] for part in json.loads(out)["parts"]] == ["without-mlp"]
+    check("ablations", json.loads(out))
     code, _, err = parity("why", external, "--candidate", "full", "--fork-steps", "60", "--plan")
     assert code == 2
     assert "--fork-steps, --plan" in err

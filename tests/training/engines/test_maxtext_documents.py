@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 
 import pytest
 
+from tests.parity.cli.schemas import check
 from training.engines import maxtext
 from training.engines.maxtext_documents import (
     MOST,
@@ -164,6 +165,7 @@ def test_preflight_counts_the_documents_of_a_job(job, playing, monkeypatch, caps
     if counts:
         assert code == 0
         assert json.loads(printed.out)["documents"] == counts
+        check("document-counts", json.loads(printed.out))
     else:
         assert code == 2
         assert "the documents were not counted: " in printed.err

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from parity.gate.exit_codes import EXIT_CODES
+from tests.parity.cli.schemas import check
 
 CURVES = Path(__file__).parents[4] / "examples" / "curves"
 Run = Callable[..., tuple[int, str, str]]
@@ -31,6 +32,7 @@ def test_calibrate(data: Path, run: Run) -> None:
     code, out, _ = run("calibrate", *_reruns(data), "--planned-steps", "1750", "--json")
     calibration = json.loads(out)
     assert code == 0
+    check("calibration", calibration)
     assert set(calibration) >= {
         "runs",
         "tau",
