@@ -55,6 +55,8 @@ def test_the_commands_of_the_lab_are_gone_and_the_others_stay():
         True,
         False,
     )
+    schemas = python("-m", "parity", "schema").stdout
+    assert ("matrix\t" in schemas, "analysis" in schemas) == (True, False)
     unknown = python("-m", "parity", "why", "j1")
     assert (unknown.returncode, unknown.stdout) == (2, ""), unknown.stderr
 

@@ -59,7 +59,7 @@ PRINTED: Mapping[str, Sequence[str]] = {
 NOT_PRINTED: Mapping[str, str] = {
     "golden-card": "the YAML that `parity golden check --card` writes",
     "job-file": "a job file, such as parity.yaml",
-    "verdict": "one of the `verdicts` in report and gate",
+    "verdict": "one of the `verdicts` in report, job and gate",
 }
 """Schemas of what no command prints alone: where it is found."""
 

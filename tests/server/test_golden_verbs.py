@@ -103,6 +103,7 @@ def test_an_update_needs_a_reason_and_where_it_is_worse_its_acceptance(parity, g
     call = ["golden", "update", golden, "worse.csv", "--reason", "image 26.06"]
     code, out, error = parity(*call)
     assert (code, out[:7]) == (1, "■ WORSE")
+    check("golden", json.loads(parity(*call, "--json")[1]))
     accept = shlex.split(error.partition("all the same: ")[2])
     assert parity(*call, *accept)[0] == 0
     assert parity("golden", "update", golden, "short.csv", "--reason", "r")[0] == 3
@@ -119,9 +120,11 @@ def test_a_golden_is_shown_listed_and_removed(parity, golden):
     assert "server:llama@2: bf16, 100 steps, 1 to 100" in out
     assert "container: 26.06" in out
     assert "version 1 written by this machine: a release" in out
-    code, out, _ = parity("golden", "remove", "server:llama@2", "--reason", "a wrong image")
+    remove = ["golden", "remove", "server:llama@2", "--reason", "a wrong image"]
+    code, out, _ = parity(*remove)
     assert code == 0
     assert "removed" in out.splitlines()[0]
+    check("golden-version", json.loads(parity(*remove, "--json")[1]))  # changes nothing
     code, _, error = parity("golden", "check", "new.csv", golden)
     assert code == 2
     assert "was removed on" in error

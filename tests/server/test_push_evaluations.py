@@ -15,6 +15,7 @@ import pytest
 from parity import cli
 from parity.judging.verdict.sign_offs import without_shown
 from server.database.tables import EVALUATIONS, Job
+from tests.parity.cli.schemas import check
 
 OPTIONS = (
     *("--arm-by", "arm", "--run-by", "seed", "--pair-by", "seed", "--loss", "val_loss"),
@@ -69,6 +70,7 @@ def test_the_server_gives_the_verdicts_that_are_given_here(run, call, served, da
     job = pushed(run, call)
     here = json.loads(run(*call[:-3], "--json")[1])["verdicts"]
     there = httpx2.get(f"{served}/api/v1/jobs/{job}").json()
+    check("job", there)
     for own, other in zip(here, there["verdicts"], strict=True):
         renamed = json.loads(json.dumps(without_shown(own)).replace("my nvfp4", "my_nvfp4"))
         assert without_shown(other) == renamed

@@ -118,6 +118,7 @@ _STORED: Mapping[Any, Mapping[str, Any]] = {
     AnalysisDocument: {"answer": AnalysisAnswer | None},
     GoldenTakenDocument: {"check": GoldenCheckDocument | None},
     HealingDocument: {"answer": HealingAnswer},
+    JobDocument: {"verdicts": list[AnyDocument]},
 }
 
 

@@ -123,6 +123,8 @@ def test_an_update_needs_a_reason_and_where_it_is_worse_its_acceptance(run: Run,
     code, out, error = run("golden", "update", golden, "worse.csv", "--reason", "image 26.06")
     assert code == 1
     assert "WORSE" in out
+    worse = ["golden", "update", golden, "worse.csv", "--reason", "image 26.06", "--json"]
+    check("golden", json.loads(run(*worse)[1]))
     assert Path(golden).read_text() == before
     accept = error.partition("all the same: ")[2].split()
     call = ["golden", "update", golden, "worse.csv", "--reason", "image 26.06"]

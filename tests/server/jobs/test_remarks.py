@@ -8,6 +8,7 @@ import pytest
 from server.database.tables import Job, SignOff, Verdict
 from server.jobs import sign_offs
 from server.web.access import api_tokens
+from tests.parity.cli.schemas import check
 from tests.server.conftest import people_of
 
 pytestmark = pytest.mark.both_databases
@@ -254,9 +255,9 @@ def test_the_forms_of_the_page_are_for_those_who_may(api, job, people):
         ).status_code
         == 303
     )
-    (signed,) = api.get(f"/api/v1/jobs/{job_id}/remarks", headers=people["reader"]).json()[
-        "sign_offs"
-    ]
+    remarks = api.get(f"/api/v1/jobs/{job_id}/remarks", headers=people["reader"]).json()
+    check("remarks", remarks)
+    (signed,) = remarks["sign_offs"]
     revoke = f"/jobs/{job_id}/sign-offs/{signed['id']}/revoke"
     assert (
         api.post(

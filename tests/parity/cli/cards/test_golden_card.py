@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.parity.cli.schemas import check
 
@@ -27,6 +28,7 @@ def test_a_check_is_made_again_with_what_was_stated(
     card = str(tmp_path / "card.yaml")
     stated = ("--changed", "container", "--container", "26.06")
     assert run("golden", "check", checked, golden, *stated, "--card", card)[0] == code
+    check("golden-card", yaml.safe_load(Path(card).read_text("utf-8")))
     for written in (card, str(tmp_path / "card.md")):
         assert run("verify", written, checked, golden)[0] == 0
         assert run("verify", written, other, golden)[0] == 1
