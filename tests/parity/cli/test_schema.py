@@ -87,7 +87,8 @@ def test_no_schema_is_left_over() -> None:
 
 def test_each_schema_is_held_against_a_document_in_some_test() -> None:
     texts = [file.read_text("utf-8") for file in (CHECKOUT / "tests").rglob("*.py")]
-    checked = {name for text in texts for name in re.findall(r'\bcheck\(\s*"([a-z-]+)"', text)}
+    call = re.compile(r'\b(?:check|printed)\(\s*"([a-z-]+)"')
+    checked = {name for text in texts for name in call.findall(text)}
     assert printed_documents().keys() - checked == set()
 
 
