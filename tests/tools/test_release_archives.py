@@ -85,11 +85,13 @@ def test_files_that_are_missing_are_named(changed, built):
 
 def test_a_source_distribution_with_more_than_the_wheel_is_refused(built, tmp_path):
     root = built.sdist.name.removesuffix(".tar.gz")
-    shutil.unpack_archive(built.sdist, tmp_path)
-    (tmp_path / root / "secret.env").write_text("TOKEN=1")
+    secret = tmp_path / "secret.env"
+    secret.write_text("TOKEN=1")
     sdist = tmp_path / built.sdist.name
-    with tarfile.open(sdist, "w:gz") as archive:
-        archive.add(tmp_path / root, root)
+    with tarfile.open(built.sdist) as whole, tarfile.open(sdist, "w:gz") as archive:
+        for member in whole:
+            archive.addfile(member, whole.extractfile(member) if member.isfile() else None)
+        archive.add(secret, f"{root}/{secret.name}")
     (problem,) = archive_problems(built.wheel, sdist, PROJECT)
     assert "has secret.env" in problem
 

@@ -5,7 +5,8 @@ Asked with -c it tells versions; started with -m it prints the recorded log and 
 metrics_file, a step at a time with the recorded step times (scaled by PLAY_SPEED), in MaxText's
 order: a step's log line, then its record, appended to a file that is emptied first when the
 record's step is 0. PLAY_FAULT is what goes wrong: NAME or NAME:STEP. Of several that train together
-each prints where they meet; only one that is told a metrics_file writes it.
+each prints where they meet, and goes on when the others have begun, too; only one that is told a
+metrics_file writes it.
 """
 
 import gzip
@@ -58,6 +59,7 @@ def main() -> int:
         for halves in range(16):
             print(f"has compiled for {halves / 2} s", flush=True)
             time.sleep(0.5)
+    meet(Path(options["base_output_directory"]), options["run_name"])
     if options["run_name"] == "step0":
         match os.environ.get("PLAY_FAULT"):
             case "no parameters":
@@ -76,6 +78,18 @@ def main() -> int:
     assert "" not in options.values()  # MaxText reads it as null
     assert "load_parameters_path" not in options or Path(options["load_parameters_path"]).exists()
     return play(options, first, int(options["steps"]), checkpoints)
+
+
+def meet(folder: Path, name: str) -> None:
+    """Wait until each of several processes has begun as many of these as this one."""
+    index, processes = (
+        int(os.environ.get(key, default))
+        for key, default in (("JOB_COMPLETION_INDEX", "0"), ("JAX_PROCESS_COUNT", "1"))
+    )
+    begun = len([*folder.glob(f"began-{name}-*-{index}")])
+    (folder / f"began-{name}-{begun}-{index}").touch()
+    while len([*folder.glob(f"began-{name}-{begun}-*")]) < processes:
+        time.sleep(0.01)
 
 
 def is_first() -> bool:

@@ -210,8 +210,9 @@ def test_a_run_trains_with_its_layers_as_it_does_with_the_emulation(on_blackwell
     ours = list(loop.train(replace(spec, engine="emulated"), CORPUS))
     assert set(layers) == {(128, 128)}  # `down` alone; what the job keeps in bf16 is XLA's
     assert [step.step for step in native] == list(range(6))
+    # each rounds at random by its own numbers; bf16 and FP8 are 0.01 and more away
     assert [step.lm_loss for step in native] == pytest.approx(
-        [step.lm_loss for step in ours], abs=2e-3
+        [step.lm_loss for step in ours], abs=6e-3
     )
     assert all(step.nonfinite_inputs == 0 for step in native)
     facts = identity.manifest(spec, CORPUS)
