@@ -141,6 +141,7 @@ def schema_text(name: str) -> str:
         described = TypeAdapter(_readable({**DOCUMENTS, **LAB_DOCUMENTS}[name])).json_schema(
             mode="serialization", schema_generator=_Schemas
         )
+        described.pop("title", None)
         schema = {"$schema": DRAFT, "title": name, **described}
         for key, kind in _ADDED.get(name, {}).items():
             schema["properties"][key] = {"type": kind}

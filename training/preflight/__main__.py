@@ -22,14 +22,6 @@ from training.preflight.documents import DocumentsReport, preflight_report
 from training.preflight.kernels import ENGINES, EmulatedKernels, Kernels, TransformerEngineKernels
 from training.spec import JobSpec
 
-"""x (M, K), w (K, N) and g (M, N)."""
-
-
-"""The smallest sizes that every kernel of Transformer Engine takes."""
-
-
-"""Whether a check passed, and what came back."""
-
 
 def report(
     kernels: Kernels, layers: Mapping[tuple[LinearRecipe, Shape], str], *, quiet: bool
@@ -91,7 +83,7 @@ def main(arguments: list[str] | None = None) -> int:
     seconds = time.perf_counter() - began
     if options.json:
         document = preflight_report(machine, seconds, results)
-        sys.stdout.write(json.dumps(document, default=asdict) + "\n")
+        sys.stdout.write(_json(document) + "\n")
     else:
         sys.stdout.write(
             f"{machine.device_class}, {machine.device_kind}: {ran} checks in {seconds:.0f} s, "
@@ -112,9 +104,13 @@ def _count_documents(job: JobSpec, *, as_json: bool) -> int:
     lines = [*maxtext_documents.sentences(job, counts)]
     if as_json:
         document = DocumentsReport(documents=counts, sentences=lines)
-        lines = [json.dumps(document, default=asdict)]
+        lines = [_json(document)]
     sys.stdout.writelines(f"{line}\n" for line in lines)
     return 0
+
+
+def _json(document: object) -> str:
+    return json.dumps(document, default=asdict, indent=1, sort_keys=True)
 
 
 if __name__ == "__main__":
