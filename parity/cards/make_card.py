@@ -21,7 +21,7 @@ from parity.cards.statements import statements_of
 from parity.effective_recipe import base_of
 from parity.frozen import frozen
 from parity.judging.bundles.write_bundle import evidence_sha256
-from parity.judging.case import AnyDocument, Case
+from parity.judging.case import AnyCase, AnyDocument
 from parity.judging.curves.context import (
     ARCHITECTURE,
     CODE_DIGEST,
@@ -33,7 +33,6 @@ from parity.judging.curves.context import (
 )
 from parity.judging.curves.curve import DATA_DIGEST, Curve
 from parity.judging.document_types import ArmNoiseDocument
-from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.policy import NVFP4, Policy
 from parity.judging.secondary.conditions import TOKENS
 from parity.recipes import OTHER
@@ -63,7 +62,7 @@ class ServerFacts:
 
 
 def make_card(
-    case: Case | EvaluationCase,
+    case: AnyCase,
     documents: Sequence[AnyDocument],
     by: str | None = None,
     facts: ServerFacts | None = None,
@@ -152,7 +151,7 @@ def _policy(policy: Policy) -> dict[str, str]:
     }
 
 
-def _baseline(case: Case | EvaluationCase, views: Sequence[View]) -> CardArm:
+def _baseline(case: AnyCase, views: Sequence[View]) -> CardArm:
     name = case.baseline_name or ""
     view = next((view for view in views if view.baseline.name == name), None)
     noise = None if view is None else _noise(view, "baseline")
@@ -174,7 +173,7 @@ def _arm(name: str, runs: Sequence[Curve], counted: int, noise: CardNoise | None
     )
 
 
-def _candidate(case: Case | EvaluationCase, view: View) -> CardCandidate:
+def _candidate(case: AnyCase, view: View) -> CardCandidate:
     name, window = view.candidate.name, view.window
     runs = case.candidates[name]
     return CardCandidate(

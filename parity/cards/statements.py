@@ -3,11 +3,10 @@
 from collections.abc import Iterator, Sequence
 
 from parity.cards.card import CardStatement
-from parity.judging.case import Case
+from parity.judging.case import AnyCase, Case
 from parity.judging.curves.context import ENGINE
 from parity.judging.curves.curve import PLANNED_STEPS, Curve
 from parity.judging.document_types import STATED_LATER
-from parity.judging.evaluations.case import EvaluationCase
 
 _POLICY_STATEMENTS = {
     "schedule": "unstated",
@@ -34,7 +33,7 @@ def is_author(name: str) -> bool:
     )
 
 
-def statements_of(case: Case | EvaluationCase, by: str | None) -> list[CardStatement]:
+def statements_of(case: AnyCase, by: str | None) -> list[CardStatement]:
     """The statements that a case rests on, `by` being whoever made those that no note names."""
     noted = list(dict.fromkeys(_noted(case)))
     facts = {(statement.fact, statement.arm) for statement in noted}
@@ -46,7 +45,7 @@ def statements_of(case: Case | EvaluationCase, by: str | None) -> list[CardState
     return [*noted, *stated]
 
 
-def _noted(case: Case | EvaluationCase) -> Iterator[CardStatement]:
+def _noted(case: AnyCase) -> Iterator[CardStatement]:
     """What the owner of a job stated, as the notes of its runs name it."""
     for _, _, runs in case.arms():
         for run in runs:
@@ -60,7 +59,7 @@ def _noted(case: Case | EvaluationCase) -> Iterator[CardStatement]:
                     )
 
 
-def _case_statements(case: Case | EvaluationCase) -> Iterator[tuple[str, None, str]]:
+def _case_statements(case: AnyCase) -> Iterator[tuple[str, None, str]]:
     runs = [run for _, _, arm_runs in case.arms() for run in arm_runs]
     planned = case.planned_steps
     if planned is not None and not _is_recorded(runs, PLANNED_STEPS, str(planned)):
@@ -80,7 +79,7 @@ def _case_statements(case: Case | EvaluationCase) -> Iterator[tuple[str, None, s
                 yield fact, None, str(value)
 
 
-def _arm_statements(case: Case | EvaluationCase) -> Iterator[tuple[str, str, str]]:
+def _arm_statements(case: AnyCase) -> Iterator[tuple[str, str, str]]:
     """The recipe and rounding of each arm that no trainer of the service recorded, and the family
     from which it borrows.
     """

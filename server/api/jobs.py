@@ -14,13 +14,12 @@ from parity.cards.make_card import ServerFacts, make_card
 from parity.frozen import frozen
 from parity.judging.bundles.server_record import BundleJob
 from parity.judging.bundles.write_bundle import bundle_bytes
-from parity.judging.case import Case
+from parity.judging.case import AnyCase
 from parity.judging.document_types import VerdictDocument
-from parity.judging.evaluations.case import EvaluationCase
 from server.api.submit import notify_workers
 from server.concurrency.turns import Turns
 from server.database.lookups import find_job
-from server.database.tables import Job, JobStatus
+from server.database.tables import JobStatus
 from server.documents.job_lists.filters import JobFilters, Sort
 from server.documents.job_lists.page import JobPage, job_list
 from server.documents.jobs import JobDocument, failed_by, job_document
@@ -174,13 +173,8 @@ def evidence(job_id: str, context: InContext) -> Response:
     """
     with _packing.take():
         with context.database.read() as session:
-            job = find_job(session, job_id)
-            judged = _judged(session, job, "evidence")
-            record = BundleJob(
-                id=job_id,
-                failed_by=failed_by(session, job, context.settings.lease_seconds),
-            )
-        bundle = bundle_bytes(judged.case, judged.documents, judged.sign_offs, record)
+            judged = _judged(context, session, job_id, "evidence")
+        bundle = bundle_bytes(judged.case, judged.documents, judged.sign_offs, judged.job)
     headers = {"Content-Disposition": f'attachment; filename="{job_id}-evidence.zip"'}
     return Response(bundle, media_type="application/zip", headers=headers)
 
@@ -206,36 +200,38 @@ def markdown_card(job_id: str, context: InContext) -> Response:
 def _card(context: Context, job_id: str) -> Card:
     with _packing.take():
         with context.database.read() as session:
-            job = find_job(session, job_id)
-            judged = _judged(session, job, "card")
-            facts = ServerFacts(
-                job=job_id,
-                failed_by=failed_by(session, job, context.settings.lease_seconds),
-                sign_offs=judged.sign_offs,
-            )
+            judged = _judged(context, session, job_id, "card")
+        facts = ServerFacts(
+            job=judged.job.id, failed_by=judged.job.failed_by, sign_offs=judged.sign_offs
+        )
         return make_card(judged.case, judged.documents, facts=facts)
 
 
 @frozen(eq=False)
 class _Judged:
-    """What the verdicts of a job rest on, and what people said of them."""
+    """What the verdicts of a job rest on, what people said of them, and the fail that stands
+    against them.
+    """
 
-    case: Case | EvaluationCase
+    job: BundleJob
+    case: AnyCase
     documents: list[VerdictDocument]
     sign_offs: list[dict[str, Any]]
 
 
-def _judged(session: Session, job: Job, what: str) -> _Judged:
+def _judged(context: Context, session: Session, job_id: str, what: str) -> _Judged:
     """Raises NotFoundError where a job has no verdict, so that it has no `what`."""
+    job = find_job(session, job_id)
     documents = verdict_documents(job)
     if not documents:
         raise NotFoundError(f"job {job.id} is {job.status} and has no verdict, so it has no {what}")
-    case: Case | EvaluationCase
+    case: AnyCase
     if job.has_evaluations:
         case = evaluations.case_of(session, job)
     else:
         case = case_of(session, job)
     return _Judged(
+        job=BundleJob(id=job_id, failed_by=failed_by(session, job, context.settings.lease_seconds)),
         case=case,
         documents=documents,
         sign_offs=[asdict(sign_off) for sign_off in remarks_of(session, job).sign_offs],

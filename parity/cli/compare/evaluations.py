@@ -16,7 +16,7 @@ from parity.cli.terminal.wrong_calls import UsageError
 from parity.comparing.arms import Arm, refuse_unmatched_rows
 from parity.comparing.statements import HELD_OUT, LOSS_KINDS, stated_multiplicity
 from parity.judging.bundles.write_bundle import bundle_bytes
-from parity.judging.case import Case
+from parity.judging.case import AnyCase
 from parity.judging.curves.reading import different_meanings
 from parity.judging.document_types import VerdictDocument
 from parity.judging.evaluations.case import EvaluationCase
@@ -83,7 +83,7 @@ class Reports(Printing, panel=OUTPUT):
 
     def write(
         self,
-        case: Case | EvaluationCase,
+        case: AnyCase,
         documents: Sequence[VerdictDocument] | Sequence[EvaluationDocument],
         draw: Callable[[Sequence[str]], None],
     ) -> None:

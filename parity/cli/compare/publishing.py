@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from parity.cli.terminal.output import write_file
-from parity.judging.case import AnyDocument, Case
+from parity.judging.case import AnyCase, AnyDocument, Case
 from parity.judging.evaluations.case import EvaluationCase
 from parity.judging.verdict.layer_statistics import LayerColumns
 
@@ -31,7 +31,7 @@ def check_evaluations_push(cases: Sequence[EvaluationCase]) -> None:
 
 
 def push_case(
-    case: Case | EvaluationCase,
+    case: AnyCase,
     documents: Sequence[AnyDocument],
     server: str,
     token: str | None,
