@@ -26,6 +26,7 @@ Leaves = Mapping[Place, Any]
 Result = Literal["verified", "differs", "not verified", "other judge"]
 _VERSION = re.compile(r"[0-9]{1,4}(?:\.[0-9]{1,4}){1,2}(?:(?:a|b|rc)[0-9]{1,4})?")
 _HEX = re.compile("[0-9a-f]{64}")
+_RECORDED = frozenset({("job",), ("failed_by",)})
 _STATE_PLACES = frozenset({("state",), ("headline",)})
 _ABSOLUTE_TOLERANCE = 1e-12  # nats, of a gap of zero
 _MAX_DIFFERENCES = 100
@@ -93,7 +94,7 @@ def check_card(
             return f"an earlier fail of the question would count; {_ON_SERVER}"
         if place[0] == "sign_offs" and not is_equal:
             return _sign_off_reason(place in stated, place in ended_places, on_server)
-        if place in (("job",), ("failed_by",)):
+        if place in _RECORDED:
             return _job_reason(place[0], card, recomputed, is_live=is_live)
         return _beyond_evidence(place, stated, expected)
 
@@ -169,8 +170,9 @@ def _compared(
         elif place not in stated:
             differences.append(f"{name}: not in the card, {shown(expected[place])} in the evidence")
         elif not _equal(stated[place], expected[place]):
+            found = "in the evidence" if place in _RECORDED else "recomputed"
             differences.append(
-                f"{name}: {shown(stated[place])} in the card, {shown(expected[place])} recomputed"
+                f"{name}: {shown(stated[place])} in the card, {shown(expected[place])} {found}"
             )
         else:
             verified.append(name)

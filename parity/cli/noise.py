@@ -7,13 +7,12 @@ from typing import Annotated, TypeAlias, TypedDict
 import typer
 
 from parity.cli.connection import ServerConnection, ServerQuery
-from parity.cli.inputs.families import expected_family
 from parity.cli.terminal.help import Group
 from parity.cli.terminal.option_words import OUTPUT
 from parity.cli.terminal.options import argument, flag, flat, option
 from parity.cli.terminal.shared_options import Json
 from parity.cli.terminal.wrong_calls import UsageError
-from parity.comparing.noise_tables import read_rerun_table, rerun_table
+from parity.comparing.noise_tables import expected_family, read_rerun_table, rerun_table
 from parity.judging.curves.curve import ROUNDINGS, Rounding
 from parity.judging.noise.any_decoder import evidence_families
 from parity.judging.noise.family_spread import FamilyNoise

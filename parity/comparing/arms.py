@@ -32,6 +32,7 @@ from parity.readers.run_names import utf8_name
 from parity.recipes import check_recipe, width_of
 from parity.wording import count
 
+_FEWEST_PARAMETERS = 1000.0  # a smaller number is one of millions or billions
 Arm = tuple[str, list[Curve]]
 
 
@@ -136,10 +137,11 @@ def check_parameters(parameters: object, name: str) -> str | None:
         return None
     text = f"{parameters:.17g}" if isinstance(parameters, float) else str(parameters)
     number = None if isinstance(parameters, bool) else parameter_count(text)
-    if number is None or number < 1.0:
+    if number is None or number < _FEWEST_PARAMETERS:
+        meant = f"; did you mean {number:g}B?" if number is not None and number >= 1.0 else ""
         raise InputError(
             f"{name} is {parameters!r}; expected the number of the model's parameters, such as 8B, "
-            "350M or 4000000"
+            f"350M or 4000000{meant}"
         )
     return text
 

@@ -23,7 +23,7 @@ from parity.comparing.arms import (
 from parity.comparing.case import check_arm, complete_case
 from parity.comparing.comparison import Call, Comparison
 from parity.comparing.loss_unit import BITS, case_in_nats, unit_of_policy
-from parity.comparing.noise_tables import read_rerun_table
+from parity.comparing.noise_tables import check_families, read_rerun_table
 from parity.comparing.policy_file import read_policy, stated_policy
 from parity.comparing.statements import (
     TRAINING,
@@ -36,6 +36,7 @@ from parity.comparing.statements import (
 from parity.judging.case import Case
 from parity.judging.curves.curve import Curve
 from parity.judging.noise.noise_table import NoiseTable
+from parity.judging.noise.public_table import public_noise_table
 from parity.judging.policy import Policy, PolicyError, stated_margin
 from parity.judging.verdict.sign_offs import why_not_acceptable
 from parity.readers.errors import ReadError
@@ -166,6 +167,9 @@ def compare(
     reruns = [] if controls is None else _runs(controls, "controls")
     shorter = [] if shorter_baseline is None else _runs(shorter_baseline, "shorter_baseline")
     check_noise_table(noise_table, "noise_table", family, "family")
+    families = _values_by_arm(family, "family", called)
+    noise_rows = _noise_table(noise_table)
+    check_families(families, noise_rows or public_noise_table(), "family")
     (baseline_name, baseline), *others = stated_arms([*arms.items()], size, "parameters", loss_is)
     case = Case(
         baseline=baseline,
@@ -184,8 +188,8 @@ def compare(
         planned_steps=planned_steps,
         assume_complete=assume_complete,
         layer_policy=layer_policy,
-        noise_table=_noise_table(noise_table),
-        families=_values_by_arm(family, "family", called),
+        noise_table=noise_rows,
+        families=families,
         multiplicity=multiplicity,
     )
     if loss_unit == BITS:

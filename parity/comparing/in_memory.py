@@ -27,6 +27,7 @@ from parity.readers.columns.second_losses import losses_beside
 from parity.readers.columns.several_runs import run_column
 from parity.readers.columns.splits import is_split_column
 from parity.readers.curve.curve import curve_of
+from parity.readers.curve.plausibility import check_stated
 from parity.readers.errors import ColumnError, ReadError
 from parity.readers.remedies import column_argument, with_tried_options
 from parity.wording import count
@@ -98,7 +99,7 @@ def _curve_of_table(
     beside = {}
     for header in losses_beside(names, headers[LOSS]):
         with suppress(TypeError, InputError):  # it may hold anything
-            losses = _numbers(column(header), name)
+            losses = _numbers(column(header), name, may_be_flags=True)
             if losses is not None and len(losses) == len(values[LOSS]):
                 beside[header] = losses, np.ones(len(losses), dtype=bool)
     others = [header for header in names if header not in headers.values()]
@@ -112,6 +113,8 @@ def _curve_of_table(
         splits={key: cells for key, cells in splits.items() if len(cells) == len(values[LOSS])},
     )
     taken = dataclasses.replace(columns_of(records, headers, names), option=OPTION)
+    if LOSS in columns:
+        check_stated(taken.names[LOSS], name, taken.option)
     return curve_of(taken, name, label=name, stated=LOSS in columns)
 
 
@@ -198,7 +201,7 @@ def _curve_of_losses(data: Any, name: str) -> Curve:
     return curve_of(taken, name, label=name, stated=True)
 
 
-def _numbers(values: Any, name: str) -> FloatArray | None:
+def _numbers(values: Any, name: str, *, may_be_flags: bool = False) -> FloatArray | None:
     """Values as float64 (T,), NaN for null, None where they are not numbers; TypeError for what is
     not in host memory.
     """
@@ -227,7 +230,7 @@ def _numbers(values: Any, name: str) -> FloatArray | None:
         )
         if any(isinstance(value, (str, bytes, bool)) for value in raw):
             return None
-    elif raw.dtype.kind not in _NUMBERS:
+    elif raw.dtype.kind not in _NUMBERS and not (may_be_flags and raw.dtype.kind == "b"):
         return None
     try:
         numbers = np.array(raw, dtype=np.float64)

@@ -29,7 +29,7 @@ class FirstRateDifference:
 @frozen
 class NormRatio:
     """The run's gradient norm over the golden's: at the first common `step`, and the median over
-    all.
+    all; 0 where most of the run's are 0.
     """
 
     name: str
@@ -64,7 +64,11 @@ def norm_ratios(golden: Curve, run: Curve, first_step: int) -> tuple[NormRatio, 
             continue
         steps, left, right = found
         positive = (left > 0.0) & (right > 0.0)
-        if np.count_nonzero(positive) >= MIN_ROWS:
+        vanished = (left > 0.0) & (right <= 0.0)
+        if int(vanished.sum()) >= max(MIN_ROWS, int(positive.sum())):
+            step = int(steps[vanished][0])
+            ratios.append(NormRatio(name=name, step=step, first=0.0, typical=0.0))
+        elif np.count_nonzero(positive) >= MIN_ROWS:
             logs = np.log(right[positive] / left[positive])
             ratios.append(
                 NormRatio(
@@ -79,7 +83,7 @@ def norm_ratios(golden: Curve, run: Curve, first_step: int) -> tuple[NormRatio, 
 
 def is_apart(ratio: float) -> bool:
     """Whether a ratio of gradient norms is one of another scale."""
-    return abs(float(np.log(ratio))) > float(np.log1p(NORM_SHARE))
+    return ratio <= 0.0 or abs(float(np.log(ratio))) > float(np.log1p(NORM_SHARE))
 
 
 def _both(

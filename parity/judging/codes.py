@@ -455,8 +455,8 @@ BEYOND_PLAN = ReasonCode(
     "plan and window",
     means="a run goes on after the planned last step",
     detail="by more than 5 % of the plan, or where the candidate is worse there, it blocks a pass",
-    next_step="State the planned length of the runs, or give the files without the steps that "
-    "follow it.",
+    next_step="State the length for which the runs were planned, these steps included. Steps that "
+    "are worse can't be left out: a longer run would begin with them.",
 )
 DOWNSAMPLED = ReasonCode(
     "DOWNSAMPLED",
@@ -722,7 +722,8 @@ FAMILY_UNUSED = ReasonCode(
     means="a family of reruns was named, and nothing could be borrowed from it",
     detail="the sentence has the reason; the run-to-run noise is what it would be without the "
     "family",
-    next_step="Correct the family's name or its table (`parity noise list`), or name no family.",
+    next_step="Name a family of reruns that is like these runs (`parity noise list`), or name no "
+    "family.",
     about_run_noise=True,
 )
 REPLICATES_IDENTICAL = ReasonCode(

@@ -358,12 +358,17 @@ class GradNormDocument(TypedDict):
 
 
 class ValidationDocument(TypedDict):
-    """The gap of the validation losses in the window, nats."""
+    """The gap of the validation losses in the window, nats; `last_lo` is the lower end at the last
+    evaluation alone, `infinite` whether the candidate's is infinite anywhere. Earlier judges gave
+    neither.
+    """
 
     mean: float
     lo: float
     hi: float
     n: int
+    last_lo: NotRequired[float]
+    infinite: NotRequired[bool]
 
 
 class TaskDocument(TypedDict):

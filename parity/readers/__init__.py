@@ -11,6 +11,7 @@ from parity.judging.curves.curve import Curve
 from parity.readers.columns.columns import RunColumns
 from parity.readers.columns.names import HELD_OUT_LOSS, LOSS, VALIDATION, is_known
 from parity.readers.curve.curve import curve_of
+from parity.readers.curve.plausibility import check_stated
 from parity.readers.errors import ColumnError, NoLossError, ReadError, SeveralRunsError
 from parity.readers.files.text import STDIN, read_text
 from parity.readers.formats import columns_of_text, is_text_file, read_columns
@@ -112,6 +113,8 @@ def _read_file(name: str, named_columns: Mapping[str, str], label: str) -> tuple
     try:
         taken = columns_by(named_columns)
         names = taken.found
+        if LOSS in named_columns:
+            check_stated(taken.names[LOSS], name, taken.option)
         curve = curve_of(taken, name, label=label, stated=LOSS in named_columns)
     except ReadError as error:
         names = error.names if isinstance(error, ColumnError) else names
@@ -120,7 +123,10 @@ def _read_file(name: str, named_columns: Mapping[str, str], label: str) -> tuple
             raise
 
         def read(columns: Mapping[str, str]) -> Curve:
-            return curve_of(columns_by(columns), name, label=label, stated=True)
+            tried = columns_by(columns)
+            if LOSS in columns:
+                check_stated(tried.names[LOSS], name, tried.option)
+            return curve_of(tried, name, label=label, stated=True)
 
         is_large = Path(path).is_dir() or len(text or "") + _size(path) > _LARGE
         raise with_tried_options(error, names, named_columns, read, is_large=is_large) from None

@@ -1,7 +1,7 @@
 """What the table of candidates has no room for: window, noise, speed and more."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from parity.effective_recipe import title
 from parity.judging.codes import BY_CODE, WINDOW_SENSITIVE
@@ -15,9 +15,12 @@ from parity.judging.document_types import (
     VerdictDocument,
     VerdictRunDocument,
 )
+from parity.judging.gap.interval import t_quantile
 from parity.report.number_words import chance_words
 from parity.report.view import TrainingView
 from parity.wording import DECIMALS, count, interval_words, level_percent, percent, signed
+
+_SAME = 1e-3  # of the gap, within which two ends of an interval are one
 
 
 def facts(view: TrainingView) -> list[tuple[str, str]]:
@@ -50,6 +53,7 @@ def facts(view: TrainingView) -> list[tuple[str, str]]:
         if not view.is_identical:
             facts += [
                 ("noise", _noise_words(document)),
+                *(("interval", words) for words in _interval_words(view)),
                 ("run-to-run noise", _run_noise_words(view)),
             ]
             facts += _early_stops(view)
@@ -267,7 +271,10 @@ def _noise_words(document: VerdictDocument) -> str:
         f", pairing correlation {noise['r_pair']:.3f}" if isinstance(noise["r_pair"], float) else ""
     )
     errors = (
-        f"within-pair SE {parts['within']:.4f}, between-run SE {parts['run']:.4f}" if parts else ""
+        f"within-pair SE {parts['within']:.3g} (df {parts['within_df']:.3g}), between-run SE "
+        f"{parts['run']:.3g} (df {parts['run_df']:.3g})"
+        if parts
+        else ""
     )
     multiple = noise.get("r_step")
     if isinstance(multiple, float):
@@ -275,6 +282,34 @@ def _noise_words(document: VerdictDocument) -> str:
     else:
         gap = ""
     return f"step noise {noise['sigma_step']:.4f} nats{gap}, {errors}{pairing}"
+
+
+def _interval_words(view: TrainingView) -> Iterator[str]:
+    """How the half-width follows from the two errors, where one look at one candidate has them at
+    one confidence.
+    """
+    document, gap = view.document, view.gap
+    parts, shared = document["se_parts"], document.get("multiplicity")
+    if not parts or gap is None or (shared and (shared["looks"], shared["candidates"]) != (1, 1)):
+        return
+    terms = [
+        (t_quantile(view.confidence, df), error)
+        for df, error in (
+            (parts["run_df"], parts["run"]),
+            (parts["within_df"], parts["within"]),
+        )
+    ]
+    half = math.hypot(*(t * error for t, error in terms))
+    farther = (
+        "; the ends of the whole interval are farther out, where a few points or a run decide"
+        if max(gap.hi - gap.mean, gap.mean - gap.lo) > half + _SAME * abs(gap.mean)
+        else ""
+    )
+    products = ", ".join(f"{t:.3f} x {error:.3g}" for t, error in terms)
+    yield (
+        f"half-width hypot({products}) = {half:.4f} nats: t of both df at "
+        f"{level_percent(view.confidence)}{farther}"
+    )
 
 
 def _run_noise_words(view: TrainingView) -> str:

@@ -11,6 +11,7 @@ from parity.judging.codes import (
     CI_STRADDLES_MARGIN,
     IDENTICAL,
     MARGIN_UNDETERMINED,
+    RUN_NOISE_UNKNOWN,
     WINDOW_SENSITIVE,
 )
 from parity.judging.document_types import ADDED, REUSED, VerdictDocument, VerdictRunDocument
@@ -220,6 +221,8 @@ def _run_noise(view: View) -> StripItem:
         of_loss = f"{short_percent(shares[0][1])} of the loss per run"
     else:
         of_loss = ", ".join(texts)
+    if RUN_NOISE_UNKNOWN.code in view.codes:
+        return StripItem("Run-to-run noise", "Unknown", f"the interval takes {of_loss}")
     left = {"assumed": ", not measured", "borrowed": ", from a family of reruns"}.get(basis, "")
     return StripItem("Run-to-run noise", basis.capitalize(), f"{of_loss}{left}".lstrip(", "))
 
@@ -255,7 +258,7 @@ def _what_changes_it(view: View) -> StripItem:
         )
     stays = chances["undecided"] if verdict == "inconclusive" else chances[verdict]
     if stays >= PROBABLE:
-        as_it_is = verdict if verdict == "inconclusive" else f"a {verdict}"
+        as_it_is = "open" if verdict == "inconclusive" else f"a {verdict}"
         pair = f"one more pair leaves it {as_it_is} ({likely(stays)})"
         if _names_runs(view):
             return StripItem(name, "More runs", pair)

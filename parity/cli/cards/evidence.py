@@ -45,19 +45,21 @@ class CardOfEvidence:
 
 
 def card_of_evidence(
-    request: ComparisonRequest, server: Server, by: str | None = None
+    request: ComparisonRequest, server: Server, by: str | None = None, judge: str | None = None
 ) -> CardOfEvidence:
-    """The card of a job, a bundle, or the comparison that files and options name. Raises
-    UsageError, EvidenceError, and what reading files and asking a server raise.
+    """The card of a job, a bundle, or the comparison that files and options name. `judge` is the
+    one whose verdicts are asked for: where that is this one it judges a bundle of any other, else
+    a bundle has those that it records. Raises UsageError, EvidenceError, and what reading files
+    and asking a server raise.
     """
     if len(request.runs) == 1:
         (one,) = request.runs
         if JOB_ID.fullmatch(one) and not Path(one).exists():
             refuse(request.given(), _JOB_HAS_ALL)
-            return _of_job(one, server, by)
+            return _of_job(one, server, by, judge)
         if zipfile.is_zipfile(one):
             refuse(request.given(), BUNDLE_HAS_ALL)
-            return _bundle_card(one, by)
+            return _bundle_card(one, by, judge)
         if one.endswith(".zip"):
             problem = "not a zip file" if Path(one).is_file() else "no such file"
             raise UsageError(f"{one}: {problem}; expected a bundle of `parity compare --bundle`")
@@ -75,7 +77,7 @@ def card_of_evidence(
     return CardOfEvidence(card=make_card(case, documents, by), is_rejudged=True)
 
 
-def _of_job(job_id: str, server: Server, by: str | None) -> CardOfEvidence:
+def _of_job(job_id: str, server: Server, by: str | None, judge: str | None) -> CardOfEvidence:
     """The card of a job from its evidence, which is downloaded, and what the server knows of it."""
     from parity.client.rest import Client  # noqa: PLC0415
 
@@ -90,10 +92,12 @@ def _of_job(job_id: str, server: Server, by: str | None) -> CardOfEvidence:
     with tempfile.TemporaryDirectory(prefix="parity-") as folder:
         path = Path(folder, f"{job_id}-evidence.zip")
         path.write_bytes(bundle)
-        return _bundle_card(str(path), by, facts)
+        return _bundle_card(str(path), by, judge, facts)
 
 
-def _bundle_card(path: str, by: str | None, facts: ServerFacts | None = None) -> CardOfEvidence:
+def _bundle_card(
+    path: str, by: str | None, judge: str | None, facts: ServerFacts | None = None
+) -> CardOfEvidence:
     verification = verify(path)
     if verification.differences:
         return CardOfEvidence(
@@ -110,7 +114,8 @@ def _bundle_card(path: str, by: str | None, facts: ServerFacts | None = None) ->
             sign_offs=bundle.sign_offs,
         )
     documents: Sequence[AnyDocument] = bundle.documents
-    if verification.same_judge:
+    is_rejudged = verification.same_judge or judge == JUDGE_VERSION
+    if is_rejudged:
         documents = bundle.case.documents()
     try:
         card = make_card(bundle.case, documents, by, facts)
@@ -121,7 +126,7 @@ def _bundle_card(path: str, by: str | None, facts: ServerFacts | None = None) ->
         ) from None
     return CardOfEvidence(
         card=card,
-        is_rejudged=verification.same_judge,
+        is_rejudged=is_rejudged,
         is_live=is_live,
         ended=ended_sign_offs(facts),
     )

@@ -118,7 +118,7 @@ def _check(card: AnyCard, request: ComparisonRequest, server: Server) -> CardChe
     if not request.runs:
         refuse(request.given(), _NEEDS_RUNS)
         return check_alone(card)
-    found = card_of_evidence(request, server)
+    found = card_of_evidence(request, server, judge=card.judge)
     if found.card is None:
         return CardCheck(result="differs", differences=found.differences)
     if found.is_rejudged and card.judge != JUDGE_VERSION:

@@ -23,7 +23,7 @@ from parity.cli.terminal.options import refuse
 from parity.comparing.arms import Arm, check_parameters, stated_arms
 from parity.comparing.case import check_arm, complete_case
 from parity.comparing.loss_unit import BITS, case_in_nats, runs_in_nats, unit_of_policy
-from parity.comparing.noise_tables import read_rerun_table
+from parity.comparing.noise_tables import check_families, read_rerun_table
 from parity.comparing.statements import HELD_OUT, check_noise_table, check_plan, stated_multiplicity
 from parity.frozen import frozen
 from parity.judging.case import Case
@@ -174,6 +174,9 @@ def _case(
         check_arm(arm, names, "--evaluation")
     check_noise_table(evidence.noise_table, "--noise-table", evidence.family, "--family")
     families = stated_families(evidence.family, names)
+    noise_table = read_rerun_table(evidence.noise_table) if families else None
+    if noise_table is not None:
+        check_families(families, noise_table, "--family", evidence.noise_table)
     (baseline_name, baseline), *others = arms
     case = Case(
         baseline=baseline,
@@ -190,7 +193,7 @@ def _case(
         layer_policy=stated.layer_policy,
         layer_snr_db={arm: late_statistics(table) for arm, table in layers.items()},
         evaluations={arm: read_accuracy(file) for arm, file in evaluation_files.items()},
-        noise_table=read_rerun_table(evidence.noise_table) if families else None,
+        noise_table=noise_table,
         families=families,
         multiplicity=multiplicity,
     )

@@ -4,14 +4,10 @@ from collections.abc import Sequence
 
 from parity.cli.terminal.wrong_calls import UsageError
 from parity.comparing.case import check_arm
-from parity.comparing.noise_tables import read_rerun_table
+from parity.comparing.noise_tables import check_families, read_rerun_table
 from parity.comparing.statements import check_noise_table
 from parity.judging.noise.noise_source import NoiseFamilies
-from parity.judging.noise.noise_table import ANY_DECODER, NoiseTable
 from parity.judging.noise.public_table import public_noise_table
-from parity.wording import did_you_mean
-
-_FEW = 4  # families that a refusal lists by name
 
 
 def stated_families(items: Sequence[str], names: Sequence[str]) -> dict[str, str]:
@@ -52,32 +48,12 @@ def known_family(name: str | None) -> list[str]:
 def stated_noise_families(
     items: Sequence[str], file: str | None, names: Sequence[str]
 ) -> NoiseFamilies:
-    """What the arms may borrow in a plan; UsageError for a family that the table does not have, and
+    """What the arms may borrow in a plan; InputError for a family that the table does not have, and
     for a table without a family.
     """
     check_noise_table(file, "--noise-table", items, "--family")
     families = stated_families(items, names)
     table = read_rerun_table(file) if families else None
-    for name in families.values():
-        if table is not None and name not in (*table.families, ANY_DECODER):
-            raise UsageError(
-                f"--family is {name!r}, which the table does not have; "
-                f"{expected_family(name, table, file)}"
-            )
+    if table is not None:
+        check_families(families, table, "--family", file)
     return NoiseFamilies(table, families)
-
-
-def expected_family(
-    name: str, noise_table: NoiseTable, file: str | None, *, general: bool = True
-) -> str:
-    """The families of a table (with any-decoder, if `general`); of many only their number, where
-    they are listed, and the nearest three.
-    """
-    names = (*noise_table.families, *([ANY_DECODER] if general else []))
-    if len(names) <= _FEW:
-        return f"expected {' or '.join(names)}"
-    listed = " ".join(["parity noise list", *([file] if file else [])])
-    return (
-        f"expected one of the {len(names)} that `{listed}` "
-        f"prints{did_you_mean(name, names, most=3)}"
-    )

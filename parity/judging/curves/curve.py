@@ -297,7 +297,7 @@ def curve_from_arrays(
             old = np.ones(len(step_T), dtype=bool)
             old[keep] = False
             replaced = Replaced(steps=step_T[old], loss=loss_T[old])
-        rolled_back = max(rolled_back, _risen_before_restart(step_T, loss_T, keep))
+        rolled_back = max(rolled_back, risen_before_restart(step_T, loss_T, keep))
         step_T, loss_T = step_T[keep], loss_T[keep]
         column_T = {key: value[keep] for key, value in column_T.items()}
     for array in (step_T, loss_T, *column_T.values()):
@@ -341,15 +341,19 @@ def completeness_of(steps: IntArray, duplicates: int = 0, rolled_back: float = 0
     )
 
 
-def _risen_before_restart(steps: IntArray, loss: FloatArray, kept: NDArray[np.intp]) -> float:
+def risen_before_restart(
+    steps: IntArray | FloatArray, loss: FloatArray, kept: NDArray[np.intp]
+) -> float:
     """How far overwritten losses (T,) had risen above those that replaced them, nats; `kept` are
-    the rows that count, in order of steps.
+    the rows that count, in order of steps. What no later row reached again is compared with the
+    last one.
     """
     old = np.ones(len(steps), dtype=bool)
     old[kept] = False
     rows = np.flatnonzero(old)
     bounded = np.where(usable(loss), np.minimum(loss, MAX_LOSS), MAX_LOSS)
-    rise = bounded[rows] - bounded[kept[np.searchsorted(steps[kept], steps[rows])]]
+    replaced_by = np.minimum(np.searchsorted(steps[kept], steps[rows]), len(kept) - 1)
+    rise = bounded[rows] - bounded[kept[replaced_by]]
     breaks = np.flatnonzero((np.diff(rows) != 1) | (np.diff(steps[rows]) <= 0)) + 1
     starts, ends = np.append(0, breaks), np.append(breaks, len(rows))
     long = ends - starts >= RISEN_ROWS

@@ -37,6 +37,7 @@ further terms.
 _NOT_FINITE_OF_BASELINE = 2  # times as many: batches without a domain give NaN in both arms
 # of a run's points, and lines: as few are lost where processes write into one line
 UNREAD_SHARE, UNREAD_LINES = 0.001, 3
+_LINES_A_LOSS = 3  # that a trainer prints, or a table has, about one loss that is not finite
 # of one arm's points up to the other's last, which the other lacks where its rows have no loss
 OTHER_POINTS_SHARE = 0.1
 
@@ -115,14 +116,18 @@ def unread_lines(arms: Sequence[tuple[str, Sequence[Curve]]]) -> str | None:
 
 
 def said_not_finite(arms: Sequence[tuple[str, Sequence[Curve]]]) -> str | None:
-    """The sentence that a log says in words that a loss was not finite, where none was read."""
+    """The sentence that a file says in words, or counts, that more losses were not finite than
+    were read from it.
+    """
     for name, runs in arms:
         for run in runs:
             lines = _number(run, SAID_NOT_FINITE)
-            if lines and bool(np.isfinite(run.loss).all()):
+            read = int((~np.isfinite(run.loss)).sum())
+            if lines > _LINES_A_LOSS * read:
+                steps = f"only {count(read, 'step')}" if read else "no step"
                 return (
-                    f"{count(lines, 'line')} in a log of {name} say that a loss was NaN or "
-                    "infinite, and no step has such a loss."
+                    f"{count(lines, 'record')} of {name} say that a loss was NaN or infinite, and "
+                    f"{steps} {'have' if read > 1 else 'has'} such a loss."
                 )
     return None
 

@@ -195,7 +195,8 @@ def _more_runs(evidence: EvaluationEvidence) -> str:
     if added is None:
         return (
             f"The gap is so near the margin that {MAX_ADDED_RUNS} more runs of each arm would not "
-            "decide it: settle whether this margin is the right one."
+            "decide it: treat the recipes as at the margin. A margin that is chosen now decides "
+            "nothing."
         )
     what = "seed in both arms" if evidence.measured.pairs is not None else "run of each arm"
     number = f"{added:,} more {what.replace(' ', 's ', 1)}" if added > 1 else f"one more {what}"

@@ -51,7 +51,7 @@ def noise_unknown_sentence(record: str) -> str:
     them.
     """
     return (
-        f"The record says {record}: nothing is assumed about how much such runs differ, and it was "
+        f"The runs are of {record}: nothing is assumed about how much such runs differ, and it was "
         "not measured."
     )
 

@@ -61,6 +61,8 @@ def noise_assumed(measurements: Measurements) -> str | None:
         for _, borrowed in _borrowed_noise(measurements)
         if not borrowed.is_data
     }
+    if measurements.without_assumed_noise is not None:
+        return f"The interval takes the run-to-run noise of other models ({which})."
     words = (
         f"Run-to-run noise was assumed ({which}{f', as in {others.pop()}' if others else ''}), not "
         "measured"

@@ -321,7 +321,7 @@ def _straddle_sentence(
     if runs is None and steps is None and stride is None:
         return (
             f"The gap is so near the margin that {MAX_ADDED_RUNS} more runs would not decide it: "
-            "settle whether this margin is the right one, or treat the recipes as at the margin."
+            "treat the recipes as at the margin. A margin that is chosen now decides nothing."
         )
     options = []
     if runs is not None:

@@ -48,6 +48,7 @@ from parity.readers.columns.second_losses import (
     FurtherLosses,
     LossesOfRows,
     further_losses,
+    series_beside,
     series_of_rows,
 )
 from parity.readers.columns.splits import split_of_rows
@@ -253,7 +254,7 @@ def _further_losses(
     return further_losses(
         names[LOSS],
         series_of_rows(steps, loss, ~np.isnan(loss) if written is None else written),
-        {name: series_of_rows(steps, *losses) for name, losses in beside.items()},
+        {name: series_beside(name, steps, *losses) for name, losses in beside.items()},
         held_out=series_of_rows(steps, held_out, ~np.isnan(held_out)),
     )
 

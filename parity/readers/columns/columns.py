@@ -18,7 +18,8 @@ class RunColumns:
     """What a reader took from a file: arrays (T,) by quantity, the columns' own names, the names of
     all columns that it has, and notes.
 
-    `overwritten` counts rows that a later file of the same run replaced, `between` rows without a
+    `overwritten` counts rows that a later file of the same run replaced, `rolled_back` is how far
+    their losses had risen above those that count (nats), `between` counts rows without a
     loss between the points of a loss that is logged less often (`parity.readers.columns.absence`),
     `unread` lines that look like those that were read. `said_not_finite` counts lines that say in
     words that a loss was not finite. `is_cut` is whether a last line was left out whose loss may be
@@ -33,6 +34,7 @@ class RunColumns:
     found: Sequence[str] = ()
     notes: tuple[str, ...] = ()
     overwritten: int = 0
+    rolled_back: float = 0.0
     between: int = 0
     unread: int = 0
     said_not_finite: int = 0

@@ -21,7 +21,8 @@ Fewer than three points that differ are no series: the Hugging Face trainer writ
 at the end.
 """
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -100,6 +101,20 @@ class FurtherLosses:
     said: int = 0
 
 
+def further_of_parts(parts: Sequence[FurtherLosses]) -> FurtherLosses:
+    """What is known of the further losses of a run that is in several parts."""
+    not_finite: Counter[str] = Counter()
+    for part in parts:
+        not_finite.update(dict(part.not_finite))
+    names = dict.fromkeys(name for part in parts for name in part.no_runs)
+    return FurtherLosses(
+        conflicting=tuple(dict.fromkeys(name for part in parts for name in part.conflicting)),
+        no_runs=tuple(name for name in names if all(name in part.no_runs for part in parts)),
+        not_finite=tuple(not_finite.items()),
+        said=sum(part.said for part in parts),
+    )
+
+
 def losses_beside(names: Iterable[str], taken: str) -> tuple[str, ...]:
     """The further losses whose values are looked at, those of the likeliest names first, and what
     counts losses that were not finite.
@@ -112,7 +127,7 @@ def losses_beside(names: Iterable[str], taken: str) -> tuple[str, ...]:
     others = others[:MOST_LOOKED_AT]
     looked_at = {taken, *others}
     further = [name for name in names if says_loss(name) and name not in looked_at]
-    return (*others, *further[:MOST_LOOKED_AT], *about[:MOST_LOOKED_AT])
+    return (*others, *further[:MOST_LOOKED_AT], *about)
 
 
 def series_of_rows(steps: FloatArray, values: FloatArray, written: BoolArray) -> LossSeries:
@@ -127,6 +142,17 @@ def series_of_rows(steps: FloatArray, values: FloatArray, written: BoolArray) ->
         keys = attempt * (np.nanmax(steps, initial=0.0) + 1.0) + steps
     there = written & ~np.isnan(keys)
     return _last_of_each(keys[there], values[there])
+
+
+def series_beside(
+    name: str, steps: FloatArray, values: FloatArray, written: BoolArray
+) -> LossSeries:
+    """A further loss (R,) of rows as `series_of_rows`; of what counts losses that were not finite
+    every row, also of one step.
+    """
+    if counts_not_finite(name) or says_finite(name):
+        return LossSeries(keys=np.arange(float(written.sum())), values=values[written])
+    return series_of_rows(steps, values, written)
 
 
 def further_losses(

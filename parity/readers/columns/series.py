@@ -15,7 +15,7 @@ from parity.readers.columns.second_losses import (
     LossSeries,
     further_losses,
     losses_beside,
-    series_of_rows,
+    series_beside,
 )
 from parity.readers.columns.track import Series, arrays_of, at_rows
 
@@ -76,14 +76,14 @@ def columns_from_series(
         further=further_losses(
             tags[LOSS],
             _as_losses(*series[LOSS]),
-            {name: _as_losses(*arrays_of(series_of(name))) for name in beside},
+            {name: _as_losses(*arrays_of(series_of(name)), name=name) for name in beside},
             held_out=_as_losses(*series[VALIDATION]) if VALIDATION in series else None,
         ),
     )
 
 
-def _as_losses(steps: FloatArray, values: FloatArray) -> LossSeries:
-    return series_of_rows(steps, values, np.ones(len(steps), dtype=bool))
+def _as_losses(steps: FloatArray, values: FloatArray, name: str = LOSS) -> LossSeries:
+    return series_beside(name, steps, values, np.ones(len(steps), dtype=bool))
 
 
 def _add_due_steps(

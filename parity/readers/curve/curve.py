@@ -88,6 +88,7 @@ def curve_of(taken: RunColumns, name: str, *, label: str, stated: bool) -> Curve
             label=label,
             notes=notes,
             overwritten=taken.overwritten + outlived,
+            rolled_back=taken.rolled_back,
             context=context,
         )
         if curve.completeness.duplicates > taken.overwritten:

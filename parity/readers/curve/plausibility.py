@@ -11,10 +11,18 @@ from itertools import pairwise
 import numpy as np
 
 from parity.judging.curves.curve import BoolArray, FloatArray, IntArray
-from parity.readers.columns.names import LOSS, OPTION
+from parity.readers.columns.names import (
+    KNOWN_NAMES,
+    LOSS,
+    OPTION,
+    PERPLEXITY,
+    VALIDATION,
+    is_known,
+)
 from parity.readers.errors import ReadError
 from parity.wording import count
 
+_LOSSES = frozenset((LOSS, VALIDATION, PERPLEXITY))
 LARGEST_LOSS = 30.0  # nats: three times that of guessing among 22,000 tokens
 REPEATED_SHARE, REPEATED_ROWS = 0.01, 2
 RESTART_ROWS = 2  # a restart repeats more rows than that, on average
@@ -41,6 +49,21 @@ def check_values(loss: FloatArray, name: str, source: str, option: str = OPTION)
             f"nats per token; name its column with {option.format(LOSS)}"
         )
     return (f"{number:,} of {count(len(loss), 'loss', 'losses')} are outside 0 to 30 nats",)
+
+
+def check_stated(name: str, source: str, option: str = OPTION) -> None:
+    """Raise ReadError where the column that a person named for the loss has the name of another
+    quantity, such as the gradient norm.
+    """
+    quantity = next(
+        (key for key in KNOWN_NAMES if key not in _LOSSES and is_known(name, key)), None
+    )
+    if quantity is not None and not is_known(name, LOSS):
+        raise ReadError(
+            f"{source}: the column {name!r} was named for the loss, and is that of "
+            f"{quantity.replace('_', ' ')} by its name; expected a column of losses; name it with "
+            f"{option.format(LOSS)}"
+        )
 
 
 def check_unnamed(loss: FloatArray, name: str, source: str, option: str = OPTION) -> None:

@@ -101,7 +101,8 @@ _STEPS = (
 micro-batch.
 """
 _NAN_COUNT = re.compile(
-    r"(?<!grad )(?<!grad_)\b(?:(?:num(?:ber)?(?: of)?|skipped|total)[ _])?(?:nan|inf|non-?finite)s?"
+    r"(?<!grad )(?<!grad_)(?<!grad/)(?<!eval/)(?<!val/)\b"
+    r"(?:(?:num(?:ber)?(?: of)?|skipped|total)[ _])?(?:nan|inf|non-?finite)s?"
     r"(?:[ _](?:iterations?|iters?|steps?|loss(?:es)?|batches|updates|count|micro_?batches)){1,2}"
     r"\s{0,9}[:=]?\s{0,9}(?P<number>\d{1,15})(?![\w.])",
     re.IGNORECASE,

@@ -11,11 +11,12 @@ below).
 """
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from parity.frozen import frozen
 from parity.readers.columns.columns import RunColumns
 from parity.readers.columns.names import LOSS, STEP
 from parity.readers.columns.parts import join_parts
@@ -39,49 +40,69 @@ def is_tensorboard_file(name: str) -> bool:
     return "tfevents" in Path(name).name
 
 
+@frozen
+class _Events:
+    """The scalars of an event file by tag, as (step, value), and notes."""
+
+    scalars: Mapping[str, Sequence[tuple[int, float]]]
+    notes: Sequence[str] = ()
+
+
 def read_event_folder(path: str, named_columns: Mapping[str, str]) -> RunColumns:
     """The run in a folder of event files; of a run that was resumed, a later file replaces
-    everything from its first step on.
+    everything from its first step on. A file without a training loss, such as one of validation
+    scalars, belongs to the one with a loss before it in its folder.
 
     Raises ReadError where the folder has no event file, SeveralRunsError where files with a
     training loss are in more than one folder.
     """
-    by_folder: dict[Path, list[RunColumns]] = {}
-    refusals: list[NoLossError] = []
-    for file in sorted(Path(path).rglob(EVENT_FILES)):
-        try:
-            columns = read_tensorboard(str(file), named_columns)
-            by_folder.setdefault(file.parent, []).append(columns)
-        # a file of validation scalars, next to the one with the training loss
-        except NoLossError as error:
-            refusals.append(error)
-    if not by_folder and refusals:
-        raise refusals[0]
-    if not by_folder:
+    events = {file: _events(str(file)) for file in sorted(Path(path).rglob(EVENT_FILES))}
+    if not events:
         raise ReadError(
             f"{path}: contains no TensorBoard event file (a name with tfevents in it); name a "
             "file, or another folder"
         )
-    if len(by_folder) > 1:
-        folders = ", ".join(str(folder) for folder in sorted(by_folder)[:SHOWN])
+    parts: dict[Path, RunColumns] = {}
+    refusals: dict[Path, NoLossError] = {}
+    for file, found in events.items():
+        try:
+            parts[file] = _columns(found, str(file), named_columns)
+        except NoLossError as error:
+            refusals[file] = error
+    if not parts:
+        raise next(iter(refusals.values()))
+    folders = sorted({file.parent for file in parts})
+    if len(folders) > 1:
         message = (
-            f"{path}: contains a training loss in {len(by_folder)} folders ({folders}), so several "
-            "runs; name one of them"
+            f"{path}: contains a training loss in {len(folders)} folders "
+            f"({', '.join(map(str, folders[:SHOWN]))}), so several runs; name one of them"
         )
-        raise SeveralRunsError(message, tuple(str(folder) for folder in sorted(by_folder)))
-    ((_, parts),) = by_folder.items()
-    steps, loss = (np.concatenate([part.values[name] for part in parts]) for name in (STEP, LOSS))
+        raise SeveralRunsError(message, tuple(map(str, folders)))
+    beside: dict[Path, list[_Events]] = {}
+    for file in refusals:
+        if file.parent == folders[0]:
+            before = [one for one in parts if one < file]
+            beside.setdefault(before[-1] if before else next(iter(parts)), []).append(events[file])
+    for file, further in beside.items():
+        parts[file] = _columns(_merged([events[file], *further]), str(file), named_columns)
+    steps, loss = (
+        np.concatenate([part.values[name] for part in parts.values()]) for name in (STEP, LOSS)
+    )
     check_repeats(steps, loss, path)
     left_out: tuple[str, ...] = ()
-    if refusals:
-        left_out = (f"{count(len(refusals), 'event file')} without a training loss left out",)
-    return join_parts(parts, left_out)
+    if elsewhere := sum(file.parent != folders[0] for file in refusals):
+        left_out = (f"{count(elsewhere, 'event file')} without a training loss left out",)
+    return join_parts([*parts.values()], left_out)
 
 
 def read_tensorboard(path: str, named_columns: Mapping[str, str]) -> RunColumns:
     """Columns of one event file; tags are columns, rows are the loss's records in file order (a
     restart repeats steps).
     """
+    return _columns(_events(path), path, named_columns)
+
+
+def _events(path: str) -> _Events:
     try:
         data = Path(path).read_bytes()
     except OSError as error:
@@ -92,9 +113,26 @@ def read_tensorboard(path: str, named_columns: Mapping[str, str]) -> RunColumns:
         step, values = _event(record, path)
         for tag, value in values:
             scalars.setdefault(tag, []).append((step, value))
+    return _Events(scalars=scalars, notes=notes)
+
+
+def _columns(events: _Events, path: str, named_columns: Mapping[str, str]) -> RunColumns:
+    """The columns of events; raises NoLossError where they have no training loss."""
+    scalars = events.scalars
     if not scalars:
         raise NoLossError(f"{path}: no scalar in the event file; expected a training loss")
-    return columns_from_series(scalars, scalars.__getitem__, named_columns, path).noted(*notes)
+    columns = columns_from_series(scalars, scalars.__getitem__, named_columns, path)
+    return columns.noted(*events.notes)
+
+
+def _merged(parts: Sequence[_Events]) -> _Events:
+    tags = dict.fromkeys(tag for part in parts for tag in part.scalars)
+    return _Events(
+        scalars={
+            tag: [point for part in parts for point in part.scalars.get(tag, ())] for tag in tags
+        },
+        notes=[note for part in parts for note in part.notes],
+    )
 
 
 def _framed_records(data: bytes, path: str, notes: list[str]) -> Iterator[bytes]:

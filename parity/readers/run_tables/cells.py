@@ -157,8 +157,7 @@ class TableCells:
 
 
 def _number_or_flag(cell: object) -> float | None:
-    number = plain_number(cell)
-    return flag_number(str(cell)) if number is None else number
+    return None if cell is None else flag_number(str(cell))
 
 
 def read_cells(source: str) -> TableCells:

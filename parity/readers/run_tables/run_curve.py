@@ -18,6 +18,7 @@ from parity.readers.columns.names import LOSS, STEP, find_columns, listed
 from parity.readers.columns.number import step_number
 from parity.readers.columns.second_losses import losses_beside
 from parity.readers.curve.curve import curve_of
+from parity.readers.curve.plausibility import check_stated
 from parity.readers.errors import ReadError
 from parity.readers.run_tables.cells import TableCells
 from parity.readers.run_tables.known_columns import CONDITIONS, NAMES_OF_RUNS, is_size
@@ -100,6 +101,8 @@ def run_curve(
         said_not_finite=cells.rows_that_say(run.rows)
         + sum(_is_about(remark, run.arm, arms) for remark in cells.remarks),
     )
+    if layout.loss is not None:
+        check_stated(layout.loss, where, OPTION)
     return curve_of(columns, where, label=run.label, stated=layout.loss is not None)
 
 

@@ -11,12 +11,19 @@ import numpy as np
 
 from parity.judging.curves.curve import FloatArray
 from parity.readers.columns.columns import RunColumns
-from parity.readers.columns.names import LOSS, STEP
+from parity.readers.columns.names import (
+    KNOWN_NAMES,
+    LOSS,
+    STEP,
+    VALIDATION,
+    is_known,
+    listed,
+)
 from parity.readers.columns.second_losses import (
     FurtherLosses,
     further_losses,
     losses_beside,
-    series_of_rows,
+    series_beside,
 )
 from parity.readers.columns.several_runs import choose_run
 from parity.readers.errors import ReadError
@@ -49,29 +56,58 @@ def read_npz(path: str, run: str | None) -> tuple[RunColumns, str]:
             f"{path}: run {run!r} has {', '.join(sorted(columns))}; expected '{run}/step' and "
             f"'{run}/loss'"
         )
+    for name in (STEP, LOSS):
+        if columns[name].dtype.kind == "b":
+            raise ReadError(f"{path}: '{run}/{name}' has flags; expected numbers")
     steps, losses = len(columns[STEP]), len(columns[LOSS])
     if steps != losses:
         raise ReadError(
             f"{path}: run {run!r} has {count(steps, 'step')} and "
             f"{count(losses, 'loss', 'losses')}; expected one loss a step"
         )
-    columns = {name: array for name, array in columns.items() if len(array) == steps}
-    return RunColumns(
-        values={name: array for name, array in columns.items() if array.dtype.kind != "b"},
-        names={STEP: f"{run}/{STEP}", LOSS: f"{run}/{LOSS}"},
-        further=_losses_beside(columns),
-    ), run
+    whole = {name: array for name, array in columns.items() if len(array) == steps}
+    names = _by_quantity(whole)
+    taken = RunColumns(
+        values={quantity: whole[name] for quantity, name in names.items()},
+        names={quantity: f"{run}/{name}" for quantity, name in names.items()},
+        further=_losses_beside(whole, names.get(VALIDATION)),
+    )
+    if left_out := [name for name in columns if name not in whole]:
+        taken = taken.noted(f"left out, as of another length than the steps: {listed(left_out)}")
+    return taken, run
 
 
-def _losses_beside(columns: Mapping[str, FloatArray]) -> FurtherLosses:
-    """What is known of the other losses (T,) of a run."""
-    steps = columns[STEP]
+def _by_quantity(columns: Mapping[str, FloatArray]) -> dict[str, str]:
+    """The names of the arrays of numbers by quantity; an unknown name is a quantity of its own."""
+    names = {STEP: STEP, LOSS: LOSS}
+    for name, array in columns.items():
+        known = (
+            quantity
+            for quantity in KNOWN_NAMES
+            if quantity not in names and is_known(name, quantity)
+        )
+        if name not in names and array.dtype.kind != "b":
+            names[next(known, name)] = name
+    return names
+
+
+def _losses_beside(columns: Mapping[str, FloatArray], validation: str | None) -> FurtherLosses:
+    """What is known of the other losses (T,) of a run; `validation` names the held-out one."""
+    steps = np.asarray(columns[STEP], np.float64)
+    if not np.isfinite(steps).all():
+        return FurtherLosses()  # steps that are none are refused later
     written = np.ones(len(steps), dtype=bool)
+    beside = losses_beside(columns, LOSS)
     series = {
-        name: series_of_rows(steps, np.asarray(columns[name], np.float64), written)
-        for name in (LOSS, *losses_beside(columns, LOSS))
+        name: series_beside(name, steps, np.asarray(columns[name], np.float64), written)
+        for name in (LOSS, *beside, *([validation] if validation else []))
     }
-    return further_losses(LOSS, series.pop(LOSS), series)
+    return further_losses(
+        LOSS,
+        series[LOSS],
+        {name: series[name] for name in beside},
+        held_out=series[validation] if validation else None,
+    )
 
 
 def _arrays(path: str) -> dict[str, Mapping[str, FloatArray]]:
@@ -92,8 +128,9 @@ def _arrays(path: str) -> dict[str, Mapping[str, FloatArray]]:
     runs: dict[str, dict[str, FloatArray]] = {}
     for key, array in flat.items():
         run, _, quantity = key.rpartition("/")
-        if array.ndim == 1 and array.dtype.kind in "iufb":
-            runs.setdefault(run or "run", {})[quantity] = array
+        column = array[:, 0] if array.shape[1:] == (1,) else array
+        if column.ndim == 1 and column.dtype.kind in "iufb":
+            runs.setdefault(run or "run", {})[quantity] = column
     usable: dict[str, Mapping[str, FloatArray]] = {
         run: columns for run, columns in runs.items() if STEP in columns
     }

@@ -13,6 +13,7 @@ from parity.readers.columns.absence import columns_of, training_records
 from parity.readers.columns.columns import RunColumns
 from parity.readers.columns.long_table import long_layout
 from parity.readers.columns.names import LOSS, STEP, find_columns
+from parity.readers.columns.not_finite_columns import flag_number
 from parity.readers.columns.second_losses import LossesOfRows, losses_beside
 from parity.readers.columns.several_runs import SHOWN, run_column
 from parity.readers.columns.splits import is_split_column
@@ -73,7 +74,11 @@ def _losses_beside(parquet: Any, path: str, names: Sequence[str]) -> dict[str, L
     losses = {}
     for name in names:
         with suppress(TypeError, ValueError):
-            values = np.asarray(table[name].to_numpy(), dtype=np.float64)
+            column = table[name].to_numpy()
+            if column.dtype.kind == "O":  # text, such as "True"
+                numbers = [np.nan if cell is None else flag_number(str(cell)) for cell in column]
+                column = np.array(numbers, dtype=np.float64)
+            values = np.asarray(column, dtype=np.float64)
             losses[name] = values, np.asarray(table[name].is_valid().to_numpy(), dtype=bool)
     return losses
 

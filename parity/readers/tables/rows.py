@@ -21,7 +21,7 @@ from parity.readers.columns.names import (
     VALIDATION,
     is_held_out,
 )
-from parity.readers.columns.not_finite_columns import flag_number
+from parity.readers.columns.not_finite_columns import field_says_not_finite, flag_number
 from parity.readers.columns.number import (
     MISSING,
     is_number,
@@ -47,7 +47,8 @@ class _Part:
     one; and in which the loss is written, NaN in so many letters too. `beside` are further losses
     (R,) by name, `splits` the cells (R,) of columns that may tell training and held-out losses
     apart. `planned` are the totals of steps such as "5/400", `comma` is where the first loss
-    with a decimal comma is, and its text.
+    with a decimal comma is, and its text. `said` counts rows without a step that say that a loss
+    was not finite.
     """
 
     values: Mapping[str, FloatArray]
@@ -58,6 +59,7 @@ class _Part:
     planned: Set[int] = frozenset()
     has_point: bool = False
     comma: tuple[str, str] | None = None
+    said: int = 0
 
 
 class TableRows:
@@ -176,9 +178,11 @@ class TableRows:
             name: [cell for part in self._parts for cell in part.splits[name]]
             for name in self._splits
         }
-        return training_records(
+        records = training_records(
             values, self._names, present, source, written=written, beside=beside, splits=splits
         )
+        said = records.further.said + sum(part.said for part in self._parts)
+        return dataclasses.replace(records, further=dataclasses.replace(records.further, said=said))
 
     def _losses_beside(self, name: str) -> LossesOfRows:
         losses, written = zip(*(part.beside[name] for part in self._parts), strict=True)
@@ -285,6 +289,7 @@ def _parse_slowly(
     planned: set[int] = set()
     comma: tuple[str, str] | None = None
     has_point = False
+    said = 0
     width = len(table.first)
     # between the cells of a whole row: in a wider one, a cell may be empty
     whole_row = (line for line in io.StringIO(table.body) if len(line.split()) == width)
@@ -308,6 +313,11 @@ def _parse_slowly(
         without = cells[columns[LOSS]].lower() in MISSING
         first = cells if step_place is None else cells[step_place : step_place + 1]
         if without and width > 1 and first and all(cell.lower() in MISSING for cell in first):
+            said += any(
+                field_says_not_finite(name, cells[place])
+                for name, place in beside.items()
+                if place < len(cells)
+            )
             continue  # a row without step and loss is no record of training
         # of a line that is cut there is none
         step = "".join(first) if step_place is not None else ""
@@ -344,6 +354,7 @@ def _parse_slowly(
         planned=planned,
         has_point=has_point,
         comma=comma,
+        said=said,
     )
 
 
@@ -396,9 +407,7 @@ def _written_number(cells: Sequence[str], place: int) -> float | None:
     text = cells[place].strip() if place < len(cells) else ""
     if text.lower() in MISSING:
         return math.nan if text.lower() == "nan" else None
-    number = plain_number(text)
-    if number is None and (flag := flag_number(text)) is not None:
-        return flag
+    number = flag_number(text)
     return plain_number(text.replace(",", ".")) if number is None and _has_comma(text) else number
 
 

@@ -176,6 +176,8 @@ REFUSED = [
     ({"context": {"candidate": 1}}, TypeError, "context"),
     ({"seeds": [0, 1]}, ValueError, "2 seeds for 1 run"),
     ({"noise_table": "noise.csv"}, ValueError, "without family"),
+    ({"family": "nope"}, ValueError, "expected one of the"),
+    ({"parameters": "8"}, ValueError, "did you mean 8B"),
     ({"noise_table": "/nowhere.csv", "family": "any-decoder"}, ValueError, "cannot be read"),
     ({"noise_table": 3, "family": "any-decoder"}, TypeError, "noise_table"),
     ({"names": ("a", "a")}, ValueError, "different names"),
@@ -188,6 +190,18 @@ REFUSED = [
 def test_wrong_options_are_refused_with_what_was_expected(options, kind, words, frames):
     with pytest.raises(kind, match=words):
         parity.compare(frames["fp8"], frames["nvfp4"], **{**POLICY, **options})
+
+
+@pytest.mark.parametrize("name", ["grad_norm", "train/lr", "tokens", "step_time"])
+def test_a_column_of_another_quantity_is_not_read_as_the_loss(name, frames, tmp_path):
+    both = [frames[arm].assign(**{name: frames[arm]["loss"]}) for arm in ("fp8", "mxfp8")]
+    files = [str(tmp_path / f"{number}.csv") for number in range(2)]
+    for frame, file in zip(both, files, strict=True):
+        frame.to_csv(file, index=False)
+    for runs in (both, files):
+        with pytest.raises(ValueError, match="was named for the loss, and is that of"):
+            parity.compare(*runs, **POLICY, columns={"loss": name})
+        assert parity.compare(*runs, **POLICY, columns={"loss": "loss"}).verdict == "pass"
 
 
 def test_the_same_file_is_not_compared_with_itself(frames, tmp_path):

@@ -54,6 +54,14 @@ def test_only_rates_behind_the_fork_count():
     assert rate_difference(golden, run, 31) is None
 
 
+@pytest.mark.parametrize(("zeros", "typical"), [(7, 1.0), (49, 1.0), (50, 0.0), (100, 0.0)])
+def test_gradient_norms_that_vanished_are_apart(zeros, typical):
+    gone = np.where(np.arange(100) < zeros, 0.0, 1.0)
+    golden, run = (with_columns(GOLDEN, grad_norm=norms) for norms in (np.ones(100), gone))
+    (ratio,) = norm_ratios(golden, run, 1)
+    assert (ratio.typical, is_apart(ratio.typical)) == (typical, typical == 0.0)
+
+
 @pytest.mark.parametrize(("factor", "apart"), [(1.15, False), (1.25, True), (1 / 1.25, True)])
 def test_gradient_norms_of_another_scale_are_apart(factor, apart):
     norms = np.exp(np.random.default_rng(0).normal(0.0, 0.3, 100))

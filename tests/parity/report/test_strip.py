@@ -55,3 +55,14 @@ def test_a_measured_speed_is_told_whatever_is_modelled(documents: dict[str, Any]
 
 def test_the_modelled_time_is_no_part_of_what_is_signed(documents: dict[str, Any]) -> None:
     assert sha256_of(documents["pass"]) == sha256_of(documents["pass"] | {"gemm_time": 0.5})
+
+
+def test_noise_that_nobody_knows_is_not_called_assumed(documents: dict[str, Any]) -> None:
+    def noise(document: dict[str, Any]) -> str:
+        strip = words(view_of(document)).strip  # type: ignore[arg-type]
+        return next(fact.value for fact in strip if fact.name == "Run-to-run noise")
+
+    known = documents["pass"]
+    assert noise(known) != "Unknown"
+    unknown = {**known, "verdict": "inconclusive", "codes": ["RUN_NOISE_UNKNOWN", *known["codes"]]}
+    assert noise(unknown) == "Unknown"

@@ -211,9 +211,11 @@ class RecordRows:
 def _says_not_finite(record: Mapping[str, Any], loss: str) -> bool:
     """Whether a record says in words, or counts, that a loss was not finite."""
     return any(
-        says_not_finite(f"{name}: {value}" if name in _EXPLANATIONS else value)
-        if isinstance(value, str)
-        else field_says_not_finite(name, value)
+        field_says_not_finite(name, value)
+        or (
+            isinstance(value, str)
+            and says_not_finite(f"{name}: {value}" if name in _EXPLANATIONS else value)
+        )
         for name, value in record.items()
         if name != loss
     )

@@ -6,6 +6,7 @@ Signs in place of a number that no field holds say it, too; "-" and "?" may say 
 import re
 
 from parity.readers.columns.names import HELD_OUT
+from parity.readers.columns.not_finite_columns import field_says_not_finite
 
 _NOT_FINITE = r"(?:nan|nans|inf|infinite|infinity|non[- ]?finite|not finite)"
 _LOSS = r"\bloss(?:es)?\b(?![ _-]?scal)"
@@ -56,6 +57,12 @@ _DENIED = re.compile(
     re.IGNORECASE,
 )
 """What may be said of losses that are finite, or of what would be done."""
+_FIELD = re.compile(
+    r"(?<![\w./-])['\"]?(?P<name>[A-Za-z][\w./-]{2,60})['\"]?\s?[:=]\s?"
+    r"(?P<value>true|false|\d{1,15})\b(?![.\d])",
+    re.IGNORECASE,
+)
+"""A field with a number or a flag."""
 _NONE = re.compile(r"(?<![\d.:-])(?<!\brank )(?<!\bgpu )(?<!\bnode )0(?![\d.:-])")
 _NEAR = 24  # characters around the words, in which they are counted
 
@@ -72,14 +79,24 @@ def says_beside_loss(line: str) -> bool | None:
     return _says(_BESIDE_LOSS, line)
 
 
+def _is_about_nan(name: str) -> bool:
+    """Whether the name of a field has several words, one of which says that a number is none."""
+    return any(mark in name.lower() for mark in ("nan", "finite", "inf")) and not name.isalpha()
+
+
 def _says(words: re.Pattern[str], line: str) -> bool | None:
     """Whether a line says that a loss was not finite, False where it says so of none."""
     plain = line.lower().replace("_", " ")
     if not any(mark in plain for mark in _MARKS):
         return None
+    fields = [field for field in _FIELD.finditer(line) if _is_about_nan(field["name"])]
+    if any(field_says_not_finite(field["name"], field["value"]) for field in fields):
+        return True
+    for field in fields:  # a name is no prose, such as "non_nan_loss=9"
+        plain = plain.replace(field[0].lower().replace("_", " "), " ")
     said = words.search(plain)
     if said is None:
-        return None
+        return False if fields else None
     if _DENIED.search(plain) is not None:
         return False
     none = _NONE.search(plain, max(0, said.start() - _NEAR))

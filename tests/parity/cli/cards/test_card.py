@@ -2,10 +2,13 @@
 with.
 """
 
+import hashlib
+import io
 import json
 import os
 import shlex
 import shutil
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -169,6 +172,41 @@ def test_a_card_of_another_judge_is_not_judged_again(
     card.write_text(card.read_text().replace(f"judge: {JUDGE_VERSION}", "judge: 99.0.0"))
     code, out, _ = run("verify", str(card), bundle("mxfp8"))
     assert (code, "judge '99.0.0' made the verdicts" in out) == (6, True)
+
+
+def test_a_bundle_of_another_judge_is_judged_again_for_a_card_of_this_one(
+    tmp_path: Path, files: dict[str, str], bundle: Callable[..., str], run: Run
+) -> None:
+    card, older = tmp_path / "card.yaml", tmp_path / "older.zip"
+    run("card", bundle("mxfp8"), "--to", str(card))
+    older.write_bytes(_of_judge(bundle("mxfp8"), "0.7.0"))
+    assert run("verify", str(older))[0] == 6
+    assert run("verify", str(card), str(older))[0] == 0
+    card.write_text(card.read_text().replace("verdict: pass", "verdict: fail"))
+    assert run("verify", str(card), str(older))[0] == 1
+    of_older = tmp_path / "of-older.yaml"
+    run("card", str(older), "--to", str(of_older))
+    assert "judge: 0.7.0" in of_older.read_text()
+    assert run("verify", str(of_older), str(older))[0] == 6
+
+
+def _of_judge(path: str, judge: str) -> bytes:
+    """A bundle as another judge made it, with its digests."""
+    with zipfile.ZipFile(path) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    named = (f'"engine_version":"{name}"'.encode() for name in (JUDGE_VERSION, judge))
+    spaced = (f'"engine_version": "{name}"'.encode() for name in (JUDGE_VERSION, judge))
+    for old, new in (tuple(named), tuple(spaced)):
+        for name in ("manifest.json", "verdict.json"):
+            files[name] = files[name].replace(old, new)
+    manifest = json.loads(files["manifest.json"])
+    manifest["sha256"]["verdict.json"] = hashlib.sha256(files["verdict.json"]).hexdigest()
+    files["manifest.json"] = json.dumps(manifest).encode()
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+    return buffer.getvalue()
 
 
 @pytest.mark.parametrize(

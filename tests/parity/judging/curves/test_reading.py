@@ -103,12 +103,16 @@ def test_a_second_training_loss_is_asked_about(others: tuple[str, ...]) -> None:
     assert second_loss([("bf16", [read]), ("fp8", [read])]) is None
 
 
-@pytest.mark.parametrize("is_nan", [True, False])
-def test_words_of_a_loss_that_was_nan_count_where_no_step_has_one(is_nan: bool) -> None:
+@pytest.mark.parametrize(
+    ("bad", "lines", "counts"), [(0, 1, True), (0, 0, False), (1, 3, False), (1, 4, True)]
+)
+def test_words_of_losses_that_were_nan_count_beyond_three_for_each_that_was_read(
+    bad: int, lines: int, counts: bool
+) -> None:
     losses = np.full(100, 2.5)
-    losses[-1] = np.nan if is_nan else 2.5
+    losses[len(losses) - bad :] = np.nan
     curve = curve_from_arrays(np.arange(100), losses)
-    told = dataclasses.replace(curve, context={SAID_NOT_FINITE: "2"})
+    told = dataclasses.replace(curve, context={SAID_NOT_FINITE: str(lines)})
     said = said_not_finite([("bf16", [run(100)]), ("fp8", [told])])
-    assert (said is None) == is_nan
-    assert is_nan or said.startswith("2 lines in a log of fp8 say that a loss was NaN")
+    assert (said is not None) == counts
+    assert not counts or said.startswith(f"{lines} record")

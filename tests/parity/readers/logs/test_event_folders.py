@@ -1,10 +1,12 @@
 """Folders of TensorBoard's event files."""
 
+import math
 import struct
 from pathlib import Path
 
 import pytest
 
+from parity.judging.curves.curve import LOSSES_NOT_FINITE, SAID_NOT_FINITE
 from parity.readers import read_run, read_runs
 from parity.readers.errors import ReadError
 
@@ -43,6 +45,56 @@ def test_a_folder_of_event_files_is_a_run(tmp_path: Path) -> None:
     )
     assert run.loss.tolist() == [2.0] * 40 + [1.0] * 60
     assert "1 event file without a training loss left out" in run.notes
+
+
+def _with(path: Path, *more: tuple[bytes, float, range]) -> Path:
+    """The event file of 100 steps at a loss that falls, with further scalars at some steps."""
+    parts = []
+    for tag, value, steps in ((b"loss", 2.0, range(100)), *more):
+        events(path, steps, value, tag)
+        parts.append(path.read_bytes())
+    path.write_bytes(b"".join(parts))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("more", "facts"),
+    [
+        ([(b"num_nan", 1.0, range(70, 75))], {SAID_NOT_FINITE}),
+        ([(b"num_nan", 0.0, range(100))], set()),
+        (
+            [(b"val_loss", 2.5, range(0, 90, 10)), (b"val_loss", math.nan, range(90, 91))],
+            {LOSSES_NOT_FINITE},
+        ),
+        ([(b"val_loss", 2.5, range(0, 100, 10))], set()),
+    ],
+)
+def test_what_is_known_of_other_losses_is_the_same_of_a_folder_and_its_files(
+    more: list[tuple[bytes, float, range]], facts: set[str], tmp_path: Path
+) -> None:
+    """In one file, as a folder, in a file of their own, and before a run was resumed."""
+    alone = _with(tmp_path / "alone" / "events.out.tfevents.1", *more)
+    beside = tmp_path / "beside"
+    events(beside / "events.out.tfevents.1", range(100), 2.0)
+    for number, (tag, value, steps) in enumerate(more, 2):
+        events(beside / f"events.out.tfevents.{number}", steps, value, tag)
+    resumed = _with(tmp_path / "resumed" / "events.out.tfevents.1", *more).parent
+    events(resumed / "events.out.tfevents.2", range(95, 110), 2.0)
+    for path in (alone, alone.parent, beside, resumed):
+        context = read_run(str(path)).context
+        assert facts == {SAID_NOT_FINITE, LOSSES_NOT_FINITE} & context.keys(), path
+
+
+@pytest.mark.parametrize(("first", "rises"), [(5.0, True), (2.0, False)])
+def test_a_run_that_had_risen_before_it_was_resumed_says_so(
+    first: float, rises: bool, tmp_path: Path
+) -> None:
+    events(tmp_path / "events.out.tfevents.1", range(60), 2.0)
+    events(tmp_path / "events.out.tfevents.2", range(60, 80), first)
+    events(tmp_path / "events.out.tfevents.3", range(55, 100), 2.0)
+    run = read_run(str(tmp_path))
+    assert (run.completeness.rolled_back > 1.0) == rises
+    assert (len(run.steps), run.completeness.duplicates) == (100, 25)
 
 
 def test_a_folder_of_two_runs_is_refused(tmp_path: Path) -> None:

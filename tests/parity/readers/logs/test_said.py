@@ -129,8 +129,29 @@ COUNTS = [
     "skipped nan batches: {n}",
     "NaN steps {n}",
     "non-finite loss count: {n}",
+    "num_nan={n}",
+    "{{'nan_count': {n}}}",
+    '"loss_is_nan": {n}',
 ]
-OTHER_COUNTS = ["grad nan steps: {n}", "skipped iterations: {n}", "inf_grads={n}"]
+OTHER_COUNTS = [
+    *("grad nan steps: {n}", "skipped iterations: {n}", "inf_grads={n}", "non_nan_loss={n}"),
+    *("val_nan_count={n}", "num_nan={n}.5e-3", "grad/nan_count={n}"),
+]
+
+
+@pytest.mark.parametrize(
+    ("field", "said"),
+    [
+        ("loss_is_finite=False", "11"),
+        ("loss_is_nan: True", "11"),
+        ("loss_is_finite=True", None),
+        ("loss_is_nan: False", None),
+    ],
+)
+def test_a_flag_next_to_a_finite_loss_says_so(field: str, said: str | None, tmp_path: Path) -> None:
+    path = tmp_path / "train.log"
+    path.write_text("".join(f"step {at} | loss {3 - at / 100} | {field}\n" for at in range(12)))
+    assert read_run(str(path)).context.get(SAID_NOT_FINITE) == said
 
 
 @pytest.mark.parametrize("count", COUNTS)

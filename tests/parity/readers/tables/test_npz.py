@@ -47,15 +47,36 @@ EVALUATED = np.where(STEPS % 10 == 9, LOSS + 0.1, np.nan)
         ("validation_loss", EVALUATED, None),
         ("grad_norm", np.where(STEPS < 60, 1.0, np.nan), None),
         ("note", STEPS[:7], None),
+        ("train_loss", np.where(STEPS % 10 == 9, LOSS + 0.02, np.nan), None),
     ],
 )
 def test_the_other_losses_of_a_run_are_looked_at(
     name: str, values: FloatArray, fact: str | None, tmp_path: Path
 ) -> None:
     path = tmp_path / "run.npz"
-    np.savez(path, **{"a/step": STEPS, "a/loss": LOSS, f"a/{name}": values})
+    arrays = {"a/step": STEPS, "a/loss": LOSS, "a/val_loss": EVALUATED, f"a/{name}": values}
+    np.savez(path, **arrays)
     facts = {SECOND_LOSSES, LOSSES_NOT_FINITE} & read_run(str(path)).context.keys()
     assert fact in facts if fact else not facts
+
+
+@pytest.mark.parametrize("name", ["val_loss", "eval_loss", "validation_loss"])
+def test_an_array_is_known_by_the_names_of_columns(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.npz"
+    np.savez(path, step=STEPS[:, None], loss=LOSS, lr=LOSS, **{name: EVALUATED}, note=STEPS[:7])
+    run = read_run(str(path))
+    assert run.loss.tolist() == LOSS.tolist()
+    assert np.nansum(run.columns["validation_loss"]) == pytest.approx(np.nansum(EVALUATED))
+    assert run.columns["learning_rate"].tolist() == LOSS.tolist()
+    assert any("left out" in note and "'note'" in note for note in run.notes)
+
+
+@pytest.mark.parametrize("name", ["step", "loss"])
+def test_flags_in_place_of_numbers_are_refused(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.npz"
+    np.savez(path, **({"step": STEPS, "loss": LOSS} | {name: STEPS > 3}))
+    with pytest.raises(ReadError, match="has flags; expected numbers"):
+        read_run(str(path))
 
 
 @pytest.mark.parametrize("at", [4, 6])
