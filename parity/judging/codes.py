@@ -455,7 +455,7 @@ BEYOND_PLAN = ReasonCode(
     "plan and window",
     means="a run goes on after the planned last step",
     detail="by more than 5 % of the plan, or where the candidate is worse there, it blocks a pass",
-    next_step="State the length for which the runs were planned, these steps included. Steps that "
+    next_step="State the planned length of the runs, these steps included. Steps that "
     "are worse can't be left out: a longer run would begin with them.",
 )
 DOWNSAMPLED = ReasonCode(
