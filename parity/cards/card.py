@@ -63,8 +63,8 @@ class CardCandidate:
     """A candidate with its verdict against the arm `against`.
 
     `codes` has the deciding code first. The gap is null where nothing was measured. `first_step` to
-    `last_step` is the window; `tokens` are those at its end. `noise_basis` is measured, borrowed or
-    assumed, and "" where no interval rests on it.
+    `last_step` is the window, with so many `common_steps`; `tokens` are those at its end.
+    `noise_basis` is measured, borrowed or assumed, and "" where no interval rests on it.
     """
 
     arm: CardArm

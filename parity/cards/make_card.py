@@ -248,7 +248,8 @@ def _common_steps(view: View) -> int:
     if isinstance(view, EvaluationView):
         curve = view.document["curve"]
         return len(curve["steps"]) if curve else 0
-    return view.document["inputs"]["common_steps"]
+    window = view.document["window"]
+    return window["n"] if window else view.document["inputs"]["common_steps"]
 
 
 def _tokens(view: View, runs: Sequence[Curve], last: int | None) -> float | None:

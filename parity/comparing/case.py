@@ -93,4 +93,6 @@ def check_arm(name: str, names: Collection[str], option: str) -> None:
     """Raise InputError where something is stated of an arm that is not there."""
     if name not in names:
         called = f"; the runs are called {', '.join(names)}"
+        if option == "--recipe":
+            called += f"; name yours as in {name}=FILE"
         raise InputError(f"{option} {name}: no such run{did_you_mean(name, names) or called}")

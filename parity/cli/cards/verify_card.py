@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypedDict
 
+from parity.cards.card import Card
 from parity.cards.card_file import AnyCard, read_card, readable_text
 from parity.cards.card_markdown import card_markdown, yaml_of_markdown
 from parity.cards.check_card import (
@@ -31,6 +32,7 @@ from parity.gate.exit_codes import EXIT_CODES
 from parity.golden.answers import Answer
 from parity.golden.check import check_golden, check_restart, read_goldens
 from parity.judging.decision import State
+from parity.readers.columns.names import listed
 from parity.version import JUDGE_VERSION
 
 _SUFFIXES = (".yaml", ".yml", ".json", ".md")
@@ -123,12 +125,30 @@ def _check(card: AnyCard, request: ComparisonRequest, server: Server) -> CardChe
         return CardCheck(result="differs", differences=found.differences)
     if found.is_rejudged and card.judge != JUDGE_VERSION:
         return other_judge(card)
+    if len(request.runs) > 1 and (misnamed := _misnamed(card, found.card)):
+        return CardCheck(result="differs", differences=(misnamed,))
     return check_card(
         card,
         found.card,
         is_rejudged=found.is_rejudged,
         is_live=found.is_live,
         ended=found.ended,
+    )
+
+
+def _misnamed(card: Card, recomputed: Card) -> str:
+    """Why the fields of a card are not compared with those of files whose runs have other names; ""
+    where they have the same.
+    """
+    of_card, of_files = (
+        [one.baseline.name, *(candidate.arm.name for candidate in one.candidates)]
+        for one in (card, recomputed)
+    )
+    if sorted(of_card) == sorted(of_files):
+        return ""
+    return (
+        f"the card is of the runs {listed(of_card)}, the files are called {listed(of_files)}; name "
+        f"each file as its run, such as {shlex.quote(f'{of_card[0]}=FILE')}"
     )
 
 
@@ -176,7 +196,7 @@ def _lines(path: str, card: AnyCard, check: CardCheck) -> list[str]:
         *(f"  {line}" for line in check.differences),
         *(f"  not verified: {line}" for line in check.unverified),
         *_unstated(card, check),
-        card.headline if check.result == "verified" else f"the card says: {card.headline}",
+        card.headline if check.result == "verified" else f"what the card claims: {card.headline}",
     ]
 
 

@@ -45,10 +45,8 @@ def what_is_wrong(error: Any) -> str:
             ]
         else:
             names = []
-        return (
-            "unknown option "
-            f"{error.option_name}{did_you_mean(error.option_name, names) or f'; {see}'}"
-        )
+        near = _near_option(error.option_name, names)
+        return f"unknown option {error.option_name}{near or f'; {see}'}"
     if message.startswith("No such command"):
         word = message.split("'")[1] if "'" in message else ""
         return (
@@ -112,3 +110,11 @@ def _expected(parameter: Any) -> str:
 
 class UsageError(Exception):
     """A wrong call; the message is one line that says what to change."""
+
+
+def _near_option(word: str, names: list[str]) -> str:
+    """ "; did you mean --planned-steps?" for "--steps", which is a word of it; else the option with
+    the nearest spelling, or "".
+    """
+    whole = [name for name in names if word.strip("-") in name.strip("-").split("-")]
+    return f"; did you mean {' or '.join(whole[:2])}?" if whole else did_you_mean(word, names)

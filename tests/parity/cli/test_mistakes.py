@@ -366,7 +366,7 @@ MISTAKES = [
     (
         "compare fp8.csv mxfp8.csv --recipe nvfp4=nvfp4",
         2,
-        "--recipe nvfp4: no such run; the runs are called fp8, mxfp8",
+        "--recipe nvfp4: no such run; the runs are called fp8, mxfp8; name yours as in nvfp4=FILE",
     ),
     (
         "compare fp8.csv mxfp8.csv --recipe nvfp4",
@@ -468,6 +468,11 @@ MISTAKES = [
         "compare fp8.csv mxfp8.csv --planed-steps 5",
         2,
         "unknown option --planed-steps; did you mean --planned-steps?",
+    ),
+    (
+        "compare fp8.csv mxfp8.csv --steps 1500",
+        2,
+        "unknown option --steps; did you mean --planned-steps?",
     ),
     (
         "compare fp8.csv fp8.csv --planned-steps 1500",

@@ -124,7 +124,7 @@ def test_a_card_without_evidence_is_not_verified(
     run("card", bundle("mxfp8"), "--to", card)
     code, out, _ = run("verify", card)
     assert (code, out.startswith("not verified: ")) == (3, True)
-    assert out.splitlines()[-1].startswith("the card says: PASS: ")
+    assert out.splitlines()[-1].startswith("what the card claims: PASS: ")
 
 
 def test_the_statements_that_the_files_lack_are_named_as_options_that_verify_the_card(
@@ -133,7 +133,7 @@ def test_the_statements_that_the_files_lack_are_named_as_options_that_verify_the
     card, runs = str(tmp_path / "card.yaml"), (files["fp8"], files["mxfp8"])
     run("card", *runs, *OPTIONS, "--to", card)
     code, out, _ = run("verify", card, *runs)
-    assert (code, out.splitlines()[-1].startswith("the card says: ")) == (1, True)
+    assert (code, out.splitlines()[-1].startswith("what the card claims: ")) == (1, True)
     options = out.partition("rests on statements; add ")[2].splitlines()[0]
     assert run("verify", card, *runs, *shlex.split(options))[0] == 0
 
@@ -172,6 +172,23 @@ def test_a_card_of_another_judge_is_not_judged_again(
     card.write_text(card.read_text().replace(f"judge: {JUDGE_VERSION}", "judge: 99.0.0"))
     code, out, _ = run("verify", str(card), bundle("mxfp8"))
     assert (code, "judge '99.0.0' made the verdicts" in out) == (6, True)
+
+
+def test_files_under_other_names_than_the_cards_are_named_first(
+    tmp_path: Path, files: dict[str, str], bundle: Callable[..., str], run: Run
+) -> None:
+    card = str(tmp_path / "card.yaml")
+    run("card", bundle("mxfp8"), "--to", card)
+    named = [f"{name}={files[name]}" for name in ("fp8", "mxfp8")]
+    assert run("verify", card, *named, *OPTIONS)[0] == 0
+    copies = [
+        str(shutil.copy(files[name], tmp_path / f"{name}_b.csv")) for name in ("fp8", "mxfp8")
+    ]
+    code, out, _ = run("verify", card, *copies, *OPTIONS[2:], "--json")
+    assert code == 1
+    (line,) = json.loads(out)["differences"]
+    assert "'fp8', 'mxfp8'" in line
+    assert "fp8=FILE" in line
 
 
 def test_a_bundle_of_another_judge_is_judged_again_for_a_card_of_this_one(
