@@ -39,6 +39,11 @@ from parity.readers.columns.names import (
     is_other_loss,
     says_loss,
 )
+from parity.readers.columns.not_finite_columns import (
+    counts_not_finite,
+    field_says_not_finite,
+    says_finite,
+)
 from parity.readers.columns.number import MISSING
 from parity.readers.logs.lines.line import EPOCH, LONGEST, LogLine, NumberPlace, looked_at
 from parity.readers.logs.lines.line_log import LineLog
@@ -277,8 +282,13 @@ def read_line(line: str) -> LogLine | None:
     nans = _NAN_COUNT.search(text)
     if nans is not None:
         fixed.append(nans.span("number"))
+    counts = [name for name in values if counts_not_finite(name) or says_finite(name)]
+    fixed += [values[name].span("number") for name in counts]
     has_loss = not _TRAINING.isdisjoint(values)
-    leaves_out_nan = has_loss and nans is not None and float(nans["number"]) > 0.0
+    leaves_out_nan = has_loss and (
+        (nans is not None and float(nans["number"]) > 0.0)
+        or any(field_says_not_finite(name, _number(values[name])) for name in counts)
+    )
     epochs = None
     if epoch is not None:
         places[EPOCH] = NumberPlace(*epoch.span("number"))

@@ -2,6 +2,7 @@
 
 import math
 import struct
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,20 @@ def events(path: Path, steps: range, loss: float, tag: bytes = b"loss") -> None:
             for step in steps
         )
     )
+
+
+def scalars(path: Path, series: Mapping[str, Sequence[tuple[int, float]]]) -> None:
+    """A TensorBoard event file with scalars by tag, as (step, value), in the order of steps."""
+    points = sorted((step, tag, value) for tag, points in series.items() for step, value in points)
+    records = []
+    for step, tag, value in points:
+        scalar = b"\x0a" + bytes([len(tag)]) + tag.encode() + b"\x15" + struct.pack("<f", value)
+        summary = b"\x0a" + bytes([len(scalar)]) + scalar
+        number = bytes([step & 0x7F | 0x80, step >> 7]) if step > 0x7F else bytes([step])
+        payload = b"\x10" + number + b"\x2a" + bytes([len(summary)]) + summary
+        records.append(struct.pack("<Q", len(payload)) + b"\0" * 4 + payload + b"\0" * 4)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"".join(records))
 
 
 def test_a_folder_of_event_files_is_a_run(tmp_path: Path) -> None:
