@@ -91,7 +91,9 @@ def read_with_config(
         taken, facts = tracker_run.columns, config_facts(tracker_run.config, name)
         curve = curve_of(taken, name, label=label, stated=is_stated)
     elif path.endswith(NPZ):
-        taken, archived = read_npz(path, run)
+        taken, archived = read_npz(path, run, named_columns)
+        if is_stated:
+            check_stated(taken.names[LOSS].rpartition("/")[2], name, taken.option)
         curve = curve_of(taken, name, label=stated_label or archived, stated=is_stated)
     else:
         taken, curve = _read_file(name, named_columns, label)

@@ -40,7 +40,7 @@ FAULTS: dict[str, tuple[str, Callable[[np.ndarray], np.ndarray], str]] = {
         "NONFINITE_DROPPED",
     ),
 }
-HONEST = {
+HONEST: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "train_loss": lambda loss: loss,
     "val_loss": lambda loss: np.where(EVALUATED, loss, np.nan),
     "num_nan": np.zeros_like,

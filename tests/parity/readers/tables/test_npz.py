@@ -71,6 +71,17 @@ def test_an_array_is_known_by_the_names_of_columns(name: str, tmp_path: Path) ->
     assert any("left out" in note and "'note'" in note for note in run.notes)
 
 
+@pytest.mark.parametrize("name", ["ce_loss", "a/ce_loss", "CE-loss"])
+def test_a_named_array_is_read_as_the_loss(name: str, tmp_path: Path) -> None:
+    path = str(tmp_path / "run.npz")
+    np.savez(path, **{"a/step": STEPS, "a/loss": LOSS, "a/ce_loss": LOSS + 1.0})
+    assert read_run(path, columns={"loss": name}).loss.tolist() == (LOSS + 1.0).tolist()
+    assert read_run(path).loss.tolist() == LOSS.tolist()
+    assert read_run(path).context["other_losses"] == "a/ce_loss"
+    with pytest.raises(ReadError, match="no array 'zzz' for loss"):
+        read_run(path, columns={"loss": "zzz"})
+
+
 @pytest.mark.parametrize("name", ["step", "loss"])
 def test_flags_in_place_of_numbers_are_refused(name: str, tmp_path: Path) -> None:
     path = tmp_path / "run.npz"
