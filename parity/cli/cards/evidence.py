@@ -56,7 +56,7 @@ def card_of_evidence(
         (one,) = request.runs
         if JOB_ID.fullmatch(one) and not Path(one).exists():
             refuse(request.given(), _JOB_HAS_ALL)
-            return _of_job(one, server, by, judge)
+            return _job_card(one, server, by, judge)
         if zipfile.is_zipfile(one):
             refuse(request.given(), BUNDLE_HAS_ALL)
             return _bundle_card(one, by, judge)
@@ -77,7 +77,7 @@ def card_of_evidence(
     return CardOfEvidence(card=make_card(case, documents, by), is_rejudged=True)
 
 
-def _of_job(job_id: str, server: Server, by: str | None, judge: str | None) -> CardOfEvidence:
+def _job_card(job_id: str, server: Server, by: str | None, judge: str | None) -> CardOfEvidence:
     """The card of a job from its evidence, which is downloaded, and what the server knows of it."""
     from parity.client.rest import Client  # noqa: PLC0415
 

@@ -43,7 +43,9 @@ def read_sign_offs(value: Mapping[str, Any]) -> list[dict[str, Any]]:
     return listed
 
 
-def strangers(sign_offs: Sequence[Mapping[str, Any]], recorded: object) -> Iterator[str]:
+def sign_offs_of_no_verdict(
+    sign_offs: Sequence[Mapping[str, Any]], recorded: object
+) -> Iterator[str]:
     """A line for each sign-off that does not belong to a verdict of the bundle."""
     verdicts = (
         [verdict for verdict in recorded if isinstance(verdict, dict)]

@@ -21,7 +21,12 @@ from parity.judging.bundles.read_bundle import (
     json_file,
     sign_offs_of,
 )
-from parity.judging.bundles.server_record import BundleJob, printable, sign_off_words, strangers
+from parity.judging.bundles.server_record import (
+    BundleJob,
+    printable,
+    sign_off_words,
+    sign_offs_of_no_verdict,
+)
 from parity.judging.bundles.write_bundle import MANIFEST, VERDICT, sha256_by_name
 from parity.judging.case import AnyDocument
 from parity.judging.decision import WORST_FIRST, State
@@ -103,7 +108,7 @@ def verify(path: str) -> Verification:
     else:
         wrong = tuple(_not_of_another_judge(recorded, today, made_by))
     stated, job = sign_offs_of(files, path), job_of(files, path)
-    wrong += tuple(strangers(stated, recorded))
+    wrong += tuple(sign_offs_of_no_verdict(stated, recorded))
     both = () if wrong else zip(recorded, today, strict=True)
     rejudged = tuple(
         Rejudged(

@@ -126,8 +126,9 @@ def said_not_finite(arms: Sequence[tuple[str, Sequence[Curve]]]) -> str | None:
             if lines > _LINES_A_LOSS * read:
                 steps = f"only {count(read, 'step')}" if read else "no step"
                 return (
-                    f"{count(lines, 'record')} of {name} say that a loss was NaN or infinite, and "
-                    f"{steps} {'have' if read > 1 else 'has'} such a loss."
+                    f"{count(lines, 'record')} of {name} {'say' if lines > 1 else 'says'} that a "
+                    f"loss was NaN or infinite, and {steps} {'have' if read > 1 else 'has'} such a "
+                    "loss."
                 )
     return None
 

@@ -38,13 +38,20 @@ def field_says_not_finite(name: str, value: object) -> bool:
     """Whether a field says that a loss was not finite, by its name and its value: a number, a flag,
     or either of them as text.
     """
-    if not (counts_not_finite(name) or says_finite(name)):
+    if not is_about_finite_losses(name):
         return False
     if isinstance(value, str):
         value = flag_number(value)
     if not isinstance(value, (int, float)):
         return False
     return value == 0 if says_finite(name) else value > 0
+
+
+def is_about_finite_losses(name: str) -> bool:
+    """Whether a name is that of a number of losses that were not finite, or of a flag for it or for
+    its contrary.
+    """
+    return counts_not_finite(name) or says_finite(name)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -39,9 +39,8 @@ from parity.readers.columns.names import (
     says_loss,
 )
 from parity.readers.columns.not_finite_columns import (
-    counts_not_finite,
+    is_about_finite_losses,
     rows_not_finite,
-    says_finite,
 )
 from parity.readers.columns.rhythm import NEVER, due_losses
 
@@ -120,7 +119,7 @@ def losses_beside(names: Iterable[str], taken: str) -> tuple[str, ...]:
     counts losses that were not finite.
     """
     names = [*dict.fromkeys(names)]
-    about = [name for name in names if counts_not_finite(name) or says_finite(name)]
+    about = [name for name in names if is_about_finite_losses(name)]
     names = [name for name in names if name not in about]
     others = [name for name in other_losses(names, taken) if _may_replace(name, taken)]
     others.sort(key=lambda name: (not is_known_loss(name), not _is_plain(name), _is_mean(name)))
@@ -150,7 +149,7 @@ def series_beside(
     """A further loss (R,) of rows as `series_of_rows`; of what counts losses that were not finite
     every row, also of one step.
     """
-    if counts_not_finite(name) or says_finite(name):
+    if is_about_finite_losses(name):
         return LossSeries(keys=np.arange(float(written.sum())), values=values[written])
     return series_of_rows(steps, values, written)
 
@@ -165,11 +164,7 @@ def further_losses(
     another one than before, are those of evaluations.
     """
     said = [rows_not_finite(name, other.values) for name, other in beside.items()]
-    beside = {
-        name: other
-        for name, other in beside.items()
-        if not (counts_not_finite(name) or says_finite(name))
-    }
+    beside = {name: other for name, other in beside.items() if not is_about_finite_losses(name)}
     most = _EVALUATED_SHARE * len(loss.keys)
     evaluations = np.empty(0)
     if held_out is not None:

@@ -40,9 +40,8 @@ from parity.readers.columns.names import (
     says_loss,
 )
 from parity.readers.columns.not_finite_columns import (
-    counts_not_finite,
     field_says_not_finite,
-    says_finite,
+    is_about_finite_losses,
 )
 from parity.readers.columns.number import MISSING
 from parity.readers.logs.lines.line import EPOCH, LONGEST, LogLine, NumberPlace, looked_at
@@ -282,7 +281,7 @@ def read_line(line: str) -> LogLine | None:
     nans = _NAN_COUNT.search(text)
     if nans is not None:
         fixed.append(nans.span("number"))
-    counts = [name for name in values if counts_not_finite(name) or says_finite(name)]
+    counts = [name for name in values if is_about_finite_losses(name)]
     fixed += [values[name].span("number") for name in counts]
     has_loss = not _TRAINING.isdisjoint(values)
     leaves_out_nan = has_loss and (

@@ -196,7 +196,7 @@ def test_a_bundle_of_another_judge_is_judged_again_for_a_card_of_this_one(
 ) -> None:
     card, older = tmp_path / "card.yaml", tmp_path / "older.zip"
     run("card", bundle("mxfp8"), "--to", str(card))
-    older.write_bytes(_of_judge(bundle("mxfp8"), "0.7.0"))
+    older.write_bytes(_bundle_by_judge(bundle("mxfp8"), "0.7.0"))
     assert run("verify", str(older))[0] == 6
     assert run("verify", str(card), str(older))[0] == 0
     card.write_text(card.read_text().replace("verdict: pass", "verdict: fail"))
@@ -207,7 +207,7 @@ def test_a_bundle_of_another_judge_is_judged_again_for_a_card_of_this_one(
     assert run("verify", str(of_older), str(older))[0] == 6
 
 
-def _of_judge(path: str, judge: str) -> bytes:
+def _bundle_by_judge(path: str, judge: str) -> bytes:
     """A bundle as another judge made it, with its digests."""
     with zipfile.ZipFile(path) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
